@@ -16,7 +16,7 @@ except PackageNotFoundError:  # a source tree that was not installed
 
 
 def __getattr__(name: str) -> Any:
-    """`run` and `load` on first use, so that `import linbench` stays instant."""
+    """Import `run` and `load` when they are first used, because they load torch, which takes seconds."""
     if name in {"run", "load"}:
         from linbench import api
 

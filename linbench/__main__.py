@@ -1,4 +1,4 @@
-"""`python -m linbench` is `linbench`."""
+"""Run the command line by `python -m linbench`."""
 
 from linbench.cli import main
 

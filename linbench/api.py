@@ -1,4 +1,4 @@
-"""The same in Python as on the command line: `linbench.run` and `linbench.load`."""
+"""The Python interface: `linbench.run` and `linbench.load`, as on the command line."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from linbench.common.parsing import parse_seeds
-from linbench.engine.executors.pool import SILENCE
+from linbench.engine.executors import DEFAULT_EXECUTOR, choose_executor
 from linbench.engine.progress import Silent
 from linbench.engine.run import carry_out
 from linbench.experiments.learning_rates import default_search, refuse_rate
@@ -29,32 +29,33 @@ def run(
     results: str | Path = "results",
     test_lengths: Sequence[int] = (),
     search: bool = False,
-    device: str = "auto",
-    devices: int | str | None = None,
-    workers: int | None = None,
-    executor: str = "local",
-    address: str | None = None,
-    gpus: float | None = None,
-    timeout: float = SILENCE,
+    device: str = DEFAULT_EXECUTOR.device,
+    executor: str = DEFAULT_EXECUTOR.name,
+    timeout: float = DEFAULT_EXECUTOR.timeout,
     again: bool = False,
     allow: Iterable[str] = (),
+    **options: Any,
 ) -> pd.DataFrame:
-    """Train and judge models on a task; what is finished already is read from `results`, a folder.
+    """Train and evaluate models on a task, and return their results.
 
-    What linbench ships trains in this process, whose settings of torch and generators are set for that and
-    given back; a task or layer of your own in a process of its own, unless `workers` is 0.
+    Cells with a stored result are not run again. Tasks and layers that linbench ships are trained in this
+    process; its settings of torch and its random generators are restored afterwards. Your own get a worker
+    process, unless `workers` is 0.
 
     Args:
         task: a name from `linbench list tasks`, `./file.py:Class` or `package.module:Class`.
         model: one or several names, layer patterns, paths or modules.
-        preset, form, protocol, seeds, settings, search, device: as `--preset`, `--form`, `--protocol`,
-            `--seeds`, `--set` (dotted names), `--search` and `--device`.
-        test_lengths: as `--test-lengths`, such as (1, 2, 4).
-        devices, workers, executor, address, gpus, timeout: as `--devices`, `--workers`, `--executor`,
-            `--address`, `--gpus` and `--timeout`.
-        again: repeat cells that are finished.
-        allow: laws that layers of your own may break, as `--allow`, such as ("non-causal",); their results
+        preset, form, protocol, seeds, search, device: as the options of `linbench run` of these names.
+        settings: values by dotted names, as `--set`, such as {"task.kv_pairs": 16}.
+        results: the folder in which results are kept and looked up.
+        test_lengths: multiples of the training length to test on, as `--test-lengths`, such as (1, 2, 4).
+        executor, timeout: where models are trained, and the seconds after which a group that reports nothing
+            is ended, as `--executor` and `--timeout`.
+        again: whether to run cells again that have a stored result.
+        allow: laws that layers of your own may break, as `--allow`, such as ("non-causal",). Their results
             are marked and take part in no verdict.
+        options: options of the executor: `devices=2` or `workers=4` for the local one; `address="auto"` or
+            `gpus=0.25` for `executor="ray"`.
 
     Returns: one row per cell, as `load`.
 
@@ -63,45 +64,44 @@ def run(
     """
     if search:
         refuse_rate(settings or {})
-    models = [model] if isinstance(model, str) else list(model)
-    numbers = parse_seeds(seeds)
+    choice = choose_executor(executor, device=device, timeout=timeout, options=options)
     cells = plan(
         task,
-        models,
+        [model] if isinstance(model, str) else list(model),
         preset=preset,
         form=form,
         protocol=protocol,
-        seeds=numbers,
+        seeds=parse_seeds(seeds),
         settings=settings,
         test_lengths=test_lengths,
         device=device,
     )
-    where = {
-        "name": executor,
-        "device": device,
-        "workers": workers,
-        "address": address,
-        "gpus": gpus,
-        "silence": timeout,
-    }
-    where |= {"devices": None if devices is None else str(devices)}
-    rates = default_search() if search else None
-    return frame(
-        carry_out(
-            cells, store_at(results), Silent(), search=rates, here=True, where=where, again=again, allow=allow
-        )
+    found = carry_out(
+        cells,
+        store_at(results),
+        Silent(),
+        search=default_search() if search else None,
+        executor=choice,
+        here=True,
+        again=again,
+        allow=allow,
     )
+    return frame(found)
 
 
 def load(results: str | Path = "results") -> pd.DataFrame:
-    """Every stored result of a folder, or for `reference` those that come with linbench: one row per cell,
-    with its settings as `task.NAME`, `protocol.NAME` and `model.NAME` (those of mixers where all layers are
-    alike). Of each file that does not count there is a warning.
+    """Return all stored results of a folder; warn of each file that does not count.
+
+    Args:
+        results: a folder of results, or "reference" for those that come with linbench.
+
+    Returns: one row per cell, with its settings as `task.NAME`, `protocol.NAME` and `model.NAME`. Settings of
+    mixers are given if all layers of the model are alike.
 
     Raises StorageError: there is no such folder.
     """
     store = store_at(results)
     found = store.all()
-    for path, why in store.set_aside.items():
-        warnings.warn(f"a result does not count: {path}: {why}", stacklevel=2)
+    for path, reason in store.set_aside.items():
+        warnings.warn(f"a result does not count: {path}: {reason}", stacklevel=2)
     return frame(found)

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linbench.cli import completion
+from linbench.cli.executor_options import with_executor_options
 from linbench.cli.options import (
     AllowOption,
     DeviceOption,
-    DevicesOption,
     JsonOption,
-    TimeoutOption,
-    WorkersOption,
     tell_failed,
     tell_set_aside,
 )
 from linbench.common.errors import HopelessError, StorageError, UserError, unknown
 from linbench.common.streams import tell
 from linbench.common.text import counted, duration
+from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
 if TYPE_CHECKING:
     from linbench.claims.claim import Claim
@@ -52,6 +51,7 @@ DEFAULT = (Path("results"), Path("reference"))
 """The user's own results, and those that come with linbench."""
 
 
+@with_executor_options
 def claims(
     names: Annotated[
         list[str] | None,
@@ -74,9 +74,7 @@ def claims(
         ),
     ] = False,
     device: DeviceOption = "auto",
-    workers: WorkersOption = None,
-    devices: DevicesOption = None,
-    timeout: TimeoutOption = 1800.0,
+    executor: ExecutorChoice = DEFAULT_EXECUTOR,
     allow: AllowOption = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all of them as a page of Markdown.")
@@ -113,17 +111,10 @@ def claims(
         stored = _stored(results, new=run)
         found = [verdict(claim, stored) for claim in chosen]
         if run:
-            where: dict[str, Any] = {
-                "name": "local",
-                "device": device,
-                "devices": devices,
-                "workers": workers,
-                "silence": timeout,
-                "allow": allow or (),
-            }
+            how = {"executor": executor, "allow": allow or ()}
             waiting = [each for each in found if not each.complete]
             while waiting:
-                more = _run(waiting, stored, device, (results or DEFAULT)[0], where)
+                more = _run(waiting, stored, device, (results or DEFAULT)[0], how)
                 done += more
                 stored = _stored(results, new=run)
                 found = [verdict(claim, stored) for claim in chosen]
@@ -192,7 +183,7 @@ def _stored(given: list[Path] | None, *, new: bool) -> "Stored":
 
 
 def _run(
-    verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path, where: dict[str, Any]
+    verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path, how: dict[str, Any]
 ) -> "list[Result]":
     """What they wait for that is neither a name nor a measure that is not there; cells of all whose learning
     rates are chosen alike together."""
@@ -218,7 +209,7 @@ def _run(
     done: list[Result] = []
     for found, search in together.values():
         try:
-            done += carry_out(list(found.values()), store_at(folder), search=search, stack=None, **where)
+            done += carry_out(list(found.values()), store_at(folder), search=search, stack=None, **how)
         except HopelessError as error:  # the other models have run
             tell(f"linbench: {error}")
     cases = {case.id: case for each in waiting for case in untimed(each.claim, stored, device=place)}

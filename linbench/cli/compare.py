@@ -4,15 +4,15 @@ import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from linbench.cli import completion
+from linbench.cli.executor_options import with_executor_options
 from linbench.cli.options import (
     AllowOption,
     DeviceOption,
-    DevicesOption,
     FormOption,
     JsonOption,
     ResultsOption,
@@ -20,14 +20,13 @@ from linbench.cli.options import (
     Shown,
     ShownOption,
     StackOption,
-    TimeoutOption,
-    WorkersOption,
     tell_failed,
     tell_left_out,
     tell_set_aside,
 )
 from linbench.common import escape
 from linbench.common.streams import tell
+from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
 EXAMPLES = """
 Examples:
@@ -40,6 +39,7 @@ Examples:
 """
 
 
+@with_executor_options
 def compare(
     models: Annotated[
         list[str],
@@ -69,11 +69,9 @@ def compare(
             ),
         ),
     ] = None,
-    workers: WorkersOption = None,
-    devices: DevicesOption = None,
     device: DeviceOption = "auto",
     stack: StackOption = None,
-    timeout: TimeoutOption = 1800.0,
+    executor: ExecutorChoice = DEFAULT_EXECUTOR,
     allow: AllowOption = None,
     format_: ShownOption = Shown.terminal,
     results: ResultsOption = Path("results"),
@@ -105,9 +103,10 @@ def compare(
             device=device,
         )
         tell_left_out(plan.left_out)
-        where: dict[str, Any] = {"device": device, "devices": devices, "workers": workers, "silence": timeout}
         done = (
-            carry_out(plan.cells, store, search=chosen.search, stack=stack, allow=allow or (), **where)
+            carry_out(
+                plan.cells, store, search=chosen.search, stack=stack, allow=allow or (), executor=executor
+            )
             if plan.cells
             else []
         )

@@ -9,7 +9,7 @@ import typer
 
 from linbench.common.errors import EXIT_CELLS_FAILED, UserError
 from linbench.common.laws import Law
-from linbench.common.numbers import parse_number, parse_whole, whole
+from linbench.common.numbers import parse_whole, whole
 from linbench.common.quotes import plain, split, unquoted
 from linbench.common.streams import tell
 
@@ -57,79 +57,6 @@ StackOption = Annotated[
         "--stack", 1, MOST, help="Cells trained as one program at most; default: as suits the device."
     ),
 ]
-WorkersOption = Annotated[
-    int | None,
-    whole_option(
-        "--workers",
-        0,
-        MOST_WORKERS,
-        help=(
-            "Processes side by side; default: one for each GPU or core. More than GPUs share them. 0: this"
-            " process alone."
-        ),
-    ),
-]
-OwnWorkersOption = Annotated[
-    int | None,
-    whole_option(
-        "--workers",
-        0,
-        MOST_WORKERS,
-        help=(
-            "Processes side by side; default: this process alone, and one more for tasks and layers that"
-            " linbench does not ship."
-        ),
-    ),
-]
-ExecutorOption = Annotated[
-    str,
-    typer.Option(
-        "--executor", metavar="local|ray", help="local: on this host. ray: on the nodes of a Ray cluster."
-    ),
-]
-AddressOption = Annotated[
-    str | None,
-    typer.Option(
-        "--address",
-        metavar="HOST:PORT",
-        help="Of the Ray cluster; default: auto, the one that this host is part of.",
-    ),
-]
-GpusOption = Annotated[
-    float | None,
-    typer.Option(
-        "--gpus",
-        parser=parse_number("--gpus", 0, 1),
-        metavar="SHARE",
-        help="Of one GPU, for each group on a Ray cluster, such as 0.25; default: 1.",
-    ),
-]
-
-
-def _devices(text: str) -> str:
-    """Return what --devices was given. Raises UserError: it is neither all nor a number of GPUs."""
-    if text != "all" and whole(text, 1, MOST_WORKERS) is None:
-        raise UserError(f"--devices takes all, or a number of GPUs, not '{text}'.")
-    return text
-
-
-DevicesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--devices", parser=_devices, metavar="all|N", help="On all GPUs of this host, or on so many of them."
-    ),
-]
-TimeoutOption = Annotated[
-    float,
-    typer.Option(
-        "--timeout",
-        parser=parse_number("--timeout", 1, LONGEST_SECONDS),
-        metavar="SECONDS",
-        help="A group that reports nothing for so long is ended.",
-    ),
-]
-
-
 AllowOption = Annotated[
     list[Law] | None,
     typer.Option(

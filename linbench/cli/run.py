@@ -9,24 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from linbench.cli import completion
+from linbench.cli.executor_options import with_executor_options
 from linbench.cli.options import (
-    AddressOption,
     AllowOption,
     DeviceOption,
-    DevicesOption,
-    ExecutorOption,
-    GpusOption,
     JsonOption,
-    OwnWorkersOption,
     ResultsOption,
     StackOption,
-    TimeoutOption,
     parse_settings,
     tell_failed,
     tell_set_aside,
 )
 from linbench.common.errors import UserError
 from linbench.common.streams import tell
+from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +45,7 @@ Examples:
 """
 
 
+@with_executor_options
 def run(
     task: Annotated[
         str,
@@ -116,12 +113,7 @@ def run(
         str | None, typer.Option(help="fp32, or bf16 in products of matrices: a row of its own.")
     ] = None,
     device: DeviceOption = "auto",
-    devices: DevicesOption = None,
-    workers: OwnWorkersOption = None,
-    executor: ExecutorOption = "local",
-    address: AddressOption = None,
-    gpus: GpusOption = None,
-    timeout: TimeoutOption = 1800.0,
+    executor: ExecutorChoice = DEFAULT_EXECUTOR,
     again: Annotated[bool, typer.Option("--again", help="Repeat cells that are finished.")] = False,
     allow: AllowOption = None,
     results: ResultsOption = Path("results"),
@@ -168,15 +160,6 @@ def run(
         )
         store = store_at(results)
         rates = default_search() if search else None
-        where = {
-            "name": executor,
-            "device": device,
-            "devices": devices,
-            "workers": workers,
-            "address": address,
-            "gpus": gpus,
-            "silence": timeout,
-        }
         found = carry_out(
             cells,
             store,
@@ -185,8 +168,8 @@ def run(
             retry=True,
             again=again,
             allow=allow or (),
+            executor=executor,
             here=True,
-            **where,
         )
     # not before: what draws takes a second to load
     from linbench.report.tables.comparison import markdown, rich_tables

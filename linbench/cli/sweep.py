@@ -10,21 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linbench.cli import completion
+from linbench.cli.executor_options import with_executor_options
 from linbench.cli.options import (
     MOST,
-    AddressOption,
     AllowOption,
     DeviceOption,
-    DevicesOption,
-    ExecutorOption,
     FormOption,
-    GpusOption,
     JsonOption,
     ResultsOption,
     SeedsOption,
     StackOption,
-    TimeoutOption,
-    WorkersOption,
     tell_failed,
     tell_left_out,
     tell_set_aside,
@@ -34,6 +29,7 @@ from linbench.common import escape
 from linbench.common.errors import UserError, unknown
 from linbench.common.numbers import whole
 from linbench.common.text import counted, duration
+from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
 if TYPE_CHECKING:
     from linbench.experiments.cell import Cell
@@ -58,6 +54,7 @@ Examples:
 """
 
 
+@with_executor_options
 def sweep(
     suite: Annotated[
         str,
@@ -95,12 +92,7 @@ def sweep(
     form: FormOption = None,
     precision: Annotated[str | None, typer.Option(help="fp32 or bf16, whatever the suite says.")] = None,
     stack: StackOption = None,
-    workers: WorkersOption = None,
-    devices: DevicesOption = None,
-    executor: ExecutorOption = "local",
-    address: AddressOption = None,
-    gpus: GpusOption = None,
-    timeout: TimeoutOption = 1800.0,
+    executor: ExecutorChoice = DEFAULT_EXECUTOR,
     allow: AllowOption = None,
     device: DeviceOption = "auto",
     results: ResultsOption = Path("results"),
@@ -138,21 +130,12 @@ def sweep(
             if not cells:
                 raise UserError("every cell is finished; without --limit the tables are shown.")
         if not dry_run:
-            where: dict[str, Any] = {
-                "device": device,
-                "devices": devices,
-                "workers": workers,
-                "address": address,
-                "gpus": gpus,
-                "silence": timeout,
-            }
             how = {
                 "search": chosen.search,
                 "stack": stack,
                 "retry": retry is not None,
-                "name": executor,
+                "executor": executor,
                 "allow": allow or (),
-                **where,
             }
             done = _done(cells, kept, store, **how)
     if dry_run:

@@ -39,17 +39,17 @@ class Reported(NamedTuple):
 Message = Reported | Result
 
 
-def brought(cell: Cell) -> frozenset[str]:
+def plugin_sources(cell: Cell) -> frozenset[str]:
     """Return the files, modules and packages of other people that a cell's task and layers come from; empty
     where linbench ships all of them."""
     entries = (cell.task_entry, *(layer.entry for layer in cell.model.layers))
     return frozenset(_home(entry.source) for entry in entries if entry.source != SHIPPED)
 
 
-def kind(job: Job) -> frozenset[str] | None:
+def isolation_key(job: Job) -> frozenset[str] | None:
     """Return what a process has to be given up to that does this job: code of other people, which may change
     whatever else computes there. None: nothing."""
-    return frozenset().union(*map(brought, job.cells)) or None
+    return frozenset().union(*map(plugin_sources, job.cells)) or None
 
 
 def _home(source: str) -> str:

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 from linbench.common.errors import HopelessError, UserError
 from linbench.common.hashing import digest
 from linbench.common.laws import allowed
-from linbench.engine.executors.base import HERE, Executor
-from linbench.engine.probe import Marks, foreign
+from linbench.engine.executors.base import OpenExecutor
+from linbench.engine.in_process import IN_PROCESS
+from linbench.engine.jobs import plugin_sources
+from linbench.engine.probe import Marks
 from linbench.engine.progress import Progress
 from linbench.engine.runner import run_cells, stands
 from linbench.experiments.cell import Cell, Purpose
@@ -142,7 +144,7 @@ def run_searched(
     progress: Progress,
     *,
     settings: SearchSettings | None = None,
-    executor: Executor = HERE,
+    executor: OpenExecutor = IN_PROCESS,
     again: bool = False,
     retry: bool = True,
     stack: int | None = None,
@@ -178,14 +180,14 @@ def run_searched(
                 yield report
 
     # before any of the others is trained, whatever of their searches is stored
-    if not_shipped := [cell for cell in cells if foreign(cell)]:
+    if not_shipped := [cell for cell in cells if plugin_sources(cell)]:
         _, left = ahead(
             not_shipped,
             (lambda name: None) if again else store.get,
             settings or default_search(),
             retry=retry,
         )
-        Marks(allowed(allow), executor.silence).probe([cell for cell in not_shipped if cell.id in left])
+        Marks(allowed(allow), executor.timeout).probe([cell for cell in not_shipped if cell.id in left])
     first = [cell for search in searches.values() for cell in search.wanted]
     run_cells(
         first,

@@ -86,10 +86,10 @@ _known: dict[str, Probed] = {}
 
 class Marks:
     """Marks that results get for the laws which the layers of their cells break. `allow`: laws that may be
-    broken. silence: seconds for which a group that trains may report nothing."""
+    broken. timeout: seconds for which a group that trains may report nothing."""
 
-    def __init__(self, allow: frozenset[Law] = frozenset(), silence: float = SECONDS) -> None:
-        self.allow, self.seconds = allow, min(SECONDS, max(SHORTEST, silence))
+    def __init__(self, allow: frozenset[Law] = frozenset(), timeout: float = SECONDS) -> None:
+        self.allow, self.seconds = allow, min(SECONDS, max(SHORTEST, timeout))
         self._of: dict[str, list[str]] = {}
 
     def probe(self, cells: Sequence[Cell]) -> None:
@@ -118,11 +118,6 @@ class Marks:
             mark for mark in self._of.get(result["id"], ()) if mark != UNPROBED or result["status"] in FINAL
         ]
         return {**result, "marks": [*result["marks"], *found]} if found else result
-
-
-def foreign(cell: Cell) -> bool:
-    """Whether a cell has a layer that linbench does not ship."""
-    return any(layer.entry.digest is not None for layer in cell.model.layers)
 
 
 def _probes(cell: Cell) -> dict[str, Probe]:

@@ -1,12 +1,14 @@
-"""The one road from cells to results: `linbench run`, `sweep`, `compare`, `claims` and `linbench.run` take
-it."""
+"""The one way from cells to results.
 
-from collections.abc import Mapping, Sequence
+`linbench run`, `sweep`, `compare`, `claims` and the Python function `linbench.run` all call `carry_out`.
+"""
+
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from linbench.engine.executors import executor
-from linbench.engine.jobs import brought
+from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
+from linbench.engine.jobs import plugin_sources
 from linbench.engine.lr_search import run_searched
 from linbench.engine.progress import Progress
 from linbench.engine.runner import run_cells
@@ -23,31 +25,31 @@ def carry_out(
     progress: Progress,
     *,
     search: SearchSettings | None = None,
+    executor: ExecutorChoice = DEFAULT_EXECUTOR,
     here: bool = False,
-    where: Mapping[str, Any],
     **how: Any,
 ) -> list[Result]:
-    """Return the results of cells, of which those that are missing are run.
+    """Run the cells that have no stored result, and return the results of all, in order.
 
     Args:
-        here: train in this process unless `where` asks for something else, or something not shipped is among
-            the cells, or torch is not as it was made.
-        where: as `linbench.engine.executors.executor` takes it.
-        how: as `linbench.engine.runner.run_cells` takes it.
+        search: how each model's learning rate is searched first; None keeps the cells' own.
+        executor: where cells are trained.
+        here: train in this process if the executor is the local one without options. Tasks and layers that
+            are not shipped, and all cells if torch was changed in this process, still get a worker process.
+        how: passed on to `linbench.engine.runner.run_cells`.
 
-    Raises UserError: options that do not go together; HopelessError: no learning rate of a model can be
-    chosen; StorageError: results cannot be kept.
+    Raises UserError: options of the executor that do not go together; HopelessError: no learning rate of a
+    model can be chosen; StorageError: results cannot be kept.
     """
     run = partial(run_searched, settings=search) if search else run_cells
-    with executor(**(_here(cells, where) if here else where)) as who:
-        return run(cells, store, progress, executor=who, **how)
+    choice = _in_this_process(cells, executor) if here else executor
+    with choice.open() as opened:
+        return run(cells, store, progress, executor=opened, **how)
 
 
-def _here(cells: Sequence[Cell], where: Mapping[str, Any]) -> dict[str, Any]:
-    """What other people wrote may end the process that it runs in, or change what else is computed there."""
-    if where.get("name", "local") != "local" or any(
-        where.get(option) is not None for option in ("devices", "workers", "address", "gpus")
-    ):
-        return dict(where)
-    clean = not any(map(brought, cells)) and tampered() is None
-    return {**where, "workers": 0 if clean else 1}
+def _in_this_process(cells: Iterable[Cell], choice: ExecutorChoice) -> ExecutorChoice:
+    """Return the default executor with no worker, or one for code that may end or change this process."""
+    if choice.name != DEFAULT_EXECUTOR.name or choice.options:
+        return choice
+    safe = tampered() is None and not any(plugin_sources(cell) for cell in cells)
+    return choice._replace(options={"workers": 0 if safe else 1})

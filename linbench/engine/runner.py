@@ -9,11 +9,12 @@ from functools import partial
 from linbench.common.errors import StorageError
 from linbench.common.laws import allowed
 from linbench.engine.checkpoint import Checkpoints
-from linbench.engine.executors.base import HERE, Executor
+from linbench.engine.executors.base import OpenExecutor
 from linbench.engine.groups import groups
-from linbench.engine.jobs import Job, Message, Reported
+from linbench.engine.in_process import IN_PROCESS
+from linbench.engine.jobs import Job, Message, Reported, plugin_sources
 from linbench.engine.limits import require_files
-from linbench.engine.probe import Marks, foreign
+from linbench.engine.probe import Marks
 from linbench.engine.progress import Progress
 from linbench.engine.record import blank
 from linbench.engine.workers import Outcome
@@ -36,7 +37,7 @@ def run_cells(
     store: Store,
     progress: Progress,
     *,
-    executor: Executor = HERE,
+    executor: OpenExecutor = IN_PROCESS,
     again: bool = False,
     retry: bool = True,
     stack: int | None = None,
@@ -57,7 +58,7 @@ def run_cells(
     marks the results. Raises UserError: a layer breaks a law, or the process may not open files enough;
     StorageError: results cannot be kept; DeviceLostError: this process measures, and its GPU is lost.
     """
-    marks = Marks(allowed(allow), executor.silence)
+    marks = Marks(allowed(allow), executor.timeout)
     require_files(
         max((len(group) for group in groups(cells, largest=stack, sharing=executor.sharing)), default=0),
         executor.places,
@@ -112,7 +113,7 @@ class _Book:
         """Those that were not known; their layers are probed. Raises UserError: one breaks a law."""
         new = {cell.id: cell for cell in cells if cell.id not in self.cells}
         self.marks.probe(
-            [cell for cell in new.values() if foreign(cell) and not self.good(self.store.get(cell.id))]
+            [cell for cell in new.values() if plugin_sources(cell) and not self.good(self.store.get(cell.id))]
         )
         self.cells |= new
         if new:
@@ -122,7 +123,7 @@ class _Book:
     def run(
         self,
         cells: Sequence[Cell],
-        executor: Executor,
+        executor: OpenExecutor,
         grouped: Callable[[Sequence[Cell]], Iterable[Sequence[Cell]]],
     ) -> bool:
         """Hand out all of `cells`, and of what follows, that nobody else is at, and keep what is found.

@@ -235,7 +235,7 @@ def test_those_of_a_tier_and_what_is_missing_of_each(two: Callable[..., Any]) ->
         (
             ["C1", "--run", "--device", "cpu", "--devices", "3"],
             2,
-            "--devices is so many GPUs; leave --device out.",
+            "--devices chooses GPUs itself; leave --device out.",
         ),
         (["--results", "nowhere"], 6, "there is no results folder nowhere; "),
         (

@@ -242,11 +242,8 @@ def test_what_is_not_installed_is_left_out_and_told(sweep: Callable[..., Any], t
     [
         (["--shard", "3/2"], "--shard takes I/N, such as 1/4 for the first of four, not '3/2'."),
         (["--shard", "x"], "--shard takes I/N"),
-        (["--gpus", "0.25"], "--gpus is of a cluster: it goes with --executor ray."),
-        (
-            ["--executor", "ray"],
-            "--workers is of this host; a cluster runs as many groups as it has room for.",
-        ),
+        (["--gpus", "0.25"], "--gpus needs --executor ray."),
+        (["--executor", "ray"], "--workers needs --executor local."),
         (["--retry", "all"], "--retry takes failed, not 'all'."),
         (
             ["--only", "delta"],

@@ -1,106 +1,198 @@
-"""Which options go together."""
+"""Which executor a user's options choose, and how executors are found."""
 
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import linbench
 from linbench.common.errors import UserError
-from linbench.engine import executors as what
-from linbench.engine.executors import executor
-from linbench.engine.executors.base import HERE
-from linbench.engine.executors.pool import Pool
+from linbench.engine import executors
+from linbench.engine.executors import ExecutorChoice, choose_executor, find_executors
+from linbench.engine.executors.base import Executor
+from linbench.engine.in_process import IN_PROCESS
+from linbench.engine.pool import Pool
+
+ROOT = Path(__file__).parents[2]
+DIARY = '''
+from contextlib import contextmanager
+from pathlib import Path
+
+from linbench.engine.executors.base import Executor, Option
+
+
+class Diary(Executor):
+    """This process, which notes what it trains."""
+
+    name = "diary"
+    help = "this process, with a diary"
+    options = (Option("diary", "FILE", "File to which cells are noted.", Path, default=Path("default.txt")),)
+
+    @contextmanager
+    def open(self, options):
+        from linbench.engine.in_process import InProcess
+
+        class Noting(InProcess):
+            def __call__(self, jobs, *, tell):
+                def noted(job):
+                    with options["diary"].open("a") as file:
+                        file.writelines(f"{cell.model.label}\\n" for cell in job.cells)
+                    return job
+
+                return super().__call__((job and noted(job) for job in jobs), tell=tell)
+
+        yield Noting()
+'''
+TINY = {
+    "protocol.batch_size": 4, "protocol.tokens": 640, "protocol.validation_examples": 8,
+    "protocol.test_examples": 8, "protocol.evaluations": 5,
+    "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16,
+}  # fmt: skip
 
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(what.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def chosen(*name: str, **options: Any) -> Any:
-    with executor(*name, **options) as found:
-        return found
+def opened(name: str = "local", *, device: str = "auto", timeout: float = 1800.0, **options: object) -> Any:
+    with choose_executor(name, device=device, timeout=timeout, options=options).open() as executor:
+        return executor
 
 
-@pytest.mark.parametrize("devices", ["all", "2", None])
-def test_every_gpu_of_this_host_has_a_worker(two_gpus: None, devices: str | None) -> None:
-    found = chosen(devices=devices, silence=60.0)
-    assert isinstance(found, Pool)
-    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found.environments] == ["0", "1"]
-    assert found.silence == 60.0
+def gpus_of(pool: Any) -> list[str]:
+    return [environment["CUDA_VISIBLE_DEVICES"] for environment in pool.environments]
+
+
+@pytest.mark.parametrize("devices", ["all", "2", 2, None])
+def test_every_gpu_of_this_host_has_a_worker(two_gpus: None, devices: str | int | None) -> None:
+    pool = opened(devices=devices, timeout=60.0)
+    assert isinstance(pool, Pool)
+    assert gpus_of(pool) == ["0", "1"]
+    assert pool.timeout == 60.0
 
 
 @pytest.mark.parametrize(
-    ("devices", "seen"), [("all", ["0", "1", "0"]), ("1", ["0", "0", "0"]), (None, ["0", "1", "0"])]
+    ("devices", "gpus"), [("all", ["0", "1", "0"]), ("1", ["0", "0", "0"]), (None, ["0", "1", "0"])]
 )
-def test_more_workers_than_gpus_share_them(two_gpus: None, devices: str | None, seen: list[str]) -> None:
-    found = chosen(devices=devices, workers=3)
-    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found.environments] == seen
+def test_more_workers_than_gpus_share_them(two_gpus: None, devices: str | None, gpus: list[str]) -> None:
+    assert gpus_of(opened(devices=devices, workers=3)) == gpus
 
 
-def test_one_worker_alone_is_a_process_too(two_gpus: None) -> None:
-    """It may hang or die."""
-    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in chosen(devices="1").environments] == ["0"]
-    assert chosen(device="cuda:1").environments == ({},)
-    assert len(chosen(device="cpu", workers=1).environments) == 1
+def test_a_single_worker_is_a_process_because_a_group_may_hang_or_crash(two_gpus: None) -> None:
+    assert gpus_of(opened(devices="1")) == ["0"]
+    assert opened(device="cuda:1").environments == ({},)
+    assert len(opened(device="cpu", workers=1).environments) == 1
 
 
 def test_no_worker_is_this_process(two_gpus: None) -> None:
-    assert chosen(workers=0) is HERE
-    assert chosen(device="cuda:1", workers=0) is HERE
+    assert opened(workers=0) is IN_PROCESS
+    assert opened(device="cuda:1", workers="0") is IN_PROCESS
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "words"),
     [
-        ({"name": "rays"}, "unknown executor 'rays'; did you mean 'ray'? Allowed: local, ray."),
-        ({"gpus": 0.5}, "--gpus is of a cluster: it goes with --executor ray."),
-        ({"address": "auto"}, "--address is of a cluster: it goes with --executor ray."),
-        (
-            {"name": "ray", "devices": "all"},
-            "--devices is of this host; a cluster runs as many groups as it has room for.",
-        ),
-        (
-            {"name": "ray", "workers": 2},
-            "--workers is of this host; a cluster runs as many groups as it has room for.",
-        ),
-        (
-            {"name": "ray", "device": "cuda:0"},
-            "--device cuda:0 is of this host; a cluster chooses GPUs itself: --device cuda.",
-        ),
-        (
-            {"name": "ray", "gpus": 1.5},
-            "--gpus takes what a group needs of one GPU, above 0 and at most 1, not 1.5.",
-        ),
-        (
-            {"name": "ray", "gpus": 0.0},
-            "--gpus takes what a group needs of one GPU, above 0 and at most 1, not 0.",
-        ),
-        (
-            {"name": "ray", "gpus": 0.5, "device": "cpu"},
-            "--gpus is for cells on a GPU, and these are on the CPU",
-        ),
-        ({"devices": "some"}, "--devices takes all, or a number of GPUs, not 'some'."),
-        ({"devices": "0"}, "--devices takes all, or a number of GPUs, not '0'."),
-        ({"devices": "3"}, "3 GPUs are asked for; there are 2 here."),
-        (
-            {"devices": "all", "workers": 0},
-            "--workers 0 is this process, with one device; leave --devices out.",
-        ),
-        ({"devices": "all", "device": "cpu"}, "--devices is so many GPUs; leave --device out."),
-        (
-            {"device": "cuda:1", "workers": 2},
-            "--device cuda:1 is for one worker; --devices 1 is one GPU for as many as you like.",
-        ),
+        ({"name": "rays"}, ["'rays'", "'ray'", "local, ray"]),
+        ({"worker": 2}, ["'worker'", "'workers'"]),
+        ({"gpus": 0.5}, ["--gpus", "--executor ray"]),
+        ({"address": "auto"}, ["--address", "--executor ray"]),
+        ({"name": "ray", "devices": "all"}, ["--devices", "--executor local"]),
+        ({"name": "ray", "workers": 2}, ["--workers", "--executor local"]),
+        ({"name": "ray", "device": "cuda:0"}, ["--device cuda", "cuda:0"]),
+        ({"name": "ray", "gpus": 1.5}, ["--gpus", "1.5"]),
+        ({"name": "ray", "gpus": 0.0}, ["--gpus", "above 0", "not 0"]),
+        ({"name": "ray", "gpus": 0.5, "device": "cpu"}, ["--gpus", "CPU"]),
+        ({"devices": "some"}, ["--devices", "'some'"]),
+        ({"devices": "0"}, ["--devices", "'0'"]),
+        ({"devices": "३"}, ["--devices", "'३'"]),
+        ({"devices": "3"}, ["3 GPUs", "2 here"]),
+        ({"workers": -1}, ["--workers", "'-1'"]),
+        ({"devices": "all", "workers": 0}, ["--workers 0", "--devices"]),
+        ({"devices": "all", "device": "cpu"}, ["--devices", "--device"]),
+        ({"device": "cuda:1", "workers": 2}, ["cuda:1", "--devices 1"]),
     ],
 )
-def test_bad_input_is_one_sentence(two_gpus: None, options: dict[str, Any], sentence: str) -> None:
+def test_options_that_do_not_go_together_are_refused(
+    two_gpus: None, options: dict[str, Any], words: list[str]
+) -> None:
     with pytest.raises(UserError) as raised:
-        chosen(**options)
-    assert str(raised.value).startswith(sentence)
+        opened(**options)
+    assert [word for word in words if word not in str(raised.value)] == []
 
 
-def test_without_a_gpu_there_are_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(what.torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(UserError, match=r"there is none here; leave it out, and each CPU core has a worker"):
-        chosen(devices="all")
+def test_devices_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(UserError, match="--devices needs a GPU"):
+        opened(devices="all")
+
+
+def test_executors_are_the_files_of_their_folder() -> None:
+    folder = Path(executors.__file__).parent
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__", "base"}
+    assert set(find_executors()) == files
+
+
+@pytest.mark.parametrize("executor", find_executors().values())
+def test_help_of_options_is_a_sentence(executor: type[Executor]) -> None:
+    assert all(option.help.endswith(".") for option in executor.options)
+
+
+def test_the_default_choice_is_the_one_without_words() -> None:
+    assert choose_executor() == ExecutorChoice()
+
+
+@pytest.fixture
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with an executor of its own, which the package looks into, too."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "diary.py").write_text(DIARY)
+    monkeypatch.setattr(executors, "__path__", [*executors.__path__, str(folder)])
+    monkeypatch.chdir(tmp_path)
+    yield folder
+    sys.modules.pop("linbench.engine.executors.diary", None)
+
+
+def test_an_added_executor_is_found_and_runs_cells(added: Path) -> None:
+    assert list(find_executors()) == ["diary", "local", "ray"]
+    row = linbench.run("mqar", "deltanet", settings=TINY, device="cpu", executor="diary", diary="noted.txt")
+    assert row["status"].tolist() == ["ok"]
+    assert Path("noted.txt").read_text() == "deltanet\n"
+    with pytest.raises(UserError, match="--diary needs --executor diary"):
+        linbench.run("mqar", "deltanet", settings=TINY, device="cpu", diary="noted.txt")
+
+
+@pytest.mark.slow
+def test_an_added_executor_is_in_the_command_line(added: Path) -> None:
+    program = (
+        f"from linbench.engine import executors; executors.__path__.append({str(added)!r});"
+        "from linbench.cli import main; main()"
+    )
+
+    def run(*words: str) -> str:
+        command = [sys.executable, "-c", program, "run", *words]
+        done = subprocess.run(
+            command,
+            text=True,
+            capture_output=True,
+            check=True,
+            env={"PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+        )
+        return done.stdout
+
+    shown = run("--help")
+    assert "diary|local|ray" in shown
+    assert "--diary" in shown
+    settings = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
+    words = ["mqar", "--model", "deltanet", "--device", "cpu", "--executor", "diary", *settings, "--json"]
+    assert [result["status"] for result in json.loads(run(*words))] == ["ok"]
+    assert Path("default.txt").read_text() == "deltanet\n"
+    run(*words, "--again", "--diary", "other.txt")
+    assert Path("other.txt").read_text() == "deltanet\n"

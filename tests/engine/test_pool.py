@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from linbench.common.errors import DeviceLostError, StorageError, UserError
-from linbench.engine.executors import pool as what
-from linbench.engine.executors.base import Here
-from linbench.engine.executors.pool import Pool, pool
-from linbench.engine.jobs import Job, Message, kind
+from linbench.engine import pool as what
+from linbench.engine.in_process import InProcess
+from linbench.engine.jobs import Job, Message, isolation_key
+from linbench.engine.pool import Pool, make_pool
 from linbench.engine.progress import Report, Silent
 from linbench.engine.runner import TRIES, run_cells
 from linbench.engine.workers import Outcome, outcomes
@@ -123,7 +123,7 @@ def test_what_is_installed_and_was_changed_meanwhile_is_refused() -> None:
 def test_code_of_other_people_needs_a_process_to_itself(mine: Path) -> None:
     (mine / "other.py").write_text(MINE)
     job = [
-        kind(Job(cells(model), [], None))
+        isolation_key(Job(cells(model), [], None))
         for model in (
             "deltanet",
             "mine.py:Mine",
@@ -165,7 +165,7 @@ def test_a_worker_that_dies_costs_its_group_alone(mine: Path, workers: int) -> N
         *cells(),
         *cells("./mine.py:Mine", seeds=[0]),
     ]
-    found = run_cells(group, Store(mine / "results"), Silent(), executor=pool("cpu", workers))
+    found = run_cells(group, Store(mine / "results"), Silent(), executor=make_pool("cpu", workers))
     assert [result["status"] for result in found] == ["failed"] + ["ok"] * (len(group) - 1)
     assert found[0]["reason"] == "its process died with exit code 7"
 
@@ -178,7 +178,7 @@ def test_a_group_whose_gpu_is_lost_goes_on_in_another_process(
     """Its process is told that its device answers no more, whatever is true."""
     ill = cells("./mine.py:Mine", **{"model.what": what})
     others = cells("attention")
-    found = run_cells([*ill, *others], Store(mine / "results"), Silent(), executor=pool("cpu", 1))
+    found = run_cells([*ill, *others], Store(mine / "results"), Silent(), executor=make_pool("cpu", 1))
     assert [result["status"] for result in found] == [status] * len(ill) + ["ok"] * len(others)
     assert len(set((mine / what).read_text().split())) == processes
     if status == "failed":
@@ -207,7 +207,7 @@ def test_a_group_that_met_an_illegal_address_goes_on_in_another_process(mine: Pa
         for model, given in (("./mine.py:Mine", ill), ("attention", others))
         for cell in plan("mqar", [model], device="cuda", seeds=[0, 1], settings=given)
     ]
-    found = run_cells(group, Store(mine / "results"), Silent(), executor=pool("cuda", 1))
+    found = run_cells(group, Store(mine / "results"), Silent(), executor=make_pool("cuda", 1))
     assert [result["status"] for result in found] == ["ok"] * 4
     assert (mine / "beyond once").exists()
 
@@ -247,7 +247,7 @@ def test_what_finds_no_memory_beside_others_is_run_once_more_alone(
 
 @pytest.mark.slow
 def test_what_a_worker_cannot_keep_ends_the_run_and_no_cell_has_failed(tmp_path: Path) -> None:
-    class Full(Here):
+    class Full(InProcess):
         def __call__(
             self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]
         ) -> Iterator[tuple[int, Outcome]]:
@@ -265,13 +265,15 @@ def _full(job: Job) -> None:
 def test_one_worker_is_a_pool_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: {0})
-    assert pool("cpu", None) == Pool(({"OMP_NUM_THREADS": "1"},), 1)
+    assert make_pool("cpu", None) == Pool(({"OMP_NUM_THREADS": "1"},), 1)
     monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: set(range(8)))
-    assert pool("cpu", None) == Pool(({"OMP_NUM_THREADS": "1"},) * 8, 1)
-    assert pool("cpu", 3) == Pool(({"OMP_NUM_THREADS": "2"},) * 3, 2)
-    assert len(pool("cpu", 1).environments) == 1
+    assert make_pool("cpu", None) == Pool(({"OMP_NUM_THREADS": "1"},) * 8, 1)
+    assert make_pool("cpu", 3) == Pool(({"OMP_NUM_THREADS": "2"},) * 3, 2)
+    assert len(make_pool("cpu", 1).environments) == 1
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert (pool("cpu", 1).threads, pool("cpu", 4).threads) == (3, 2), "no more than the user allows"
+    assert (make_pool("cpu", 1).threads, make_pool("cpu", 4).threads) == (3, 2), (
+        "no more than the user allows"
+    )
 
 
 def test_every_gpu_has_a_worker_that_sees_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,15 +281,17 @@ def test_every_gpu_has_a_worker_that_sees_no_other(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(what.torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(what.os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert pool("cuda", None) == Pool(({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}), 4)
+    assert make_pool("cuda", None) == Pool(({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}), 4)
     monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "5,7")
-    found = pool("cuda", 2)
+    found = make_pool("cuda", 2)
     assert isinstance(found, Pool)
     assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found.environments] == ["5", "7"]
-    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in pool("cuda", 1).environments] == ["5"]
-    assert pool("cuda", 3, gpus=1) == Pool(({"CUDA_VISIBLE_DEVICES": "5"},) * 3, 2), "workers share a GPU"
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in make_pool("cuda", 1).environments] == ["5"]
+    assert make_pool("cuda", 3, gpus=1) == Pool(({"CUDA_VISIBLE_DEVICES": "5"},) * 3, 2), (
+        "workers share a GPU"
+    )
     with pytest.raises(UserError, match="3 GPUs are asked for; there are 2 here"):
-        pool("cuda", None, gpus=3)
+        make_pool("cuda", None, gpus=3)
 
 
 def test_workers_that_share_a_gpu_are_told_from_those_that_have_one_each(
@@ -295,8 +299,14 @@ def test_workers_that_share_a_gpu_are_told_from_those_that_have_one_each(
 ) -> None:
     monkeypatch.setattr(what.torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    five = pool("cuda", 5)
+    five = make_pool("cuda", 5)
     assert five.sharing == 3
     assert [each["CUDA_VISIBLE_DEVICES"] for each in five.alone().environments] == ["0", "1"]
-    assert five.alone().sharing == pool("cuda", 2).sharing == pool("cpu", 3).sharing == TWO.sharing == 1
+    assert (
+        five.alone().sharing
+        == make_pool("cuda", 2).sharing
+        == make_pool("cpu", 3).sharing
+        == TWO.sharing
+        == 1
+    )
     assert TWO.alone() == TWO

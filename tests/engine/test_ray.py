@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from linbench.common.errors import ClusterLostError, UserError
-from linbench.engine.executors import ray as what
-from linbench.engine.executors.ray import Cluster, _Head, _speaking, connected
+from linbench.engine import ray_cluster as what
 from linbench.engine.jobs import Job, Reported
 from linbench.engine.progress import Report, Silent
+from linbench.engine.ray_cluster import Cluster, _Head, _speaking, connect
 from linbench.engine.runner import TRIES, run_cells
 from linbench.experiments.cell import Cell
 from linbench.experiments.plan import plan
@@ -169,7 +169,7 @@ def test_a_node_is_killed_and_every_cell_is_done_exactly_once(nodes: Any, tmp_pa
         Counting(tmp_path / "results"),
         Watching(kill),
     )
-    with connected(nodes.address, gpus=0, silence=120) as cluster:
+    with connect(nodes.address, gpus=0, timeout=120) as cluster:
         found = run_cells(group, store, watching, executor=cluster, stack=1)
     assert killed, "a node was at work"
     assert [result["reason"] for result in found] == [None] * len(group)
@@ -212,7 +212,7 @@ def test_what_a_plugin_does_costs_no_more_than_it_must(
         Counting(tmp_path / "results"),
         Watching(lambda: (tmp_path / "one is done").touch() if first.id in watching.done else None),
     )
-    with connected(nodes.address, gpus=0, silence=15) as cluster:
+    with connect(nodes.address, gpus=0, timeout=15) as cluster:
         found = run_cells([dies, hangs, loses, does, first, second], store, watching, executor=cluster)
     assert [result["status"] for result in found] == ["failed", "timeout", "ok", "ok", "ok", "ok"]
     assert [names for names in sent if loses.id in names] == [[loses.id]] * 2
@@ -277,7 +277,7 @@ def test_a_node_that_would_measure_something_else_refuses() -> None:
 def test_a_cluster_that_cannot_run_a_group_is_refused(nodes: Any) -> None:
     with (
         pytest.raises(UserError, match=r"^no node of the Ray cluster at \S+ has 0.25 GPU for a group\.$"),
-        connected(nodes.address, gpus=0.25, silence=60),
+        connect(nodes.address, gpus=0.25, timeout=60),
     ):
         pass
 
@@ -306,7 +306,7 @@ def test_a_cluster_that_cannot_run_a_group_is_refused(nodes: Any) -> None:
 @theirs
 def test_an_address_where_no_cluster_is(address: str, sentence: str) -> None:
     pytest.importorskip("ray", reason=WITHOUT)
-    with pytest.raises(UserError, match=f"^{re.escape(sentence)}"), connected(address, gpus=0, silence=60):
+    with pytest.raises(UserError, match=f"^{re.escape(sentence)}"), connect(address, gpus=0, timeout=60):
         pass
 
 
@@ -319,7 +319,7 @@ def test_no_cluster_on_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
         "there is no Ray cluster at auto; on one of its nodes give auto or HOST:PORT, or start one: ray start"
         " --head."
     )
-    with pytest.raises(UserError, match=f"^{re.escape(sentence)}$"), connected("auto", gpus=0, silence=60):
+    with pytest.raises(UserError, match=f"^{re.escape(sentence)}$"), connect("auto", gpus=0, timeout=60):
         pass
 
 
@@ -327,7 +327,7 @@ def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with (
         pytest.raises(UserError, match=r"^--executor ray needs Ray: pip install 'linbench\[ray\]'\.$"),
-        connected("auto", gpus=0, silence=60),
+        connect("auto", gpus=0, timeout=60),
     ):
         pass
 

@@ -1,94 +1,88 @@
-"""Who measures: this process, processes of this host, or a cluster."""
+"""Executors: one file for each kind of place where groups of cells can be trained.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+To add one, put a file with a subclass of `Executor` here; `--executor`, its help and its errors, and
+`linbench.run` find it by a scan.
+"""
 
-import torch
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 from linbench.common.errors import UserError, unknown
-from linbench.common.numbers import whole
-from linbench.engine.executors.base import HERE, Executor
-from linbench.engine.executors.pool import SILENCE
-from linbench.engine.executors.pool import pool as local_pool
-from linbench.engine.executors.ray import connected
-from linbench.experiments.device import pick_device
-
-EXECUTORS = ("local", "ray")
-
-_MOST_DEVICES = 1024
-"""GPUs of one host."""
+from linbench.common.scan import submodules
+from linbench.engine.executors.base import DEFAULT_TIMEOUT, Executor, OpenExecutor
 
 
-@contextmanager
-def executor(
-    name: str = "local",
+def find_executors() -> dict[str, type[Executor]]:
+    """Return the executors in this package by name, in the order of their files."""
+    found = [
+        member
+        for module in submodules(sys.modules[__name__])
+        for member in vars(module).values()
+        if _is_executor(member) and member.__module__ == module.__name__
+    ]
+    return {executor.name: executor for executor in found}
+
+
+def _is_executor(member: object) -> bool:
+    return isinstance(member, type) and issubclass(member, Executor) and member is not Executor
+
+
+class ExecutorChoice(NamedTuple):
+    """An executor and the values of those of its options that were given."""
+
+    name: str = "local"
+    device: str = "auto"
+    timeout: float = DEFAULT_TIMEOUT
+    options: Mapping[str, Any] = {}
+
+    def open(self) -> AbstractContextManager[OpenExecutor]:
+        """Return a context in which jobs can be run. Raises UserError, as `Executor.open` does."""
+        executor = find_executors()[self.name]
+        defaults = {option.name: option.default for option in executor.options}
+        return executor().open({**defaults, **self.options, "device": self.device, "timeout": self.timeout})
+
+
+DEFAULT_EXECUTOR = ExecutorChoice()
+"""The local executor without options."""
+
+
+def choose_executor(
+    name: str = DEFAULT_EXECUTOR.name,
     *,
     device: str = "auto",
-    devices: str | None = None,
-    workers: int | None = None,
-    address: str | None = None,
-    gpus: float | None = None,
-    silence: float = SILENCE,
-) -> Iterator[Executor]:
-    """As `--executor`, `--device`, `--devices`, `--workers`, `--address`, `--gpus` and `--timeout` say.
+    timeout: float = DEFAULT_TIMEOUT,
+    options: Mapping[str, object] | None = None,
+) -> ExecutorChoice:
+    """Return an executor with the options that were given for it.
 
-    Raises UserError: options that do not go together, more GPUs than there are, or a cluster that cannot be
-    used.
+    Args:
+        name: as `--executor`.
+        device: as `--device`.
+        timeout: as `--timeout`, in seconds.
+        options: text or Python values by the names of options; None as a value means not given.
+
+    Raises UserError: an unknown executor or option, an option of another executor, or a value that an option
+    does not take.
     """
-    if name not in EXECUTORS:
-        raise unknown("executor", name, EXECUTORS)
-    if name == "local":
-        if address is not None or gpus is not None:
-            raise UserError(
-                f"{'--address' if gpus is None else '--gpus'} is of a cluster: it goes with --executor ray."
-            )
-        yield _of_this_host(device, devices, workers, silence)
-        return
-    if devices is not None or workers is not None:
-        raise UserError(
-            f"{'--workers' if devices is None else '--devices'} is of this host; a cluster runs as many"
-            " groups as it has room for."
-        )
-    with connected(address or "auto", gpus=_share(device, gpus), silence=silence) as cluster:
-        yield cluster
+    executors = find_executors()
+    if name not in executors:
+        raise unknown("executor", name, executors)
+    known = {option.name: option for option in executors[name].options}
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    for key in given:
+        if key not in known:
+            raise _misplaced(key, executors)
+    values = {key: known[key].parse(value) for key, value in given.items()}
+    return ExecutorChoice(name, device, timeout, values)
 
 
-def _of_this_host(device: str, devices: str | None, workers: int | None, silence: float) -> Executor:
-    if workers == 0:
-        if devices is not None:
-            raise UserError("--workers 0 is this process, with one device; leave --devices out.")
-        return HERE
-    if devices is None:
-        if device.startswith("cuda:"):
-            if workers not in {None, 1}:
-                raise UserError(
-                    f"--device {device} is for one worker; --devices 1 is one GPU for as many as you like."
-                )
-            return local_pool(device, 1, silence=silence)
-        return local_pool("cpu" if pick_device(device) == "cpu" else "cuda", workers, silence=silence)
-    count = whole(devices, 1, _MOST_DEVICES)
-    if devices != "all" and count is None:
-        raise UserError(f"--devices takes all, or a number of GPUs, not '{devices}'.")
-    if device not in {"auto", "cuda"}:
-        raise UserError("--devices is so many GPUs; leave --device out.")
-    if not torch.cuda.device_count():
-        raise UserError(
-            "--devices is so many GPUs, and there is none here; leave it out, and each CPU core has a worker."
-        )
-    return local_pool("cuda", workers, gpus=count, silence=silence)
-
-
-def _share(device: str, gpus: float | None) -> float:
-    """Of a GPU, for each group."""
-    if device.startswith("cuda:"):
-        raise UserError(f"--device {device} is of this host; a cluster chooses GPUs itself: --device cuda.")
-    if gpus is not None and not 0 < gpus <= 1:
-        raise UserError(f"--gpus takes what a group needs of one GPU, above 0 and at most 1, not {gpus:g}.")
-    if pick_device(device) != "cpu":
-        return gpus or 1.0
-    if gpus is not None:
-        raise UserError(
-            "--gpus is for cells on a GPU, and these are on the CPU; start the run where there is a GPU of"
-            " the cluster's kind."
-        )
-    return 0.0
+def _misplaced(option: str, executors: Mapping[str, type[Executor]]) -> UserError:
+    owners = [
+        name for name, executor in executors.items() if option in {each.name for each in executor.options}
+    ]
+    if owners:
+        return UserError(f"--{option} needs --executor {' or '.join(owners)}.")
+    names = {option.name for executor in executors.values() for option in executor.options}
+    return unknown("option of an executor", option, sorted(names))

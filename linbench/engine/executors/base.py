@@ -1,70 +1,82 @@
-"""The contract of an executor, and the one that measures in this process."""
+"""The contract of an executor: where groups of cells are trained, and which options say so.
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+Nothing here loads torch, and neither may the module of an executor when it is imported: `linbench --help`
+reads its options.
+"""
 
-from linbench.engine.jobs import Job, Message, kind, work
-from linbench.engine.surroundings import tampered
-from linbench.engine.workers import Outcome
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from linbench.engine.jobs import Job, Message
+    from linbench.engine.workers import Outcome
+
+DEFAULT_TIMEOUT = 1800.0
+"""Seconds after which a group that reports nothing is ended: half an hour. It was chosen, not measured."""
 
 
-class Executor(Protocol):
-    """Who measures: in this process, in several, or on other machines."""
+class Option(NamedTuple):
+    """An option of an executor: `--NAME` on the command line, `NAME=` in `linbench.run`."""
+
+    name: str
+    metavar: str
+    help: str
+    parse: Callable[[object], Any]
+    """Return the value of a text or Python value that was given. Raises UserError."""
+    default: Any = None
+
+
+class OpenExecutor(Protocol):
+    """An executor that is ready for jobs."""
 
     @property
     def sharing(self) -> int:
-        """How many groups have a GPU between them."""
+        """Groups that share one GPU."""
 
     @property
-    def silence(self) -> float:
-        """Seconds after which a group that reports nothing is given up."""
+    def timeout(self) -> float:
+        """Seconds after which a group that reports nothing is ended."""
 
     @property
     def places(self) -> int:
-        """How many groups run side by side, at most."""
+        """Groups that are held side by side, at most."""
 
-    def alone(self) -> "Executor":
-        """One with which none has to share."""
-
-    def __call__(
-        self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]
-    ) -> Iterator[tuple[int, Outcome]]:
-        """As `workers.outcomes`: takes a job whenever it has a place for one, tells what is found of its
-        cells as it comes, and gives the job's number when it is over, with a failure for what has no result
-        then. None: there is no job now, but may be when one is over."""
-
-
-class Here:
-    """One after another, in this process."""
-
-    sharing, places = 1, 1
-    silence = float("inf")
-
-    def alone(self) -> "Here":
-        """It is."""
-        return self
+    def alone(self) -> "OpenExecutor":
+        """Return an executor like this one in which every group has a GPU of its own."""
 
     def __call__(
-        self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]
-    ) -> Iterator[tuple[int, Outcome]]:
-        """An executor. A job of shipped layers is not done where something has changed torch itself, since
-        its numbers would be others."""
-        for place, job in enumerate(each for each in jobs if each is not None):
-            changed = None if kind(job) else tampered()
-            if changed is None:
-                work(job, tell)
-                yield place, Outcome()
-            else:
-                yield (
-                    place,
-                    Outcome(
-                        failure=(
-                            f"{changed} in this process is not torch's own; run it in a worker process"
-                            " (without --workers 0)"
-                        ),
-                        outside=True,
-                    ),
-                )
+        self, jobs: "Iterable[Job | None]", *, tell: "Callable[[Message], None]"
+    ) -> "Iterator[tuple[int, Outcome]]":
+        """Run jobs, and yield the number and outcome of each when it is over.
+
+        Args:
+            jobs: taken one by one, whenever there is a place. None means: no job for now, but there may be
+                one after the next outcome.
+            tell: gets progress and results while a job runs. Cells without a result when their job is over
+                have failed, as its outcome says.
+        """
 
 
-HERE = Here()
+class Executor(ABC):
+    """A kind of place where groups of cells are trained, chosen by `--executor NAME`.
+
+    Each subclass stands in a file of its own in this package and is found by a scan.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    """A phrase for the help of `--executor`, such as "worker processes on this host"."""
+    options: ClassVar[tuple[Option, ...]] = ()
+
+    @abstractmethod
+    def open(self, options: Mapping[str, Any]) -> AbstractContextManager[OpenExecutor]:
+        """Return a context in which jobs can be run.
+
+        Args:
+            options: the parsed value or default of every option of `options`; also `device`, as `--device`
+                was given, and `timeout`, in seconds.
+
+        Raises UserError: options that do not go together, or resources that are not there.
+        """
