@@ -8,7 +8,7 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nu
 RESULTS ?= results/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check figures clean
+.PHONY: help setup run test check figures docs clean
 
 help:  ## show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ figures: $(READY)  ## every table and figure of RESULTS (default results/cpu) an
 	rm -rf $(RESULTS)/tables $(RESULTS)/figures
 	$(BIN)/linbench table --results $(RESULTS) --save $(RESULTS)/tables
 	$(BIN)/linbench figures --results $(RESULTS) --save $(RESULTS)/figures
+
+docs: $(READY)  ## the site of README and docs, in build/site; every link is checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --clean
 
 clean:  ## remove what setup and runs made; tracked results stay
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

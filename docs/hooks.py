@@ -1,0 +1,101 @@
+"""Hooks of MkDocs (`make docs`): pages that are made rather than written, and files that lie outside `docs`.
+
+The start page is README.md. `models.md` and `task-cards.md` are made of the docstrings of what linbench ships.
+A picture or source file outside `docs` that a page names is put into the site under its path in the repository.
+"""
+
+import html
+import re
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from linbench.experiments.registry import Kind, card, shipped
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_LINK = re.compile(r"(?<=\]\()[^)\s#]+|(?<=src=\")[^\"#]+")
+_OUTSIDE = ("results/", "examples/")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the start page, the catalogues, and the files outside `docs` that pages name."""
+    made = {
+        "index.md": _start(),
+        "models.md": _catalogue(
+            "model", "Models", "Every variant that linbench ships: its equation and its source."
+        ),
+        "task-cards.md": _catalogue(
+            "task", "Tasks", "Every task that linbench ships: its examples and its chance level."
+        ),
+        "decisions/index.md": _decisions(files),
+    }
+    for name, text in made.items():
+        files.append(File.generated(config, name, content=text))
+    for target in sorted({one for page in files.documentation_pages() for one in _outside(page)}):
+        files.append(File.generated(config, target, abs_src_path=str(ROOT / target)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Point links of a page to where the files outside `docs` lie in the site."""
+    depth = page.file.src_uri.count("/")
+    return _LINK.sub(lambda link: _inside(link[0], page.file.src_uri, depth), markdown)
+
+
+def _outside(page: File) -> Iterable[str]:
+    for link in _LINK.findall(page.content_string):
+        target = _resolved(link, page.src_uri)
+        if target.startswith(_OUTSIDE) and (ROOT / target).is_file():
+            yield target
+
+
+def _inside(link: str, page: str, depth: int) -> str:
+    target = _resolved(link, page)
+    return "../" * depth + target if target.startswith(_OUTSIDE) else link
+
+
+def _resolved(link: str, page: str) -> str:
+    """Return the path in the repository that a link of a page in `docs` names; the link itself if it has none."""
+    if "://" in link or page == "index.md":
+        return link
+    parts: list[str] = []
+    for part in (PurePosixPath("docs", page).parent / link).parts:
+        if part == "..":
+            parts = parts[:-1]
+        else:
+            parts.append(part)
+    return "/".join(parts)
+
+
+def _start() -> str:
+    """Return README.md with its links as seen from `docs`."""
+    return (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](").replace('"docs/', '"')
+
+
+def _decisions(files: Files) -> str:
+    """Return a list of the decision records by their titles."""
+    pages = files.documentation_pages()
+    records = sorted((one.name, one.content_string) for one in pages if one.src_uri.startswith("decisions/"))
+    lines = [f"- [{_title(text)}]({name}.md)" for name, text in records]
+    return "\n".join(["# Decisions", "", "Why some things are as they are.", "", *lines])
+
+
+def _catalogue(kind: Kind, title: str, lead: str) -> str:
+    cards = {entry.name: card(entry.cls) for entry in shipped(kind).entries.values()}
+    heads = [f"| [`{name}`](#{name}) | {_equation(text)} |" for name, text in cards.items()]
+    texts = [f"## {name}\n\n```text\n{text}\n```" for name, text in cards.items()]
+    return "\n".join([f"# {title}", "", lead, "", "| name | in one line |", "|---|---|", *heads, "", *texts])
+
+
+def _title(text: str) -> str:
+    return text.partition("\n")[0].lstrip("# ")
+
+
+def _equation(card: str) -> str:
+    """Return the first paragraph of a card as a table's cell in which Markdown finds nothing to format."""
+    line = html.escape(card.partition("\n\n")[0].replace("\n", " "))
+    return "".join(f"&#{ord(letter)};" if letter in "_*|~`[]" else letter for letter in line)
