@@ -15,12 +15,13 @@ from torch import Tensor
 from linbench.bench import peers
 from linbench.bench.case import Peer, Placed
 from linbench.bench.machine import keep_at_work, marks, moment
-from linbench.bench.operations import OPERATIONS, SHAPES, Inputs, Operation, Shape
+from linbench.bench.operations import SHAPES, all_operations, kernel_versions
 from linbench.bench.presets import Preset
 from linbench.bench.timing import Spread, as_called, peak_bytes, replayed_where_possible
 from linbench.common.errors import unknown
 from linbench.engine.workers import outcomes
 from linbench.experiments.precision import DTYPES, Precision, pick_precision
+from linbench.kernels.family import Inputs, Operation, Shape
 from linbench.results.record import Result
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.store import OPERATION, Store
@@ -55,7 +56,7 @@ class Kernel(Placed):
     @property
     def particulars(self) -> dict[str, Any]:
         """The operation by the version of its kernels, and the shape."""
-        shape, kernels = self.shape._asdict(), OPERATIONS[self.operation].versions()
+        shape, kernels = self.shape._asdict(), kernel_versions(self.operation)
         return {
             "version": VERSION,
             "operation": self.operation,
@@ -157,7 +158,7 @@ def compile_all(case: Kernel) -> None:
 def _prepare(case: Kernel) -> tuple[Operation, Inputs, list[Tensor]]:
     if case.device.startswith("cuda"):
         torch.cuda.set_device(case.device)  # where Triton launches
-    operation = OPERATIONS[case.operation]
+    operation = all_operations()[case.operation]
     inputs = operation.inputs(case.shape, DTYPES[case.dtype], case.device)
     return operation, inputs, [x.requires_grad_() for x in inputs.values() if x.is_floating_point()]
 
@@ -256,15 +257,16 @@ def plan(
     """The cases, shape by shape. Raises UserError: a name that is not there. A peer that cannot be had is
     told in every row."""
     kind = device.partition(":")[0]
+    known = all_operations()
     for name in operations:
-        if name not in OPERATIONS:
-            raise unknown("operation", name, OPERATIONS)
+        if name not in known:
+            raise unknown("operation", name, known)
     precision, named = pick_precision(dtype, device), peers.named(peer, device, "operations")
     repeats = repeats or (20 if kind == "cpu" else 100)
     return [
         Kernel(name, shape, precision, device, named, repeats)
         for shape in shapes or SHAPES[kind]
-        for name in operations or OPERATIONS
+        for name in operations or known
     ]
 
 

@@ -1,29 +1,25 @@
 """Where the time of a training step goes on a GPU: kernels by what they are for."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from linbench.engine.step import Step
+from linbench.kernels.family import families
 
 STEPS = 3
 BATCH, CLIP_AND_ADAMW = "batch", "clipping and AdamW"
 OTHER = "sums and what is elementwise"
 
-_KINDS = {
-    "recurrence": ("matrix_state", "Eager", "attention", "Attention"),
-    "short convolution": ("short_convolution",),
-    "token shift": ("token_shift",),
-    "norms": ("linbench_norm", "linbench::norm", "layer_norm", "LayerNorm", "_Norm"),
-    "gates": ("decay_gate", "channel_decay", "erasure", "sigmoid", "Sigmoid", "silu", "Silu"),
-    "head and loss": ("cross_entropy",),
-    "embedding": ("embedding", "Embedding"),
-    "projections": ("aten::mm", "aten::bmm", "aten::addmm"),
-    "copies and casts": ("aten::copy_", "aten::cat"),
-}
-"""By what stands in the name of an operator, or of one that it is part of; the first that does."""
+_TORCH_KINDS = [
+    ("gates", ("sigmoid", "Sigmoid", "silu", "Silu")),
+    ("projections", ("aten::mm", "aten::bmm", "aten::addmm")),
+    ("copies and casts", ("aten::copy_", "aten::cat")),
+]
+"""Kinds of work of torch's own operators, each with parts of their names."""
 
 
 def parts(step: Step) -> dict[str, float]:
@@ -36,10 +32,11 @@ def parts(step: Step) -> dict[str, float]:
         for _ in range(STEPS):
             _taken(step)
         torch.cuda.synchronize()
+    kinds = kinds_of_work()
     found: dict[str, float] = defaultdict(float)
     for event in profiler.events() or []:
         for kernel in getattr(event, "kernels", []):
-            found[_kind(event)] += kernel.duration / STEPS / 1e6
+            found[_kind(event, kinds)] += kernel.duration / STEPS / 1e6
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
@@ -53,7 +50,13 @@ def _taken(step: Step) -> None:
         step.training.optimiser.step()
 
 
-def _kind(event: Any) -> str:
+def kinds_of_work() -> list[tuple[str, tuple[str, ...]]]:
+    """Return kinds of work with parts of the names of their events: first the kernel families', then torch's."""
+    return [(family.profile_kind, family.profile_names) for family in families().values()] + _TORCH_KINDS
+
+
+def _kind(event: Any, kinds: Sequence[tuple[str, tuple[str, ...]]]) -> str:
+    """Return the first kind of work which the name of an event, or of one that it is part of, tells of."""
     names = []
     while event is not None:
         names.append(event.name)
@@ -61,7 +64,7 @@ def _kind(event: Any) -> str:
     for part in (BATCH, CLIP_AND_ADAMW):
         if part in names:
             return part
-    return next(
-        (kind for kind, words in _KINDS.items() if any(word in name for word in words for name in names)),
-        OTHER,
-    )
+    for kind, words in kinds:
+        if any(word in name for word in words for name in names):
+            return kind
+    return OTHER

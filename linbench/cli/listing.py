@@ -11,17 +11,6 @@ from linbench.cli.options import JsonOption
 from linbench.common import escape
 from linbench.common.streams import tell
 
-SURROUNDINGS = {
-    "norms",
-    "short_convolution",
-    "decay_gate",
-    "channel_decay",
-    "erasure",
-    "rotary",
-    "token_shift",
-}
-"""Kernel families of what stands around a recurrence."""
-
 
 class What(StrEnum):
     """What can be listed."""
@@ -117,5 +106,8 @@ def listing(
 
 
 def _family(mixer: type) -> str:
-    """The kernels that its recurrence runs on, those that all share left out."""
-    return ", ".join(family for family in getattr(mixer, "families", ()) if family not in SURROUNDINGS)
+    """Return the kernel families of a mixer's recurrence, without those that stand around it."""
+    from linbench.kernels.family import families
+
+    known, used = families(), getattr(mixer, "families", ())
+    return ", ".join(name for name in used if name not in known or known[name].shown_with_models)

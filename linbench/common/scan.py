@@ -24,3 +24,12 @@ def submodule_names(package: ModuleType) -> list[str]:
     return sorted(
         found.name for found in pkgutil.iter_modules(package.__path__) if not found.name.startswith("_")
     )
+
+
+def subpackage_names(package: ModuleType) -> list[str]:
+    """Return the sorted names of a package's public subpackages, without importing any."""
+    return sorted(
+        found.name
+        for found in pkgutil.iter_modules(package.__path__)
+        if found.ispkg and not found.name.startswith("_")
+    )

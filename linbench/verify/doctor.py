@@ -1,4 +1,4 @@
-"""Do the kernels tell the truth on this machine?"""
+"""`linbench doctor`: every kernel on this machine, compared with float64."""
 
 import math
 import os
@@ -12,20 +12,20 @@ from linbench.common.errors import unknown
 from linbench.engine.workers import outcomes
 from linbench.experiments.precision import DTYPES, Precision
 from linbench.kernels.operators import INTERPRETED, runs_triton
+from linbench.verify.kernel_cases import all_cases
 from linbench.verify.kernel_errors import errors_of
-from linbench.verify.recurrence_cases import all_trials
 
 __all__ = ["LIMITS", "Row", "Verdict", "examine", "how_kernels_run", "rows", "side_by_side"]
 
 LIMITS: dict[Precision, tuple[float, float]] = {"fp32": (1e-5, 5e-5), "bf16": (8e-3, 1.5e-2)}
-"""Largest relative error of outputs and states, and of gradients."""
+"""Largest relative error of outputs and states, and of gradients, that is right."""
 
 SECONDS = 240.0
 """A row that takes longer hangs."""
 
 
 class Row(NamedTuple):
-    """What is verified: a case of a kernel in a precision, on a device."""
+    """A case of a kernel in a precision, on a device."""
 
     kernel: str
     case: str
@@ -34,8 +34,14 @@ class Row(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came out. Errors are None where the row did not end, or not with finite numbers, or of gradients
-    that there are none of. reason: what is wrong, in one line."""
+    """The errors of a row, and what is wrong with it.
+
+    Args:
+        error, gradient_error: None if the case failed or gave non-finite numbers; `gradient_error` also if
+            the kernel has no gradient.
+        seconds: time of the first call; None if the case failed.
+        reason: what is wrong, in one line; None if nothing is.
+    """
 
     row: Row
     error: float | None
@@ -45,21 +51,18 @@ class Verdict(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the kernel tells the truth here."""
+        """Whether the kernel is right."""
         return self.reason is None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the verdict and its limits as JSON values."""
         limit, gradient_limit = LIMITS[self.row.precision]
-        numbers = {
+        return {
+            **self.row._asdict(),
             "error": self.error,
             "limit": limit,
             "gradient_error": self.gradient_error,
             "gradient_limit": gradient_limit,
-        }
-        return {
-            **self.row._asdict(),
-            **numbers,
             "seconds": self.seconds,
             "ok": self.ok,
             "reason": self.reason,
@@ -67,8 +70,8 @@ class Verdict(NamedTuple):
 
 
 def rows(device: str, kernels: Sequence[str] = ()) -> list[Row]:
-    """All rows, or those of `kernels`. Raises UserError: there is no such kernel."""
-    found = all_trials(device)
+    """Return the rows of `kernels`, or of all kernels if none is named. Raises UserError: an unknown name."""
+    found = all_cases(device)
     for kernel in kernels:
         if kernel not in found:
             raise unknown("kernel", kernel, found)
@@ -81,58 +84,69 @@ def rows(device: str, kernels: Sequence[str] = ()) -> list[Row]:
 
 
 def examine(
-    these: Sequence[Row], *, workers: int, tell: Callable[[Verdict], None] = lambda verdict: None
+    rows: Sequence[Row], *, workers: int, tell: Callable[[Verdict], None] = lambda verdict: None
 ) -> list[Verdict]:
-    """Verdicts in the order of the rows; `tell` hears each as soon as it is there. workers: processes side by
-    side, or 0 for none."""
+    """Judge rows.
+
+    Args:
+        workers: processes side by side, or 0 for this process alone.
+        tell: called with each verdict as soon as it is there.
+
+    Returns: verdicts in the order of the rows.
+    """
     verdicts: dict[int, Verdict] = {}
-    places = handed_out(these) if workers else range(len(these))
-    for turn, outcome in outcomes(
-        verdict, [these[place] for place in places], workers=workers, seconds=SECONDS
-    ):
-        place = places[turn]
-        found = Verdict(these[place], None, None, None, outcome.failure) if outcome.failure else outcome.value
-        verdicts[place] = found
-        tell(found)
-    return [verdicts[place] for place in range(len(these))]
+    order = spread_by_kernel(rows) if workers else range(len(rows))
+    judged = outcomes(verdict, [rows[place] for place in order], workers=workers, seconds=SECONDS)
+    for turn, outcome in judged:
+        place = order[turn]
+        failed = Verdict(rows[place], None, None, None, outcome.failure)
+        verdicts[place] = failed if outcome.failure else outcome.value
+        tell(verdicts[place])
+    return [verdicts[place] for place in range(len(rows))]
 
 
-def handed_out(these: Sequence[Row]) -> list[int]:
-    """The places of the rows in the order in which processes take them: every kernel's spread over all. Rows
-    of one kernel launch much the same, which two of them compile twice if they begin at once, and else
-    once."""
-    of = {
-        kernel: [place for place, row in enumerate(these) if row.kernel == kernel]
-        for kernel in dict.fromkeys(row.kernel for row in these)
-    }
-    share = {place: (i + 0.5) / len(places) for places in of.values() for i, place in enumerate(places)}
-    return sorted(share, key=share.__getitem__)
+def spread_by_kernel(rows: Sequence[Row]) -> list[int]:
+    """Return the places of the rows in an order that spreads every kernel's rows over the whole.
+
+    Rows of one kernel launch much the same: two processes that begin with them at once compile it twice.
+    """
+    places_of: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        places_of.setdefault(row.kernel, []).append(place)
+    position = {}
+    for places in places_of.values():
+        for i, place in enumerate(places):
+            position[place] = (i + 0.5) / len(places)
+    return sorted(position, key=position.__getitem__)
 
 
 def verdict(row: Row) -> Verdict:
-    """The kernel against float64 in this process."""
+    """Compare one row's kernel with float64, in this process."""
     if row.device.startswith("cuda"):
         torch.cuda.set_device(row.device)  # where Triton launches
-    trial = all_trials(row.device)[row.kernel][row.case](DTYPES[row.precision])
-    found = errors_of(*trial)
+    case = all_cases(row.device)[row.kernel][row.case](DTYPES[row.precision])
+    found = errors_of(case)
     limit, gradient_limit = LIMITS[row.precision]
     reasons = [
-        f"{what} are off by {error:.1e}" if math.isfinite(error) else f"{what} are not finite"
-        for what, error, most in (
-            ("outputs", found.output, limit),
-            (f"gradients of {found.worst}", found.gradient, gradient_limit),
-        )
-        if error is not None and not error <= most
+        _reason("outputs", found.output, limit),
+        _reason(f"gradients of {found.worst}", found.gradient, gradient_limit),
     ]
-    finite = [
-        error if error is not None and math.isfinite(error) else None
-        for error in (found.output, found.gradient)
-    ]
-    return Verdict(row, finite[0], finite[1], found.seconds, "; ".join(reasons) or None)
+    reason = "; ".join(filter(None, reasons)) or None
+    return Verdict(row, _finite(found.output), _finite(found.gradient), found.seconds, reason)
+
+
+def _reason(what: str, error: float | None, limit: float) -> str | None:
+    if error is None or error <= limit:
+        return None
+    return f"{what} are off by {error:.1e}" if math.isfinite(error) else f"{what} are not finite"
+
+
+def _finite(error: float | None) -> float | None:
+    return error if error is not None and math.isfinite(error) else None
 
 
 def how_kernels_run(device: str) -> str:
-    """In words: compiled, interpreted, or not at all."""
+    """Return in words whether kernels are compiled, interpreted, or not run at all on a device."""
     try:
         triton = f"Triton {version('triton')}"
     except PackageNotFoundError:
@@ -143,6 +157,9 @@ def how_kernels_run(device: str) -> str:
 
 
 def side_by_side(device: str) -> int:
-    """How many processes to use: none on a CPU, whose cores one process fills; on a GPU as many as can
-    compile at once, up to 12."""
+    """Return how many processes to use on a device.
+
+    None on a CPU, whose cores one process fills; on a GPU one per core but one, since they compile, and at
+    most 12.
+    """
     return 0 if device == "cpu" else max(1, min(12, (os.cpu_count() or 1) - 1))

@@ -11,13 +11,16 @@ from linbench.bench import kernel as ops
 from linbench.bench import run as measured
 from linbench.bench.case import anywhere
 from linbench.bench.kernel import Kernel
-from linbench.bench.operations import OPERATIONS, SHAPES, Operation, Shape, parse_shapes, recurrence_flops
+from linbench.bench.operations import SHAPES, all_operations, parse_shapes
 from linbench.bench.presets import PRESETS
 from linbench.bench.timing import WARM_UP, Ceilings, Spread, as_called
 from linbench.common.errors import UserError
 from linbench.engine.workers import Outcome
 from linbench.kernels import matrix_state
+from linbench.kernels.family import Operation, Shape
+from linbench.kernels.matrix_state.cases import recurrence_flops
 from linbench.kernels.matrix_state.published import INSTANCES
+from linbench.kernels.norms import cases as norms
 from linbench.report.figures.benchmarks import bench_drawings
 from linbench.report.tables.benchmarks import bench_tables
 from linbench.results.environment import environment
@@ -27,9 +30,9 @@ from linbench.results.store import OPERATION, Store
 SHAPE = Shape(2, 9, 2, 8)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", all_operations())
 def test_every_operation_runs_at_the_shape_that_is_asked_for(name: str) -> None:
-    operation = OPERATIONS[name]
+    operation = all_operations()[name]
     inputs = operation.inputs(Shape(5, 520, 2, 4), torch.float32, "cpu")
     assert all(x.is_contiguous() for x in inputs.values())
     output = operation.call(inputs)
@@ -66,7 +69,7 @@ def test_shapes() -> None:
 
 def test_plans() -> None:
     cases = ops.plan(device="cuda:0")
-    assert len(cases) == len(SHAPES["cuda"]) * len(OPERATIONS)
+    assert len(cases) == len(SHAPES["cuda"]) * len(all_operations())
     assert {(case.dtype, case.repeats) for case in cases} == {("bf16", 100)}
     (case,) = ops.plan(device="cpu", operations=["kda"], shapes=[SHAPE], repeats=3)
     assert case == Kernel("kda", SHAPE, "fp32", "cpu", None, 3)
@@ -140,7 +143,7 @@ def with_peer(monkeypatch: pytest.MonkeyPatch, call: Any) -> Kernel:
 
 def test_a_peer_is_measured_beside_ours_and_its_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def a_tenth_off(x: dict[str, Tensor]) -> Tensor:
-        return 1.1 * OPERATIONS["linear_attention"].call(x)
+        return 1.1 * all_operations()["linear_attention"].call(x)
 
     found = kernel.find(with_peer(monkeypatch, a_tenth_off))
     sides = found["sides"]
@@ -200,8 +203,9 @@ def test_an_operation_that_raises_shows_why_and_the_rest_go_on(
     def raising(*_: Any) -> Any:
         raise ValueError("no [such] thing")
 
-    broken = Operation(OPERATIONS["l2_norm"].inputs, raising, lambda shape: 0.0, "norms")
-    monkeypatch.setitem(OPERATIONS, "l2_norm", broken)
+    operations = norms.FAMILY.operations
+    broken = Operation(operations["l2_norm"].inputs, raising, lambda shape: 0.0)
+    monkeypatch.setitem(operations, "l2_norm", broken)
     cases = [Kernel(name, SHAPE, "fp32", "cpu", None, 1) for name in ("l2_norm", "rms_norm")]
     first, second = measured.run(cases, Store(tmp_path), tell=lambda line: None)
     assert (first["status"], second["status"]) == ("failed", "ok")

@@ -8,8 +8,9 @@ import pytest
 from linbench.bench import kernel as ops
 from linbench.bench import peers
 from linbench.bench import run as measured
-from linbench.bench.operations import OPERATIONS
+from linbench.bench.operations import all_operations
 from linbench.bench.timing import Ceilings
+from linbench.kernels.norms import cases as norms
 
 TINY = ["--shapes", "B2xT9xH2xD8", "--repeat", "1", "--device", "cpu", "--results", "kept"]
 
@@ -25,16 +26,15 @@ def test_a_row_for_every_operation_which_is_kept(linbench: Callable[..., Any]) -
     ended = linbench("bench", "ops", *TINY, "--json")
     assert ended.code == 0
     found = json.loads(ended.out)
-    assert [row["label"] for row in found] == list(OPERATIONS)
+    names = list(all_operations())
+    assert [row["label"] for row in found] == names
     for row in found:
         assert row["status"] == "ok"
         assert 0 < row["sides"]["linbench"]["forward"]["as_called"]["median"] < 60
         assert 0 < row["sides"]["linbench"]["both"]["as_called"]["median"] < 60
         assert row["environment"]["device"]["type"] == "cpu"
-    assert (
-        f"measured {len(OPERATIONS)}/{len(OPERATIONS)} cross_entropy B2xT9xH2xD8 fp32"
-        in ended.err.splitlines()[-1]
-    )
+    last = ended.err.splitlines()[-1]
+    assert f"measured {len(names)}/{len(names)} {names[-1]} B2xT9xH2xD8 fp32" in last
     assert sorted(path.stem for path in Path("kept").glob("*.json")) == sorted(row["id"] for row in found)
     again = linbench("bench", "ops", *TINY, "--json")
     assert json.loads(again.out) == found
@@ -88,7 +88,8 @@ def test_an_operation_that_fails_ends_the_command_with_three(
     def raising(*_: Any) -> Any:
         raise ValueError("no such thing")
 
-    monkeypatch.setitem(OPERATIONS, "l2_norm", OPERATIONS["l2_norm"]._replace(call=raising))
+    operations = norms.FAMILY.operations
+    monkeypatch.setitem(operations, "l2_norm", operations["l2_norm"]._replace(call=raising))
     ended = linbench("bench", "ops", *TINY, "--ops", "l2_norm,rms_norm")
     assert ended.code == 3
     assert "1 of 2 could not be measured; the first: l2_norm: " in ended.err.splitlines()[-1]

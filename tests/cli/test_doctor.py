@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from linbench.verify import kernel_cases as small
+from linbench.kernels.norms import cases as norms
 
 
 def test_all_is_well_on_this_machine(linbench: Callable[..., Any]) -> None:
@@ -21,7 +21,7 @@ def test_all_is_well_on_this_machine(linbench: Callable[..., Any]) -> None:
 
 
 def test_a_wrong_kernel_is_a_no(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small, "l2_norm", lambda x: x / x.norm(dim=-1, keepdim=True).clamp(max=1.0))
+    monkeypatch.setattr(norms, "l2_norm", lambda x: x / x.norm(dim=-1, keepdim=True).clamp(max=1.0))
     ended = linbench("doctor", "rms_norm", "l2_norm", "--device", "cpu", "--json")
     assert ended.code == 1
     found = json.loads(ended.out)

@@ -7,6 +7,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from linbench.kernels.hashing import bits, mixed, permuted
+from linbench.kernels.hashing.cases import EDGES, mix, permute
+from linbench.kernels.hashing.cases import draw as draw_one
 from linbench.kernels.operators import INTERPRETED, runs_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -14,44 +16,12 @@ BACKENDS = [
     *(["torch"] if not INTERPRETED else []),
     *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
 ]
-EDGES = [0, 1, -1, 2**31 - 1, 2**31, -(2**31), 2**62, 2**63 - 1, -(2**63)]
 SIZES = [2, 3, 5, 65, 127, 1000, 4095, 4096, 2**20 + 7, 2**30]
 
 
 def numbers(generator: torch.Generator, *shape: int) -> Tensor:
     """Of 64 bits."""
     return torch.randint(-(2**63), 2**63 - 1, shape, generator=generator).to(DEVICE)
-
-
-def wrapped(x: int) -> int:
-    """As 64 bits with a sign."""
-    return (x + 2**63) % 2**64 - 2**63
-
-
-def half_mixed(x: int) -> int:
-    x = wrapped((x ^ (x >> 30)) * -0x40A7B892E31B1A47)
-    return wrapped((x ^ (x >> 27)) * -0x6B2FB644ECCEEE15)
-
-
-def mix(x: int) -> int:
-    x = half_mixed(wrapped(x))
-    return x ^ (x >> 31)
-
-
-def drawn(key: int, counter: int) -> int:
-    """32 bits."""
-    return (half_mixed(wrapped(key + mix(counter))) >> 32) % 2**32
-
-
-def image(key: int, x: int, height: int, width: int) -> int:
-    """Of a point of the rectangle, by the network, in whole numbers."""
-    halves, sides = [x // width, x % width], (height, width)
-    for turn in range(8):
-        hashed = (drawn(key, turn) - 0x61C8864F * halves[1 - turn % 2]) % 2**32
-        signed = hashed - (hashed >= 2**31) * 2**32
-        hashed = (signed ^ (signed >> 16)) * -0x7A143595 % 2**32 >> 16
-        halves[turn % 2] = (halves[turn % 2] + (hashed * sides[turn % 2] >> 16)) % sides[turn % 2]
-    return halves[0] * width + halves[1]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -67,11 +37,13 @@ def test_bits_are_those_of_whole_numbers(generator: torch.Generator, backend: st
         numbers(generator, 3),
         torch.cat([torch.tensor(EDGES, device=DEVICE), numbers(generator, 5)]),
     )
-    wanted = [[drawn(k, c) for c in counter.tolist()] for k in key.tolist()]
+    wanted = [[draw_one(k, c) for c in counter.tolist()] for k in key.tolist()]
     assert bits(key, counter, backend=backend).tolist() == wanted
     assert bits(key, counter.expand(3, -1), backend=backend).tolist() == wanted
     assert bits(key, counter.repeat(3, 1).T.contiguous().T, backend=backend).tolist() == wanted
-    assert bits(key, 7, backend=backend).tolist() == [[drawn(k, c) for c in range(7)] for k in key.tolist()]
+    assert bits(key, 7, backend=backend).tolist() == [
+        [draw_one(k, c) for c in range(7)] for k in key.tolist()
+    ]
     assert bits(key[:1], counter[:, None], backend=backend).tolist() == [[bit] for bit in wanted[0]]
     assert bits(key.repeat_interleave(2)[::2], counter, backend=backend).tolist() == wanted
 
@@ -81,16 +53,7 @@ def test_bits_are_those_of_whole_numbers(generator: torch.Generator, backend: st
 def test_a_permutation_is_that_of_whole_numbers(generator: torch.Generator, backend: str, size: int) -> None:
     key = numbers(generator, 4)
     x = torch.arange(min(size, 20), device=DEVICE)
-    height = min(
-        range(max(2, int(size**0.5)), max(1, int(size**0.5) // 2), -1), key=lambda a: a * -(-size // a)
-    )
-    width = -(-size // height)
-
-    def walked(k: int, at: int) -> int:
-        at = image(k, at, height, width)
-        return at if at < size else walked(k, at)
-
-    wanted = [[walked(k, at) for at in x.tolist()] for k in key.tolist()]
+    wanted = [[permute(k, at, size) for at in x.tolist()] for k in key.tolist()]
     assert permuted(key, x, size=size, backend=backend).tolist() == wanted
     assert permuted(key, x.flip(0).expand(4, -1), size=size, backend=backend).flip(1).tolist() == wanted
     if size <= 4096:

@@ -1,39 +1,27 @@
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
+from linbench.kernels.family import KernelCase, families
+from linbench.kernels.matrix_state.cases import VARIATIONS
 from linbench.kernels.matrix_state.published import INSTANCES
 from linbench.verify import doctor
-from linbench.verify.doctor import LIMITS, Row, examine, handed_out, rows
+from linbench.verify.doctor import LIMITS, Row, examine, rows, spread_by_kernel
+from linbench.verify.kernel_cases import all_cases
 from linbench.verify.kernel_errors import errors_of, poisoned, relative
-from linbench.verify.recurrence_cases import CASES, all_trials
 
 Inputs = dict[str, Tensor]
 
 
 def test_every_recurrence_and_small_kernel_has_rows_in_both_precisions() -> None:
     found = rows("cpu")
-    others = {
-        "scan",
-        "selective_scan",
-        "short_convolution",
-        "l2_norm",
-        "rms_norm",
-        "layer_norm",
-        "embedding",
-        "decay_gate",
-        "channel_decay",
-        "erasure",
-        "rotary",
-        "token_shift",
-        "cross_entropy",
-        "gated_attention",
-        "cached_attention",
-    }
-    assert {row.kernel for row in found} == {*INSTANCES, *others}
+    declared = {kernel for family in families().values() for kernel in family.cases}
+    assert {row.kernel for row in found} == declared
+    assert declared > {*INSTANCES, "l2_norm", "gated_attention", "hashing"}
     for kernel in {row.kernel for row in found}:
         assert {row.precision for row in found if row.kernel == kernel} == set(LIMITS)
     cases = {row.case: {other.kernel for other in found if other.case == row.case} for row in found}
@@ -67,17 +55,17 @@ def test_on_a_gpu_the_sizes_reach_every_tile_that_walks(name: str, dim: int, wid
 
     chosen = [
         case.gpu
-        for case in CASES.values()
-        if case.suits(name, instance) and case.gpu.key_dim == case.gpu.value_dim == dim
+        for case in VARIATIONS.values()
+        if case.applies_to(name, instance) and case.gpu.key_dim == case.gpu.value_dim == dim
     ]
     reached = {tile(sizes.batch * sizes.heads, sizes.length) for sizes in chosen}
     assert {tile(rows, 4096) for rows in range(1, 300)} <= reached | {None}
 
 
 def test_extreme_inputs_are_extreme() -> None:
-    decay = all_trials("cpu")["kda"]["decays of 1e-6 and 1"](torch.float32).inputs["log_decay"].exp()
+    decay = all_cases("cpu")["kda"]["decays of 1e-6 and 1"](torch.float32).inputs["log_decay"].exp()
     assert set(decay.log10().round().unique().tolist()) == {-6.0, 0.0}
-    inputs = all_trials("cpu")["comba"]["near-parallel keys, beta 1.99"](torch.float32).inputs
+    inputs = all_cases("cpu")["comba"]["near-parallel keys, beta 1.99"](torch.float32).inputs
     k = inputs["k"]
     assert (k[:, :1] * k).sum(dim=-1).min() > 0.999
     assert inputs["beta"].unique().tolist() == pytest.approx([1.99])
@@ -89,18 +77,19 @@ def wrong(
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[Callable[..., object]], Callable[..., object]],
 ) -> None:
-    """Let trials of a family be made with a changed kernel."""
-    made = doctor.all_trials
+    """Let cases of a kernel be built with a changed kernel."""
+    build_all = doctor.all_cases
 
-    def changed(device: str) -> object:
-        found = made(device)
-        for case, make in found[kernel].items():
-            found[kernel][case] = lambda dtype, make=make: (trial := make(dtype))._replace(
-                kernel=change(trial.kernel)
-            )
+    def build(original: Callable[[torch.dtype], KernelCase], dtype: torch.dtype) -> KernelCase:
+        case = original(dtype)
+        return case._replace(kernel=change(case.kernel))
+
+    def all_cases(device: str) -> object:
+        found = build_all(device)
+        found[kernel] = {name: partial(build, original) for name, original in found[kernel].items()}
         return found
 
-    monkeypatch.setattr(doctor, "all_trials", changed)
+    monkeypatch.setattr(doctor, "all_cases", all_cases)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -159,21 +148,28 @@ def test_a_row_that_raises_is_wrong_and_the_others_run(monkeypatch: pytest.Monke
 
 
 def test_errors_know_a_kernel_from_another() -> None:
-    inputs = {"x": torch.linspace(-1, 1, 30), "y": torch.linspace(2, 3, 30)}
-    found = errors_of(
-        lambda given: (given["x"] * given["y"],), lambda given: (given["x"] * given["y"],), inputs
-    )
+    inputs = {"x": torch.linspace(-1, 1, 30), "index": torch.arange(30), "y": torch.linspace(2, 3, 30)}
+
+    def product(given: Inputs) -> tuple[Tensor, ...]:
+        return (given["x"] * given["y"],)
+
+    def without_gradient_of_y(given: Inputs) -> tuple[Tensor, ...]:
+        return (given["x"] * given["y"].detach(),)
+
+    def without_gradients(given: Inputs) -> tuple[Tensor, ...]:
+        return (given["x"].detach(),)
+
+    found = errors_of(KernelCase(product, product, inputs))
     assert found.output < 1e-7
     assert found.gradient < 1e-7
-    found = errors_of(
-        lambda given: (given["x"] * given["y"].detach(),), lambda given: (given["x"] * given["y"],), inputs
-    )
+    found = errors_of(KernelCase(without_gradient_of_y, product, inputs))
     assert (found.output < 1e-7, found.gradient, found.worst) == (True, 1.0, "y")
-    with pytest.raises(RuntimeError, match="does not require grad"):  # of one that has lost its gradients
-        errors_of(lambda given: (given["x"].detach(),), lambda given: (given["x"],), inputs)
-    found = errors_of(
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        errors_of(KernelCase(without_gradients, product, inputs))
+    twice = KernelCase(
         lambda given: (2 * given["x"],), lambda given: (given["x"],), inputs, differentiable=False
     )
+    found = errors_of(twice)
     assert (found.output, found.gradient) == (1.0, None)
 
 
@@ -200,9 +196,9 @@ def test_processes_on_a_gpu() -> None:
     assert [verdict.reason for verdict in found] == [None] * len(found)
 
 
-def test_rows_of_one_kernel_are_handed_out_far_apart() -> None:
+def test_rows_of_one_kernel_are_spread() -> None:
     these = rows("cuda")
-    places = handed_out(these)
+    places = spread_by_kernel(these)
     assert sorted(places) == list(range(len(these)))
     for kernel in {row.kernel for row in these}:
         turns = [turn for turn, place in enumerate(places) if these[place].kernel == kernel]
@@ -211,11 +207,11 @@ def test_rows_of_one_kernel_are_handed_out_far_apart() -> None:
         ]
     for first in range(len(places) - 11):
         assert max(Counter(these[place].kernel for place in places[first : first + 12]).values()) <= 3
-    assert handed_out([]) == []
+    assert spread_by_kernel([]) == []
 
 
 @pytest.mark.slow
-def test_verdicts_stand_in_the_order_of_their_rows_however_they_were_handed_out() -> None:
+def test_verdicts_stand_in_the_order_of_their_rows_however_they_were_spread() -> None:
     these = [row for row in rows("cpu", ["l2_norm", "rotary"]) if row.precision == "fp32"]
     told: list[Row] = []
     found = examine(these, workers=2, tell=lambda verdict: told.append(verdict.row))

@@ -127,7 +127,7 @@ fold_replicas(forward)
 fold_replicas(backward)
 
 
-class _Unseen(Function):  # type: ignore[misc]
+class _EagerFunction(Function):  # type: ignore[misc]
     """The same where nothing of torch's looks on: what passes between forward and backward, and what was not
     given, needs no tensors, nor a plan made anew."""
 
@@ -154,7 +154,7 @@ def unseen(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None]:
     """o, and the final state if it is wanted: where nothing is `looked_on`, of tensors for which the plan is
     made."""
     if plan.gradient:
-        made = _Unseen.apply(plan, *tensors)
+        made = _EagerFunction.apply(plan, *tensors)
         return made if plan.final else (made, None)
     o, last, _ = schedules.forward(tensors, plan)
     return o, last

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state import Delta, matrix_state
+from linbench.kernels.matrix_state.cases import VARIATIONS
 from linbench.kernels.matrix_state.published import INSTANCES, apply, random_inputs
-from linbench.verify.recurrence_cases import CASES
 from tests.kernels.matrix_state_parity import (
     DECAYS,
     EXTREMES,
@@ -176,7 +176,7 @@ def test_so_do_bfloat16_keys_a_thousandth_apart(
         value_block=64,
         walk_values=64,
     )
-    case = CASES["near-parallel keys, beta 1.99"]
+    case = VARIATIONS["near-parallel keys, beta 1.99"]
     instance = INSTANCES[name]._replace(neg_eigval=case.neg_eigval)
     inputs = case.change(
         random_inputs(instance, **case.gpu._replace(batch=1, heads=1)._asdict(), dtype=torch.float64)
