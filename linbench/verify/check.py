@@ -1,19 +1,21 @@
-"""Is this mixer sound? Laws that any sequence mixer must keep, each with the figure that was found."""
+"""`linbench check`: laws that any sequence mixer must keep, each with what was measured."""
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from linbench.engine.layer_under_test import Subject, UndeclaredError
 from linbench.experiments.loading import theirs, users_place
-from linbench.verify.laws import LAWS, construction
+from linbench.verify.laws import Law, all_laws
 
 __all__ = ["Finding", "Verdict", "check"]
 
 Verdict = Literal["ok", "WRONG", "not declared", "not expected", "not judged"]
+"""A law holds, is broken, is about something that the mixer does not declare, is not to be expected of it, or
+meets an exception that an earlier law has told."""
 
 
 class Finding(NamedTuple):
-    """Of one law: what it asks, whether it holds, and what was measured."""
+    """What a law found: its name, the verdict, what was measured, and what it asks."""
 
     law: str
     verdict: Verdict
@@ -22,37 +24,45 @@ class Finding(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """What is not declared is no fault, nor what is not to be expected of it; what is not judged has its
-        fault told elsewhere."""
+        """Whether nothing is wrong. What is not declared, expected or judged is no fault."""
         return self.verdict != "WRONG"
 
 
 def check(subject: Subject, tell: Callable[[Finding], None] = lambda finding: None) -> list[Finding]:
-    """Put a subject to every law in turn. An exception is the mixer's own fault, and named with its place by
-    the first law that meets it; the others that do are not judged. What cannot be built is asked nothing
-    more. `tell` hears each finding as soon as it is there."""
+    """Put a subject to every law in turn.
+
+    An exception is the mixer's own fault. The first law that meets it names it with its place, and the others
+    that meet it are not judged. What cannot be built is asked nothing more.
+
+    Args:
+        tell: called with each finding as soon as it is there.
+    """
     findings, raised = [], dict[str, str]()
-    for name, law in LAWS.items():
-        verdict, found = _judged(name, law, subject, raised)
-        findings.append(Finding(name, verdict, found, (law.__doc__ or "").strip()))
+    for law in all_laws().values():
+        verdict, found = _judge(law, subject, raised)
+        findings.append(Finding(law.name, verdict, found, law.asks))
         tell(findings[-1])
-        if law is construction and not findings[-1].ok:
+        if law.decisive and not findings[-1].ok:
             break
     return findings
 
 
-def _judged(
-    name: str, law: Callable[[Subject], Any], subject: Subject, raised: dict[str, str]
-) -> tuple[Verdict, str]:
-    """Return the verdict of a law and what was found. raised: exceptions, by where they come from, with the
-    law that met them first."""
+def _judge(law: Law, subject: Subject, raised: dict[str, str]) -> tuple[Verdict, str]:
+    """Return the verdict of a law and what was found.
+
+    Args:
+        raised: the law that first met an exception, by where the exception comes from; one that is new is
+            added.
+    """
     try:
-        held, found = law(subject)
+        held, found = law.holds(subject)
     except UndeclaredError as undeclared:
         return "not declared", str(undeclared)
     except Exception as error:
-        where = f"{users_place(error)}{type(error).__name__}" if users_place(error) else theirs(error)
-        if (first := raised.setdefault(where, name)) != name:
+        place = users_place(error)
+        where = f"{place}{type(error).__name__}" if place else theirs(error)
+        first = raised.setdefault(where, law.name)
+        if first != law.name:
             return "not judged", f"raises what it raised for {first}"
         return "WRONG", theirs(error)
     return ("ok" if held else "WRONG"), found

@@ -1,21 +1,28 @@
-"""Does it learn? The one law that takes training."""
+"""The law of learning, the only one that takes training."""
 
 from linbench.engine.measure import measure
 from linbench.experiments.cell import Cell
 from linbench.verify.check import Finding, Verdict
 
 ACCURACY = 0.9
-"""That two layers reach on `mqar quick`, whatever memory they have; a mixer that sees no neighbours
-cannot."""
+"""Accuracy that two layers reach on `mqar quick`, whatever memory they have, if they see their neighbours."""
 
 ASKS = (
     f"Two layers of it learn mqar quick to an accuracy of {ACCURACY}, if it has a convolution or token shift,"
     " by which a token sees the one before it."
 )
 
+UNKNOWN_NEIGHBOURS = (
+    "; it declares no state, so whether a token sees the one before it, without which two layers learn too"
+    " slowly, is not known"
+)
+NO_NEIGHBOURS = (
+    "; without convolution or token shift two layers learn too slowly which value stands beside which key"
+)
+
 
 def learns(cell: Cell) -> Finding:
-    """Train the cell."""
+    """Train a cell of `mqar quick`, and judge whether its model learned as it should."""
     (result,) = measure([cell], lambda report: None)
     if result["status"] != "ok":
         return Finding("learning", "WRONG", f"{result['status']}: {result['reason']}", ASKS)
@@ -23,36 +30,27 @@ def learns(cell: Cell) -> Finding:
     found = f"accuracy {accuracy:.3f} in {result['seconds']:.0f} s"
     if accuracy >= ACCURACY:
         return Finding("learning", "ok", found, ASKS)
-    verdict, why = _judged(cell, result["model"]["state"])
+    verdict, why = _judge_failure(cell, result["model"]["state"])
     return Finding("learning", verdict, found + why, ASKS)
 
 
-def _judged(cell: Cell, state: dict[str, int] | None) -> tuple[Verdict, str]:
-    """A model that did not learn, by the parts of its state, None where it declares none: whether it had to,
-    and why not."""
+def _judge_failure(cell: Cell, state: dict[str, int] | None) -> tuple[Verdict, str]:
+    """Return the verdict on a model that did not learn, and why it is no fault if it is none.
+
+    Args:
+        state: floats of the parts of its state; None if it declares none.
+    """
     if state is None:
-        return (
-            "not declared",
-            (
-                "; it declares no state, so whether a token sees the one before it, without which two layers"
-                " learn too slowly, is not known"
-            ),
-        )
+        return "not declared", UNKNOWN_NEIGHBOURS
     if not state["recurrent"] + state["cache"]:
         return "not expected", "; it has no memory, only a convolution or token shift"
     if state["convolution"] + state["shift"]:
         return "WRONG", ""
     layer = cell.model.layers[0]
-    lent = (
+    has_controlled_convolution = (
         cell.model.form == "native"
         and "conv" in (layer.entry.cls.controlled or {})
         and "conv" not in layer.settings.model_fields_set
     )
-    hint = "; --form controlled has a convolution" if lent else ""
-    return (
-        "not expected",
-        (
-            "; without convolution or token shift two layers learn too slowly which value stands beside"
-            f" which key{hint}"
-        ),
-    )
+    hint = "; --form controlled has a convolution" if has_controlled_convolution else ""
+    return "not expected", NO_NEIGHBOURS + hint

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from linbench.engine.layer_under_test import BARE, LARGEST, Subject
 from linbench.experiments.plan import plan
 from linbench.experiments.registry import SHIPPED, registry
 from linbench.tasks.mqar import MQAR
+from linbench.verify import laws
 from linbench.verify.check import Finding, check
-from linbench.verify.laws import LAWS
+from linbench.verify.laws import all_laws
 from linbench.verify.learning import learns
 from tests.verify.faulty import CAUGHT, FRAME
 
@@ -45,10 +47,37 @@ def test_what_is_shipped_keeps_every_law(name: str, form: str) -> None:
         pytest.skip("it has no controlled form")
     told = {finding.law: finding for finding in findings(name, form)}
     found = {law: finding.verdict for law, finding in told.items()}
-    assert list(found) == list(LAWS)
+    assert list(found) == list(all_laws())
     assert told["shapes and dtypes"].found == "3 shapes, 3 dtypes", "judged in float64"
     assert {law: verdict for law, verdict in found.items() if verdict == "WRONG"} == {}
     assert {law for law, verdict in found.items() if verdict == "not declared"} <= {"chunkwise form"}
+
+
+def test_a_law_is_one_file(
+    linbench: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "laws"
+    folder.mkdir()
+    (folder / "even_width.py").write_text(EVEN_WIDTH, encoding="utf-8")
+    monkeypatch.setattr(laws, "__path__", [*laws.__path__, str(folder)])
+    monkeypatch.delitem(sys.modules, "linbench.verify.laws.even_width", raising=False)
+    ended = linbench("check", "deltanet", "--json")
+    found = {finding["law"]: finding for finding in json.loads(ended.out)["laws"]}
+    assert found["even width"]["verdict"] == "ok"
+    assert found["even width"]["asks"] == "Its width is even."
+    assert list(found)[-1] == "even width", "a law without a place is the last"
+
+
+EVEN_WIDTH = '''
+from linbench.verify.laws import law
+
+
+@law("even width")
+def even_width(subject):
+    """Its width
+    is even."""
+    return subject.width % 2 == 0, f"width {subject.width}"
+'''
 
 
 def test_the_preset_of_a_check_sets_nothing_of_a_model() -> None:
@@ -60,7 +89,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, mine: Callable[[str], str]) -> Callab
     """What one law finds of a class of these; the others are not asked."""
 
     def ask(cls: str, law: str) -> Finding:
-        monkeypatch.setattr("linbench.verify.check.LAWS", {law: LAWS[law]})
+        one = {law: all_laws()[law]}
+        monkeypatch.setattr("linbench.verify.check.all_laws", lambda: one)
         (finding,) = findings(mine(cls))
         return finding
 
@@ -124,7 +154,7 @@ def test_steep_gradients_are_measured_with_a_step_that_suits_them(
         device="cpu",
         settings={"model.d_model": 32},
     )
-    held, found = LAWS["gradients"](Subject(cell))
+    held, found = all_laws()["gradients"].holds(Subject(cell))
     assert held, found
 
 

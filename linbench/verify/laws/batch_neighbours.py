@@ -1,0 +1,28 @@
+"""The law of a batch's neighbours."""
+
+import itertools
+from functools import partial
+
+import torch
+
+from linbench.engine.layer_under_test import PLACES, Subject, difference
+from linbench.verify.laws import Found, law
+from linbench.verify.laws._measuring import LENGTH, said, within
+
+
+@law("batch neighbours", place=6)
+@torch.no_grad()
+def batch_neighbours(subject: Subject) -> Found:
+    """A row of a batch does not depend on the others, in training, too, nor on its place among them: to 1e-12
+    in float64."""
+    x, errors = subject.tokens(LENGTH, rows=3), {}
+    changed = torch.cat([x[:1], 5 * x[1:] + 1])
+    for index, training in itertools.product(PLACES, (False, True)):
+        called = partial(subject.called, index=index, training=training)
+        whole = called(x)
+        found = [difference(called(changed)[:1], whole[:1])]
+        if not training:  # in training each row may be given random numbers of its own
+            found.append(difference(called(x.flip(0)).flip(0), whole))
+            found += [difference(called(x[row : row + 1]), whole[row : row + 1]) for row in range(3)]
+        errors[said(index, training)] = max(found)
+    return within(subject.limit(1e-12, 1e-5), errors, "moves")

@@ -1,0 +1,37 @@
+"""The law of causality."""
+
+import itertools
+
+import torch
+
+from linbench.engine.layer_under_test import PLACES, Subject, difference
+from linbench.verify.laws import Found, law
+from linbench.verify.laws._measuring import LENGTH, said
+
+SPLITS = {LENGTH: (1, 5, 35, 63, 64, 65, LENGTH - 1), 300: (200,)}
+"""The tokens from which on others are put, by the length of sequences.
+
+The longer sequence holds several blocks of 128 tokens, and is split within the second.
+"""
+
+
+@law("causality", place=2)
+@torch.no_grad()
+def causality(subject: Subject) -> Found:
+    """Other tokens from t on leave every output before t as it was, in training, too, bit for bit (or within
+    rounding, where a mixer declares that, and of an nn.Module, which cannot)."""
+    exact = subject.cls.causality == "exact" and not subject.cls.opaque
+    limit, worst = 0.0 if exact else subject.limit(1e-5, 1e-5), 0.0
+    for index, training, length in itertools.product(PLACES, (False, True), SPLITS):
+        x = subject.tokens(length, torch.float32)
+        whole = subject.called(x, index=index, training=training)
+        for t in SPLITS[length]:
+            later = 3 * subject.tokens(length, torch.float32, seed=t)[:, t:] + 1
+            y = subject.called(torch.cat([x[:, :t], later], dim=1), index=index, training=training)
+            if not training and torch.equal(y[:, t:], whole[:, t:]):  # training may leave a whole layer out
+                return False, f"outputs from {t} on do not depend on the tokens there{said(index, training)}"
+            moved = difference(y[:, :t], whole[:, :t], whole)
+            if moved > limit:
+                return False, f"outputs before {t} of {length} move by {moved:.1e}{said(index, training)}"
+            worst = max(moved, worst)
+    return True, f"moves by {worst:.1e}" if worst else "identical bits"

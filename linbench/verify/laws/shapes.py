@@ -1,0 +1,50 @@
+"""The law of shapes and dtypes."""
+
+import torch
+
+from linbench.engine.layer_under_test import ROWS, Subject
+from linbench.experiments.loading import theirs
+from linbench.verify.laws import Found, law
+from linbench.verify.laws._measuring import dtype_name
+
+SIZES = ((1, 1), (ROWS, 7), (3, 65))
+"""Batches and lengths that it is called with."""
+
+
+@law("shapes and dtypes", place=1)
+@torch.no_grad()
+def shapes(subject: Subject) -> Found:
+    """y has the shape and dtype of x in float32, at any length and batch; in float64 and bfloat16, too, or it
+    is noted that these are not taken."""
+    notes = []
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        try:
+            wrong = _misshapen(subject, dtype)
+        except Exception as error:
+            if dtype == torch.float32:
+                raise
+            wrong = theirs(error)
+        if wrong and dtype == torch.float32:
+            return False, wrong
+        if wrong:
+            notes.append(f"not {dtype_name(dtype)}: {wrong}")
+    held = f"{len(SIZES)} shapes, {'float32' if notes else '3 dtypes'}"
+    if subject.precision != torch.float64:
+        notes.append(f"judged as {dtype_name(subject.precision)}, in which it computes")
+    return True, "; ".join([held, *notes])
+
+
+def _misshapen(subject: Subject, dtype: torch.dtype) -> str:
+    """Return what is wrong with outputs in a dtype; nothing if they are right."""
+    mixer = subject.build(dtype)
+    for rows, length in SIZES:
+        x = subject.tokens(length, dtype, rows=rows)
+        y = mixer(x).y
+        finite = bool(y.isfinite().all())
+        if y.shape != x.shape or y.dtype != dtype or not finite:
+            given, made = (
+                f"{list(x.shape)} in {dtype_name(dtype)}",
+                f"{list(y.shape)} in {dtype_name(y.dtype)}",
+            )
+            return f"{given} gives {made}" + ("" if finite else ", not finite")
+    return ""
