@@ -1,4 +1,10 @@
-"""What tests of Triton's kernels ask for."""
+"""Fixtures of the tests of kernels, and what Triton's interpreter needs.
+
+Triton reads TRITON_INTERPRET when it is first imported. With `TRITON_INTERPRET=1 pytest tests/kernels -m
+interpreter` kernels run in its interpreter, on the CPU; `test_interpreted.py` starts that.
+"""
+
+from collections.abc import Iterator
 
 import pytest
 
@@ -7,8 +13,18 @@ from linbench.kernels.operators import INTERPRETED
 
 @pytest.fixture
 def mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the interpreter runs them, it computes as a GPU does."""
+    """Make the interpreter, if it runs the kernels, compute as a GPU does."""
     if INTERPRETED:
         from tests.kernels.interpreting import mend
 
         mend(monkeypatch)
+
+
+@pytest.fixture(scope="session", autouse=INTERPRETED)
+def hurried() -> Iterator[None]:
+    """Make the interpreter take less time."""
+    from tests.kernels.interpreting import hurry
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        hurry(monkeypatch)
+        yield

@@ -9,6 +9,8 @@ from linbench.kernels.channel_decay import channel_decay
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from tests.kernels.comparing import assert_near, results
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [
     *(["torch"] if not INTERPRETED else []),

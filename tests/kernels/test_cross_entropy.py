@@ -10,6 +10,8 @@ from linbench.kernels.cross_entropy import cross_entropy, operator
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from tests.kernels.comparing import error
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [
     *(["torch"] if not INTERPRETED else []),

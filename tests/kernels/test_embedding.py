@@ -9,6 +9,8 @@ from torch import Tensor
 from linbench.kernels.embedding import embedding
 from linbench.kernels.operators import INTERPRETED, runs_triton
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [
     *(["torch"] if not INTERPRETED else []),

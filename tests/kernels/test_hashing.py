@@ -11,6 +11,8 @@ from linbench.kernels.hashing.cases import EDGES, mix, permute
 from linbench.kernels.hashing.cases import draw as draw_one
 from linbench.kernels.operators import INTERPRETED, runs_triton
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [
     *(["torch"] if not INTERPRETED else []),

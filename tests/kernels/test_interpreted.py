@@ -1,3 +1,5 @@
+"""The tests marked `interpreter`, once more in Triton's interpreter."""
+
 import os
 import subprocess
 import sys
@@ -13,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux")
 def test_kernels_hold_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "tests/kernels/interpreted", "-q"]
+    command = [sys.executable, "-m", "pytest", "tests/kernels", "-m", "interpreter"]
     done = subprocess.run(
         command,
         cwd=ROOT,

@@ -21,7 +21,7 @@ from linbench.kernels.two_sided import two_sided
 from tests.kernels.comparing import error, results
 from tests.kernels.matrix_state_parity import RESETS
 
-pytestmark = pytest.mark.usefixtures("mended")
+pytestmark = [pytest.mark.interpreter, pytest.mark.usefixtures("mended")]
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TRITON = ["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []

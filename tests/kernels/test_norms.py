@@ -11,6 +11,8 @@ from linbench.kernels.norms import add_rms_norm, l2_norm, layer_norm, rms_norm
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from tests.kernels.comparing import assert_near, error, results
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [
     *(["torch"] if not INTERPRETED else []),

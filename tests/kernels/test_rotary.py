@@ -9,6 +9,8 @@ from linbench.kernels.rotary import rotate
 from tests.kernels import comparing
 from tests.kernels.comparing import assert_near
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [
     *(["torch"] if not INTERPRETED else []),

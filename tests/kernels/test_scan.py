@@ -10,6 +10,8 @@ from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.kernels.scan import scan
 from tests.kernels.comparing import assert_near, results
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [
     *(["chunkwise"] if not INTERPRETED else []),

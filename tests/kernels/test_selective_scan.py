@@ -11,6 +11,8 @@ from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.kernels.selective_scan import flops_per_token, selective_scan
 from tests.kernels.comparing import assert_near, results
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [
     *(["chunkwise"] if not INTERPRETED else []),

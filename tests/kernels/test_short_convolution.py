@@ -11,6 +11,8 @@ from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.kernels.short_convolution import short_convolution
 from tests.kernels.comparing import assert_near, error, results
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [
     *(["torch"] if not INTERPRETED else []),

@@ -11,6 +11,8 @@ from linbench.kernels.token_shift import token_shift, token_shift_by_token
 from linbench.kernels.token_shift.launch import Launch, backward_launch, forward_launch
 from tests.kernels.comparing import error
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = [
     *(["torch"] if not INTERPRETED else []),

@@ -33,7 +33,7 @@ from tests.kernels.matrix_state_parity import (
     unstacked,
 )
 
-pytestmark = pytest.mark.usefixtures("mended")
+pytestmark = [pytest.mark.interpreter, pytest.mark.usefixtures("mended")]
 
 SCHEDULES = ["fused", "split", "joined"]
 HEADS = {"one head": (1, 1, 1), "two sequences": (2, 1, 1), "two heads": (1, 2, 1)}

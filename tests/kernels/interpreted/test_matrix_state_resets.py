@@ -21,7 +21,7 @@ from tests.kernels.matrix_state_parity import (
     resetting,
 )
 
-pytestmark = pytest.mark.usefixtures("mended")
+pytestmark = [pytest.mark.interpreter, pytest.mark.usefixtures("mended")]
 
 DECAYS, SCHEDULES = ["scalar", "vector"], ["fused", "split", "joined"]
 ONE: dict[str, Any] = {"batch": 1, "heads": 1, "key_dim": 16, "value_dim": 24, "state": True}

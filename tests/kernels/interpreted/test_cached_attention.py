@@ -1,1 +1,0 @@
-../test_cached_attention.py

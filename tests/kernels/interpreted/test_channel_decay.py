@@ -1,1 +1,0 @@
-../test_channel_decay.py

@@ -1,1 +1,0 @@
-../test_cross_entropy.py

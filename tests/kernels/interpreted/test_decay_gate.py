@@ -1,1 +1,0 @@
-../test_decay_gate.py

@@ -1,1 +1,0 @@
-../test_gated_attention.py

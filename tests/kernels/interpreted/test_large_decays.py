@@ -1,1 +1,0 @@
-../test_large_decays.py

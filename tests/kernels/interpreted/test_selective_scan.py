@@ -1,1 +1,0 @@
-../test_selective_scan.py

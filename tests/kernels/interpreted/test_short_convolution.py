@@ -1,1 +1,0 @@
-../test_short_convolution.py

@@ -1,1 +1,0 @@
-../test_token_shift.py
