@@ -1,1 +1,1 @@
-"""Who answers: the backbone, the blocks that mixers share, and one file per variant."""
+"""Sequence-mixing layers, one file for each variant, and the backbone around them."""

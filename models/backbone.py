@@ -19,14 +19,14 @@ from linbench.models.blocks.token_shift import TokenShift
 from linbench.models.costs import layer_flops, map_flops
 
 VERSION = 2
-"""Raised whenever a change here changes results; part of the identity of every cell."""
+"""Raise it with every change here that changes results; it is part of the identity of every cell."""
 
 FAMILIES = ("embedding", "norms", "cross_entropy")
-"""The kernel families that what is around the mixers computes with, besides those of a channel mixer."""
+"""Kernel families that the backbone uses, besides those of a channel mixer."""
 
 
 class BackboneSettings(Settings):
-    """What surrounds the mixers, whatever they are."""
+    """Settings of everything around the mixers."""
 
     d_model: int = Field(64, ge=1, le=1 << 17, description="width of the residual stream")
     layers: int = Field(2, ge=1, le=1024, description="number of layers; a pattern is repeated to fill them")
@@ -56,28 +56,29 @@ class BackboneSettings(Settings):
 
 
 def families(settings: BackboneSettings) -> tuple[str, ...]:
-    """The kernel families that what is around the mixers computes with. What a mixer's own channel mixer
-    computes with is among the mixer's."""
+    """Return the kernel families of the backbone, without those of a mixer's own channel mixer."""
     return *FAMILIES, *CHANNEL_FAMILIES.get(settings.channel_mixer, ())
 
 
 class Layer(NamedTuple):
-    """A mixer to be built: its class and its settings."""
+    """A mixer to build: its class and its settings."""
 
     mixer: type[Mixer]
     settings: Any
 
 
 class LayerState(NamedTuple):
-    """What one layer carries: its mixer's state, and the last token [B, D] where its channel mixer has a
-    shift."""
+    """State of one layer.
+
+    mixer: the mixer's state. shift: the last token [B, D], if the channel mixer has a token shift.
+    """
 
     mixer: Any = None
     shift: Tensor | None = None
 
 
 def _add_and_norm(x: Tensor, added: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """The stream with what a branch adds to it, and the norm of that."""
+    """Return the residual stream plus what a branch adds to it, and the norm of the sum."""
     if added is not None and isinstance(norm, RMSNorm):
         return norm.after(x, added)
     x = x if added is None else x + added
@@ -88,12 +89,13 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {"rms": RMSNorm, "layer": nn.Laye
 
 
 class Backbone(nn.Module):
-    """x <- x + mixer(norm(x)); x <- x + channel_mixer(norm(x)); logits of norm(x) only at the positions asked
-    for."""
+    """A residual model: x <- x + mixer(norm(x)); x <- x + channel_mixer(norm(x)); logits = head(norm(x)).
+
+    The head is applied only at the positions of answers.
+    """
 
     def __init__(self, settings: BackboneSettings, layers: Sequence[Layer], io: IO, *, seed: int) -> None:
-        """Every part is initialised under a random state keyed by (seed, part), so that no part's draws
-        depend on another's."""
+        """Initialise every part under a random state keyed by (seed, part), so that parts are independent."""
         super().__init__()
         self.settings = settings
         width, norm = settings.d_model, NORMS[settings.norm]
@@ -125,11 +127,15 @@ class Backbone(nn.Module):
         self.dropout = nn.Dropout(settings.embedding_dropout) if settings.embedding_dropout else nn.Identity()
 
     def forward(self, inputs: Tensor, positions: Tensor, targets: Tensor | None = None) -> Tensor:
-        """inputs and positions [B, N] as a task gives them -> logits [B, N, vocab_out], or vectors [B, N,
-        d_out].
+        """Return logits [B, N, vocab_out] or vectors [B, N, d_out] at `positions`; or the mean loss.
 
-        With targets the mean loss instead: negative log-likelihood, for which the logits are never all there
-        at once, or squared error.
+        With targets it is the loss: the negative log-likelihood, for which the logits are never in memory at
+        once, or the squared error of vectors.
+
+        Args:
+            inputs: as a task gives them, see `tasks.base.Batch`.
+            positions: [B, N].
+            targets: ids [B, N] or vectors [B, N, d_out].
         """
         *branches, _ = self._layers(inputs)
         if self.decoder is None:
@@ -146,15 +152,22 @@ class Backbone(nn.Module):
     def hidden(
         self, inputs: Tensor, states: Sequence[LayerState] | None = None
     ) -> tuple[Tensor, list[LayerState]]:
-        """inputs [B, T(, F or d_in)] after `states` (one per layer; None: the start) -> the residual stream
-        [B, T, D] and the states."""
+        """Return the residual stream [B, T, D] and the states after the last token.
+
+        Args:
+            inputs: [B, T], [B, T, F] or [B, T, d_in].
+            states: one for each layer; None starts the sequences here.
+        """
         x, last, after = self._layers(inputs, states)
         return x + last, after
 
     def _layers(
         self, inputs: Tensor, states: Sequence[LayerState] | None = None
     ) -> tuple[Tensor, Tensor, list[LayerState]]:
-        """As `hidden`, but for the stream's last sum: what is not asked for need not be added."""
+        """Return the stream before its last sum, the last branch, and the states.
+
+        The sum is left to the caller, which needs it only at the positions of answers.
+        """
         x = self.dropout(self.embedding(inputs))
         last, handed, after = None, None, []
         for index, mixer in enumerate(self.mixers):
@@ -168,7 +181,7 @@ class Backbone(nn.Module):
         return x, torch.zeros_like(x) if last is None else last, after
 
     def init_states(self, batch: int, *, capacity: int) -> list[LayerState]:
-        """One state per layer, for sequences of at most `capacity` tokens."""
+        """Return one state for each layer, for sequences of at most `capacity` tokens."""
         nothing = self.head.weight.new_zeros(batch, self.settings.d_model)
         return [
             LayerState(mixer.init_state(batch, capacity=capacity), nothing if self._has_shift(i) else None)
@@ -176,8 +189,10 @@ class Backbone(nn.Module):
         ]
 
     def state_size(self, seq_len: int) -> StateSize | None:
-        """Floats carried after `seq_len` tokens, summed over layers; None when a layer does not declare its
-        own."""
+        """Return the floats carried after `seq_len` tokens, summed over layers.
+
+        None if a layer does not declare its own.
+        """
         total = StateSize(
             shift=self.settings.d_model * sum(self._has_shift(i) for i in range(len(self.mixers)))
         )
@@ -189,7 +204,6 @@ class Backbone(nn.Module):
         return total
 
     def _has_shift(self, index: int) -> bool:
-        """Whether that layer's channel mixer looks one token back."""
         name = str(index)
         return name in self.channel_mixers and bool(self.channel_mixers[name].has_shift)
 
@@ -197,13 +211,19 @@ class Backbone(nn.Module):
         return [mixer for mixer in self.mixers if isinstance(mixer, Mixer)]
 
     def parameter_count(self) -> int:
-        """All trained numbers, a tied matrix counted once."""
+        """Return the number of trained parameters; a tied matrix counts once."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
     def flops_per_token(self, seq_len: int, answers: int) -> float | None:
-        """Forward floating-point operations per token (a multiply-add counts two) of matrix products,
-        convolutions and recurrences, for sequences of `seq_len` with `answers` positions at which the head is
-        applied; None when a layer does not declare its own."""
+        """Return forward operations per token, averaged over a sequence.
+
+        Matrix products, convolutions and recurrences count; a multiply-add counts two. None if a layer does
+        not declare its own.
+
+        Args:
+            seq_len: tokens of a sequence.
+            answers: positions of a sequence at which the head is applied.
+        """
         total = self.head.weight.numel() * 2 * answers / seq_len
         if self.decoder is not None:
             total += sum(2 * x.numel() for x in self.decoder.parameters() if x.dim() == 2) * answers / seq_len
@@ -216,7 +236,7 @@ class Backbone(nn.Module):
         return total
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Every parameter by name, with the rule its mixer gives it or the default."""
+        """Return the rule of every parameter by name: the mixer's, or the default."""
         given = {
             f"mixers.{i}.{name}": rule
             for i, mixer in enumerate(self._mixers())

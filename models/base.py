@@ -1,4 +1,4 @@
-"""What every sequence mixer is: x, state -> y, state."""
+"""The contract of a sequence mixer: from (x, state) to (y, state)."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -9,13 +9,16 @@ from torch import Tensor, nn
 from linbench.common.settings import Settings
 
 GENERATIONS = ("softmax", "linear attention", "gates and decay", "delta rule", "softmax revisited", "other")
-"""The story in order: keep everything; a sum; a sum that forgets; a sum that is corrected; what of this flows
-back; what stands beside."""
+"""Groups of variants in the order of their history.
+
+Softmax keeps everything; linear attention keeps a sum; gates let that sum decay; the delta rule corrects it;
+"softmax revisited" brings gates back to softmax; "other" is for controls.
+"""
 
 
 @dataclass(frozen=True)
 class LayerInfo:
-    """The place a layer is built for: its index (0-based) among `count` layers of width `d_model`."""
+    """Place of a layer: its index (from 0) among `count` layers of width `d_model`."""
 
     index: int
     count: int
@@ -23,8 +26,11 @@ class LayerInfo:
 
 
 class Out(NamedTuple):
-    """What a mixer returns: y [B, T, D], the state after the last token, and what it hands to later layers,
-    per token."""
+    """Result of a mixer.
+
+    y: [B, T, D]. state: the state after the last token, None if none was kept. handed: values for later
+    layers, one for each token.
+    """
 
     y: Tensor
     state: Any = None
@@ -32,7 +38,7 @@ class Out(NamedTuple):
 
 
 class StateSize(NamedTuple):
-    """Floats that one sequence must carry from token to token, by what they are."""
+    """Number of floats that one sequence carries from token to token, by kind."""
 
     recurrent: int = 0
     cache: int = 0
@@ -41,49 +47,56 @@ class StateSize(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them: what sizes are matched on."""
+        """Sum of all kinds; models are matched on this number."""
         return sum(self)
 
     def plus(self, other: "StateSize") -> "StateSize":
-        """Part by part."""
+        """Add another size, kind by kind."""
         return StateSize(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class Rule(NamedTuple):
-    """How the optimiser treats a parameter: whether it decays (None: only matrices do), and a factor on the
-    learning rate."""
+    """How the optimizer treats a parameter.
+
+    decay: whether weight decay applies (None: to matrices only). lr_scale: factor on the learning rate.
+    """
 
     decay: bool | None = None
     lr_scale: float = 1.0
 
 
 class Mixer(nn.Module, ABC):
-    """A sequence-mixing layer from [B, T, D] to [B, T, D], causal, that can be stopped anywhere and carried
-    on.
+    """A causal layer from [B, T, D] to [B, T, D] that can be stopped after any token and continued.
 
-    The docstring of a variant is its card. Initialisation belongs to the mixer: it is built under a random
-    state of its own.
+    A variant's docstring is its card: users read it in `linbench show model NAME`. A mixer initialises itself
+    in `__init__`, which runs under a random state of its own.
     """
 
     name: ClassVar[str]
-    """What a user calls it."""
+    """Name on the command line and in results."""
     version: ClassVar[int] = 1
-    """Raised whenever a change to the file changes results; part of the identity of every cell."""
+    """Raise it with every change to the file that changes results; it is part of the identity of every cell.
+    """
     families: ClassVar[tuple[str, ...]] = ()
-    """The kernel families it computes with, none when it brings its own; their versions, but for those of 0,
-    are part of the identity of every cell."""
+    """Kernel families that this mixer uses; empty if it brings its own code.
+
+    Their versions are part of the identity of every cell, except for versions of 0.
+    """
     generation: ClassVar[str] = "other"
-    """Its place in the story, one of `GENERATIONS`, or a word of a user's own."""
+    """One of `GENERATIONS`, or a word of the user's own."""
     Settings: ClassVar[type[Settings]] = Settings
     controlled: ClassVar[dict[str, Any] | None] = None
-    """Settings that replace the published ones in the controlled form, where only the recurrence may differ;
-    None: it has none."""
+    """Settings of the controlled form, in which only the recurrence may differ; None: there is no such form.
+    """
     channel_mixer: ClassVar[str] = "swiglu"
-    """What it was published with between its layers, a name in `blocks/channel_mixers.py` or none: what
-    `model.channel_mixer=own` gives it."""
+    """Channel mixer of the published model, a name in `blocks/channel_mixers.py`.
+
+    `model.channel_mixer=own` selects it.
+    """
     opaque: ClassVar[bool] = False
-    """A module from elsewhere: nothing but what a user says of it reaches its constructor."""
+    """Whether this wraps a plain module, whose constructor is given only what the user sets."""
     causality: ClassVar[Literal["exact", "rounding"]] = "exact"
+    """"rounding" if later tokens may change the rounding of earlier outputs, otherwise "exact"."""
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__()
@@ -92,43 +105,55 @@ class Mixer(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, state: Any = None, handed: Any = None) -> Out:
-        """x [B, T, D], any T >= 1, after what `state` holds. With `state` None the sequence starts here and
-        nothing need be kept: to carry on later, start from `init_state`. States are never written in
-        place."""
+        """Mix x [B, T, D], T >= 1, continuing from `state`, which is never written in place.
+
+        With `state=None` the sequence starts here and no state need be returned. To continue later, start
+        from `init_state` instead.
+        """
 
     @abstractmethod
     def init_state(self, batch: int, *, capacity: int) -> Any:
-        """The state before the first token: a tree of tensors, batch first. `capacity` is the most tokens it
-        will ever see."""
+        """Return the state before the first token: a tree of tensors, batch first.
+
+        Args:
+            batch: number of sequences.
+            capacity: the most tokens that a sequence will ever have.
+        """
 
     def prefill(self, x: Tensor, *, capacity: int, handed: Any = None) -> Out:
-        """x [B, T, D], the start of sequences of at most `capacity` tokens, with the state to carry on from:
-        as `forward` after `init_state`, which a variant that need not look into an empty state may know to do
-        faster."""
+        """Mix the first tokens x [B, T, D] of sequences and return the state to continue from.
+
+        This is `forward` from `init_state`. A variant may override it with a faster way that does not read
+        the empty state.
+        """
         out: Out = self(x, self.init_state(x.shape[0], capacity=capacity), handed)
         return out
 
     def decode(self, x: Tensor, state: Any, handed: Any = None) -> Out:
-        """x [B, T, D], the next tokens, mostly one, after what `state` holds: as `forward`, but that it may
-        write into the tensors of `state`, so that a cache need not be copied for every token; only what is
-        returned may be carried on from. Not differentiated."""
+        """Mix the next tokens x [B, T, D], mostly one, and overwrite `state` where that is cheaper.
+
+        This is `forward`, except that tensors of `state` may be written in place, so that a cache need not be
+        copied for every token. Continue from the returned state only. No gradient flows through it.
+        """
         out: Out = self(x, state, handed)
         return out
 
     @abstractmethod
     def state_floats(self, seq_len: int) -> StateSize | None:
-        """Floats carried after `seq_len` tokens; None when undeclared."""
+        """Return the number of floats carried after `seq_len` tokens; None if it is not declared."""
 
     @abstractmethod
     def recurrence_flops(self, seq_len: int) -> float | None:
-        """Floating-point operations per token, forward, beside those of linear layers and convolutions,
-        averaged over a sequence of `seq_len`; None when undeclared."""
+        """Return forward operations per token besides those of linear layers and convolutions.
+
+        Averaged over a sequence of `seq_len` tokens; a multiply-add counts two. None if it is not declared.
+        """
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Return parameters (by their name in this module) that the optimiser must not treat by default.
+        """Return rules, by parameter name, for parameters that the optimizer must not treat by default.
 
-        Unless a variant says otherwise: those marked `_no_weight_decay`, as Mamba's code and others' mark
-        what must not decay.
+        The default: no weight decay for parameters marked `_no_weight_decay`, the mark that Mamba's and other
+        code uses.
         """
         return {
             name: Rule(decay=False)

@@ -1,5 +1,4 @@
-"""What a layer must compute and move at the least, as formulas: what a machine's peak rates are held
-against."""
+"""Formulas for the least that a layer must compute and move, to hold beside a device's peak rates."""
 
 from typing import Literal
 
@@ -9,34 +8,38 @@ from linbench.models.base import Mixer, StateSize
 from linbench.models.blocks.convolution import ShortConvolution
 
 Work = Literal["train", "prefill", "decode"]
-"""Forward and backward of a batch; a prompt, after which the state is kept; one token after others."""
+"""Kind of work: training on a batch, a prompt after which the state is kept, or one more token."""
 
 FLOAT32 = 4
-"""Bytes, which recurrent numbers have at least."""
+"""Bytes of a float32; recurrent state has at least this precision."""
 
 
 def map_flops(module: nn.Module) -> int:
-    """Forward floating-point operations per token of the linear maps and short convolutions within (a
-    multiply-add counts two)."""
+    """Return forward operations per token of the linear maps and short convolutions in a module.
+
+    A multiply-add counts two.
+    """
     return sum(
         2 * part.weight.numel() for part in module.modules() if isinstance(part, nn.Linear | ShortConvolution)
     )
 
 
 def layer_flops(mixer: Mixer, seq_len: int) -> float | None:
-    """Forward floating-point operations per token of a whole layer, averaged over a sequence; None where it
-    does not declare its recurrence's.
+    """Return forward operations per token of a whole layer, averaged over a sequence.
 
-    The recurrence counts token by token, whatever form computes it; what is elementwise around it counts
-    nothing.
+    The recurrence counts as if computed token by token. Elementwise operations around it count nothing. None
+    if the recurrence is not declared.
     """
     recurrence = mixer.recurrence_flops(seq_len)
     return None if recurrence is None else map_flops(mixer) + recurrence
 
 
 def work_flops(mixer: Mixer, work: Work, *, batch: int, length: int) -> float | None:
-    """Of a batch of sequences of `length` tokens; backward takes twice as many as forward. Of decoding: of
-    one token after `length` others, for each of the batch."""
+    """Return the operations of a batch of sequences of `length` tokens.
+
+    The backward pass counts twice the forward pass. Decoding counts one token for each sequence, after
+    `length` others. None if the layer does not declare its operations.
+    """
     if work != "decode":
         per_token = layer_flops(mixer, length)
         return None if per_token is None else (3 if work == "train" else 1) * batch * length * per_token
@@ -46,16 +49,16 @@ def work_flops(mixer: Mixer, work: Work, *, batch: int, length: int) -> float | 
 
 
 def work_bytes(mixer: Mixer, work: Work, *, batch: int, length: int, itemsize: int) -> int | None:
-    """That any implementation must read or write, whatever lies in between kept on the chip; None where the
-    layer declares no state.
+    """Return the bytes that any implementation must read or write.
 
-    Training reads the weights forward and backward and writes their gradients; it reads x and the gradient of
-    y, x once more, and writes y and the gradient of x. A prompt reads weights and x, and writes y and the
-    state. A token reads weights, x and the whole state, and writes y and what changes of the state: of a
-    cache one token's.
+    Everything in between is taken to stay on the chip. Training reads the weights forward and backward and
+    writes their gradients; it reads x, the gradient of y and x once more, and writes y and the gradient of x.
+    A prompt reads weights and x, and writes y and the state. A token reads weights, x and the whole state,
+    and writes y and the part of the state that changes: of a cache, one token's. None if the layer does not
+    declare a state.
 
     Args:
-        itemsize: bytes of a number of x and the weights.
+        itemsize: bytes of one number of x and of the weights.
     """
     weights = sum(parameter.numel() for parameter in mixer.parameters()) * itemsize
     one = batch * mixer.layer.d_model * itemsize
@@ -72,5 +75,8 @@ def work_bytes(mixer: Mixer, work: Work, *, batch: int, length: int, itemsize: i
 
 
 def state_bytes(size: StateSize, itemsize: int) -> int:
-    """Of one sequence: recurrent numbers in at least float32, all others as the weights are."""
+    """Return the bytes of one sequence's state.
+
+    Recurrent floats take at least float32; all others take what the weights take.
+    """
     return size.recurrent * max(FLOAT32, itemsize) + (size.total - size.recurrent) * itemsize

@@ -1,1 +1,1 @@
-"""What variants share: short convolution, projections into heads, gates, norms, positions."""
+"""Parts that several variants share."""

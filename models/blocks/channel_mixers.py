@@ -1,5 +1,4 @@
-"""What follows a mixer and mixes the channels of every token: a gated map, or what a published model has in
-its place."""
+"""Layers that follow a mixer and combine the channels of each token: SwiGLU, or those of published models."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,19 +14,25 @@ from linbench.models.blocks.token_shift import TokenShift, layer_depth, own_toke
 
 
 class ChannelMixer(nn.Module, ABC):
-    """From [B, T, D] to [B, T, D]. One with a token shift carries the last token."""
+    """A layer from [B, T, D] to [B, T, D] that mixes channels. A token shift carries the last token."""
 
     has_shift = False
 
     @abstractmethod
     def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """x [B, T, D] after the token `last` [B, D] (None: zeros, or there is no shift) -> y [B, T, D], and
-        the last token where it is carried."""
+        """Return y [B, T, D] and the last token, None without a token shift.
+
+        Args:
+            x: [B, T, D].
+            last: the token before x [B, D]; None stands for zeros.
+        """
 
 
 class SwiGLU(ChannelMixer):
-    """W_down (silu(W_gate x) * W_up x), 8/3 D wide, rounded up to a multiple of 8; starts at zero.
-    arXiv:2002.05202."""
+    """W_down (silu(W_gate x) * W_up x). arXiv:2002.05202.
+
+    It is 8/3 D wide, rounded up to a multiple of 8, and W_down starts at zero.
+    """
 
     def __init__(self, layer: LayerInfo, width: int | None = None) -> None:
         super().__init__()
@@ -36,28 +41,28 @@ class SwiGLU(ChannelMixer):
         self.down = zero_init(Linear(hidden, layer.d_model))
 
     def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, None]:
-        """As `ChannelMixer.forward`, without a shift."""
+        """Return y [B, T, D], and None for the shift."""
         gate, value = self.up(x).chunk(2, dim=-1)
         return self.down(F.silu(gate) * value), None
 
 
 class Identity(ChannelMixer):
-    """The norm of the residual stream, which is what it is given, is added to that stream."""
+    """The identity: adds the norm of the residual stream, which is its input, to that stream."""
 
     def __init__(self, layer: LayerInfo, width: int | None = None) -> None:
         super().__init__()
 
     def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, None]:
-        """As `ChannelMixer.forward`, without a shift."""
+        """Return x, and None for the shift."""
         return x, None
 
 
 class SquaredReLU(ChannelMixer):
-    """sigmoid(W_r x_r) * W_v relu(W_k x_k)^2, 4 D wide; x_r and x_k are mixtures of a token and the one
-    before. RWKV, arXiv:2305.13048.
+    """RWKV's channel mixer: sigmoid(W_r x_r) * W_v relu(W_k x_k)^2, 4 D wide. arXiv:2305.13048.
 
-    Channel i takes (i / D)^(left^steepness) from the token itself, where `falling` falls from 1 at the first
-    layer to 1 / L at the last. W_v and W_r start at zero. RWKV-7 (arXiv:2503.14456) has no receptance W_r.
+    x_r and x_k mix a token with the one before it. At first channel i takes (i / D)^(falling^steepness) from
+    the token itself, where `falling` goes from 1 in the first layer to 1 / L in the last. W_v and W_r start
+    at zero. RWKV-7 (arXiv:2503.14456) has no receptance W_r.
     """
 
     has_shift = True
@@ -81,7 +86,7 @@ class SquaredReLU(ChannelMixer):
             orthogonal(self.key, gain=(hidden / layer.d_model) ** 0.5)
 
     def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """As `ChannelMixer.forward`."""
+        """Return y [B, T, D] and the last token."""
         streams, last = self.shift(x, last)
         y: Tensor = self.value(F.relu(self.key(streams["k"])).square())
         return y if self.receptance is None else torch.sigmoid(self.receptance(streams["r"])) * y, last
@@ -106,7 +111,7 @@ CHANNEL_MIXERS: dict[str, Callable[[LayerInfo, int | None], ChannelMixer]] = {
     "rwkv6": _rwkv6,
     "rwkv7": _rwkv7,
 }
-"""By the names that users and mixers call them; `none` is none."""
+"""Constructors by the names that users and mixers use; "none" has none."""
 
 CHANNEL_FAMILIES: dict[str, tuple[str, ...]] = dict.fromkeys(("rwkv4", "rwkv6", "rwkv7"), ("token_shift",))
-"""The kernel families of those that compute with any."""
+"""Kernel families of those channel mixers that use any."""

@@ -1,5 +1,7 @@
-"""The short causal convolution in front of a recurrence (H3 2212.14052, Mamba 2312.00752): how a token sees
-its neighbour."""
+"""Short causal convolutions before a recurrence, by which a token sees its neighbours.
+
+H3, arXiv:2212.14052; Mamba, arXiv:2312.00752.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,13 +19,17 @@ INPUT_CONVOLUTION: Any = Field(
 
 
 class ShortConvolution(nn.Module):
-    """Depthwise, causal, then SiLU unless `activation` is None. Initialised U(-1/sqrt(kernel),
-    1/sqrt(kernel)), as torch does for a depthwise filter.
+    """A depthwise causal convolution, followed by SiLU unless `activation` is None.
 
-    bias: whether every channel has one, before the activation; not together with l2_heads. l2_heads:
-        (channels, head_dim) where the first
-    channels are heads to be brought to unit length. parts: how many channels of the output come apart, in
-    tensors of their own; None: all together.
+    Weights start uniform in (-1/sqrt(kernel), 1/sqrt(kernel)), as torch initialises a depthwise filter.
+
+    Args:
+        channels: channels of the input.
+        kernel: taps of the filter.
+        activation: applied to the output.
+        l2_heads: (channels, head_dim) if the first channels are heads that are scaled to unit length.
+        parts: sizes of the tensors into which the output's channels are split; None: one tensor.
+        bias: whether every channel has a bias, before the activation; not together with `l2_heads`.
     """
 
     def __init__(
@@ -45,11 +51,16 @@ class ShortConvolution(nn.Module):
 
     @property
     def state_shape(self) -> tuple[int, int]:
-        """The last kernel - 1 inputs of every channel."""
+        """Shape of a sequence's state: the last kernel - 1 inputs of every channel."""
         return self.weight.shape[0] - 1, self.weight.shape[1]
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[tuple[Tensor, ...], Tensor]:
-        """x [B, T, C] after `state` [B, kernel-1, C] (None: zeros) -> y as parts [B, T, C_i], state."""
+        """Return the parts of the output [B, T, C_i] and the state.
+
+        Args:
+            x: [B, T, C].
+            state: the inputs before x [B, kernel-1, C]; None stands for zeros.
+        """
         if self.bias is None:
             return short_convolution(
                 x, self.weight, state, activation=self.activation, l2_heads=self.l2_heads, parts=self.parts
@@ -61,24 +72,31 @@ class ShortConvolution(nn.Module):
 
 
 class InputConvolution(nn.Module):
-    """What a layer's maps read: their input after a short convolution with SiLU, or as it is where the kernel
-    is 0. For mixers without q, k and v in heads."""
+    """A short convolution with SiLU on a layer's input, or nothing if the kernel is 0.
+
+    For mixers that have no heads with q, k and v.
+    """
 
     def __init__(self, channels: int, kernel: int, *, bias: bool = False) -> None:
         super().__init__()
         self.short = ShortConvolution(channels, kernel, bias=bias) if kernel else None
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """x [B, T, D] after `state` [B, kernel-1, D] (None: zeros) -> what is read [B, T, D], and state."""
+        """Return the input of the layer's maps [B, T, D] and the state.
+
+        Args:
+            x: [B, T, D].
+            state: the inputs before x [B, kernel-1, D]; None stands for zeros.
+        """
         if self.short is None:
             return x, None
         (read,), state = self.short(x, state)
         return read, state
 
     def init_state(self, batch: int) -> Tensor | None:
-        """Zeros; None without a convolution."""
+        """Return zeros; None without a convolution."""
         return None if self.short is None else self.short.weight.new_zeros(batch, *self.short.state_shape)
 
     def state_floats(self) -> int:
-        """(kernel - 1) D, or none."""
+        """Return the floats that the convolution carries: (kernel - 1) D, or 0 without a convolution."""
         return 0 if self.short is None else self.short.state_shape[0] * self.short.state_shape[1]

@@ -1,5 +1,4 @@
-"""The sum of the weights as one more column of a memory: read like the values, and what they are divided
-by."""
+"""Linear attention's denominator: the sum of the weights, kept as one more column of the memory."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -13,7 +12,10 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
 class NormalisedSettings(MatrixSettings):
-    """Where the normaliser is off the output norm takes its place (2210.10340)."""
+    """Settings of a layer that divides by the sum of the weights.
+
+    With `normalise=false` a norm of the output replaces the division. arXiv:2210.10340.
+    """
 
     normalise: bool = Field(
         True, description="divide by the sum of the weights; off is the un-normalised form with output norm"
@@ -56,11 +58,14 @@ def normalised_matrix_state(
     scale: float = 1.0,
     state: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """o_t = S_t^T q_t / denominator(z_t . q_t) with S and z sums alike: of k v^T and of k. A column of ones
-    beside v makes the last column of S z.
+    """Return o_t = S_t^T q_t / denominator(z_t . q_t) and the memory, where S sums k v^T and z sums k.
 
-    Arguments and results as `matrix_state`, with state [B, H, K, V+1]; `denominator` is given and returns [B,
-    T, H, 1].
+    z is computed as one more column of S, the one that belongs to a value of 1.
+
+    Args:
+        q, k, v, log_decay, scale: as in `matrix_state`.
+        denominator: maps z_t . q_t [B, T, H, 1] to what is divided by.
+        state: S with z as its last column [B, H, K, V+1]; None stands for zeros.
     """
     ones = torch.ones_like(v[..., :1])
 
@@ -78,5 +83,5 @@ def normalised_matrix_state(
 
 
 def keep_from_zero(x: Tensor, least: float = 1e-3) -> Tensor:
-    """x, of at least this size and with its sign: a denominator that may have either."""
+    """Return x with its sign and a size of at least `least`, for denominators that may have either sign."""
     return torch.where(x.abs() < least, torch.where(x < 0, -least, least), x)

@@ -1,5 +1,4 @@
-"""A filter for each channel, made of modes that oscillate and fade: what the state spaces that are the same
-at all times compute with (2206.11893)."""
+"""Diagonal state spaces: for each channel a filter of modes that oscillate and fade. arXiv:2206.11893."""
 
 import math
 from typing import Literal, NamedTuple
@@ -13,18 +12,21 @@ from linbench.kernels.operators import without_autocast
 from linbench.models.blocks.init import CPU, indices
 
 CHUNK = 64
-"""Tokens whose outputs are one product with a matrix of the filter's taps."""
+"""Tokens of a chunk, whose outputs are one product with a matrix of the filter's taps."""
 
 SMALL = 0.05
-"""Of |d l| below which (e^{d l} - 1) / l is a series, as the difference would have lost its digits."""
+"""Size of d l below which (e^{d l} - 1) / l is computed as a series; the difference would lose its digits."""
 
 Frequencies = Literal["lin", "inv"]
 Discretisation = Literal["zoh", "bilinear"]
 
 
 class Filter(NamedTuple):
-    """What `length` tokens do, for each of D channels and M modes: `powers` [D, length + 1, M] of e^{d l},
-    and what a token writes [D, M] and a state is read with [D, M]; all complex."""
+    """What `length` tokens do in each of D channels and M modes; all complex.
+
+    powers: e^{d l n} for n = 0 ... length [D, length + 1, M]. write: factor of a token that is written [D,
+    M]. read: factor of a state that is read [D, M].
+    """
 
     powers: Tensor
     write: Tensor
@@ -32,12 +34,18 @@ class Filter(NamedTuple):
 
 
 class Modes(nn.Module):
-    """h_t = A h_{t-1} + B x_t,  y_t = 2 Re(C . h_t)  for each channel, with a step d, modes l = -e^a + i b,
-    and C, all learned.
+    """h_t = A h_{t-1} + B x_t,  y_t = 2 Re(C . h_t),  for each channel, with modes l = -e^a + i b.
 
-    zoh, a zero-order hold: A = e^{d l}, B = (e^{d l} - 1) / l. bilinear: A = (1 + d l / 2) / (1 - d l / 2), B
-    = d / (1 - d l / 2). At first d is log-uniform in (0.001, 0.1), Re l = -1/2, and C complex standard
-    normal; Im l is pi n (lin: S4D-Lin) or N / pi (N / (2 n + 1) - 1) (inv: S4D-Inv).
+    The step d, a, b and C are learned. zoh, a zero-order hold: A = e^{d l}, B = (e^{d l} - 1) / l. bilinear:
+    A = (1 + d l / 2) / (1 - d l / 2), B = d / (1 - d l / 2). At first d is log-uniform in (0.001, 0.1), Re l
+    = -1/2, and C complex standard normal; Im l is pi n (lin: S4D-Lin) or N / pi (N / (2 n + 1) - 1) (inv:
+    S4D-Inv).
+
+    Args:
+        width: number of channels D.
+        states: N, two floats for each mode.
+        frequencies: initial Im l.
+        discretisation: zoh or bilinear.
     """
 
     def __init__(
@@ -47,7 +55,6 @@ class Modes(nn.Module):
         frequencies: Frequencies = "lin",
         discretisation: Discretisation = "zoh",
     ) -> None:
-        """states: N, two for each mode."""
         super().__init__()
         self.discretisation = discretisation
         self.states, modes = states, states // 2
@@ -59,8 +66,12 @@ class Modes(nn.Module):
         self.read = nn.Parameter(torch.randn(width, modes, 2, device=CPU) * 0.5**0.5)
 
     def forward(self, u: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """u [B, T, D] after memory [B, D, N], of each mode its real and its imaginary part (None: zeros) -> y
-        [B, T, D] and memory, in at least float32."""
+        """Return y [B, T, D] and the memory, in at least float32.
+
+        Args:
+            u: [B, T, D].
+            memory: [B, D, N], real and imaginary part of each mode; None stands for zeros.
+        """
         memory = self.init_state(len(u)) if memory is None else memory
         h, whole = torch.view_as_complex(memory.view(*memory.shape[:2], -1, 2)), u.shape[1] // CHUNK * CHUNK
         outputs = []
@@ -72,8 +83,10 @@ class Modes(nn.Module):
         return torch.cat(outputs, dim=1), torch.view_as_real(h).flatten(-2)
 
     def _in_chunks(self, u: Tensor, h: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """u [B, n length, D] after h [B, D, M]: inside all chunks at once, by the taps; then from chunk to
-        chunk, by the modes."""
+        """Compute u [B, n length, D] after h [B, D, M].
+
+        Inside all chunks the taps give the outputs; from chunk to chunk the modes do.
+        """
         powers, write, read = self._filter(length, u.dtype)
         taps = 2 * (powers[:, :length] * (write * read)[:, None]).real.sum(dim=-1)
         # [D, length, length] of taps[i - j], and zeros where that is below zero: a row of twice the length,
@@ -98,7 +111,6 @@ class Modes(nn.Module):
         return y.view(chunks.shape).permute(2, 3, 1, 0).flatten(1, 2), h
 
     def _filter(self, length: int, dtype: torch.dtype) -> Filter:
-        """What so many tokens do."""
         step, decay, frequency, read = (
             x.to(dtype)
             for x in (self.log_step.exp()[:, None], self.log_decay.exp(), self.frequency, self.read)
@@ -118,20 +130,25 @@ class Modes(nn.Module):
         return Filter(powers, write, torch.view_as_complex(read))
 
     def init_state(self, batch: int) -> Tensor:
-        """Zeros."""
+        """Return zeros [B, D, N]."""
         return self.log_step.new_zeros(
             batch, len(self.log_step), self.states, dtype=at_least_float32(self.log_step.dtype)
         )
 
     def flops_per_token(self) -> int:
-        """Of each mode a product of complex numbers, that of one with a real, a sum, and of one product the
-        real part, added up: 14."""
+        """Return operations per token: 14 for each mode.
+
+        These are a product of complex numbers, a product of a complex with a real number, a sum, and the real
+        part of one product, added up.
+        """
         return 7 * self.states * len(self.log_step)
 
 
 def _bilinear(decay: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    """Return -log |A| and the angle of A = (1 + z / 2) / (1 - z / 2), for z = -decay + i frequency. |A|
-    counts as 1e-19 at least: it may be zero."""
+    """Return -log |A| and the angle of A = (1 + z / 2) / (1 - z / 2) for z = -decay + i frequency.
+
+    |A| may be zero and counts as at least 1e-19.
+    """
     ahead, behind, half = 1 - decay / 2, 1 + decay / 2, frequency / 2
     above, below = ahead.square() + half.square(), behind.square() + half.square()
     lost = 2 * decay / below  # 1 - |A|^2
@@ -140,8 +157,10 @@ def _bilinear(decay: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _zero_order_hold(step: Tensor, decay: Tensor, frequency: Tensor, kept: Tensor) -> Tensor:
-    """Return (e^{d l} - 1) / l of modes l = -decay + i frequency, given e^{d l}; a series where d l is
-    small."""
+    """Return (e^{d l} - 1) / l of modes l = -decay + i frequency, given e^{d l}.
+
+    Where d l is small it is a series.
+    """
     inverse = torch.complex(-decay, -frequency) / (decay.square() + frequency.square())  # of l
     z = step * torch.complex(-decay, frequency)
     small = z.real.square() + z.imag.square() < SMALL**2

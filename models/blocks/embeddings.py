@@ -1,4 +1,4 @@
-"""Both ends of a model: what a task gives becomes vectors, and vectors become what it asks for."""
+"""Both ends of a model: from a task's inputs to vectors, and from vectors to logits or targets."""
 
 import torch
 import torch.nn.functional as F
@@ -11,33 +11,32 @@ from linbench.models.blocks.norms import RMSNorm
 
 
 class Embedding(nn.Embedding):
-    """Ids [B, T], or [B, T, F] whose embeddings are summed -> [B, T, D]; starts at N(0, 1 / D)."""
+    """An embedding of ids [B, T], or of [B, T, F] with a sum over F, to [B, T, D]; starts at N(0, 1 / D)."""
 
     def __init__(self, vocabulary: int, width: int) -> None:
         super().__init__(vocabulary, width)
         nn.init.normal_(self.weight, std=width**-0.5)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """As above."""
+        """Return vectors [B, T, D]."""
         x = embedding(self.weight, inputs)
         return x.sum(dim=2) if inputs.dim() == 3 else x
 
 
 class Projection(nn.Linear):
-    """Vectors [B, T, d_in] -> [B, T, D], in the precision of the stream."""
+    """A linear map of vectors [B, T, d_in] to [B, T, D], in the precision of the residual stream."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """As above."""
+        """Return vectors [B, T, D]."""
         with torch.autocast(inputs.device.type, enabled=False):
             return super().forward(inputs.to(self.weight.dtype))
 
 
 class CodeDecoder(nn.Module):
-    """What a code says of each place: to the code come the sines and cosines of the place, then twice norm,
-    linear, GELU.
+    """Decoder of MAD's compression task: from one code to a vector for each position. arXiv:2403.17844.
 
-    The decoder of MAD's compression task, whose last norm and linear are a model's own. Poli et al. 2024,
-    arXiv:2403.17844.
+    It adds sines and cosines of the position to the code, then applies norm, linear and GELU twice. The last
+    norm and linear map of the published decoder are the model's own.
     """
 
     def __init__(self, width: int) -> None:
@@ -51,7 +50,7 @@ class CodeDecoder(nn.Module):
         )
 
     def forward(self, code: Tensor, places: Tensor) -> Tensor:
-        """code [B, D], places [B, N] -> [B, N, D]."""
+        """Return vectors [B, N, D] from a code [B, D] and positions [B, N]."""
         angles = places[:, :, None] * self.frequencies
         waves = torch.cat([angles.sin(), angles.cos()], dim=-1)[..., : code.shape[-1]]
         decoded: Tensor = self.layers(code[:, None] + waves)
@@ -59,7 +58,7 @@ class CodeDecoder(nn.Module):
 
 
 def make_embedding(io: IO, width: int) -> nn.Module:
-    """What makes vectors of a task's inputs."""
+    """Return the module that turns a task's inputs into vectors."""
     if io.vocab_in is not None:
         return Embedding(io.vocab_in, width)
     assert io.d_in is not None
@@ -67,15 +66,18 @@ def make_embedding(io: IO, width: int) -> nn.Module:
 
 
 def make_head(io: IO, width: int) -> nn.Linear:
-    """What makes logits, or the vectors themselves, of a model's last vectors."""
+    """Return the linear map from a model's last vectors to logits, or to the target vectors."""
     size = io.vocab_out if io.vocab_out is not None else io.d_out
     assert size is not None
     return nn.Linear(width, size, bias=False)
 
 
 def head_loss(hidden: Tensor, head: nn.Linear, targets: Tensor) -> Tensor:
-    """Of hidden [B, N, D]: mean negative log-likelihood of ids [B, N], for which the logits are never all
-    there at once; mean squared error of vectors [B, N, d_out]."""
+    """Return the mean loss of hidden [B, N, D].
+
+    For ids [B, N] this is the negative log-likelihood, without having all logits in memory; for vectors [B,
+    N, d_out] the mean squared error.
+    """
     if targets.dim() == 2:
         return cross_entropy(hidden.flatten(0, 1), head.weight, targets.flatten())
     return F.mse_loss(head(hidden).to(targets.dtype), targets)

@@ -1,4 +1,4 @@
-"""What q and k become before a memory that is a sum of their products sees them."""
+"""Feature maps phi(q) and phi(k) for memories that are sums of products of keys and values."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -15,19 +15,24 @@ FeatureMapName = Literal[
 
 
 class FeatureMap(nn.Module):
-    """q, k [B, T, H, K] -> features of both [B, T, H, width]. positive: no feature is below zero. flops:
-    those of matrix products, for one head's query or key."""
+    """A map of q, k [B, T, H, K] to features of both [B, T, H, width].
+
+    Args:
+        width: number of features of a head.
+        positive: whether no feature is below zero.
+        flops: operations of matrix products for the query or key of one head.
+    """
 
     def __init__(self, width: int, *, positive: bool, flops: int = 0) -> None:
         super().__init__()
         self.width, self.positive, self.flops = width, positive, flops
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """As above."""
+        """Return the features of q and of k."""
         return self.features(q), self.features(k)
 
     def features(self, x: Tensor) -> Tensor:
-        """[..., K] -> [..., width], where queries and keys are treated alike."""
+        """Return the features [..., width] of x [..., K], for maps that treat queries and keys alike."""
         raise NotImplementedError
 
 
@@ -39,27 +44,31 @@ class Elementwise(FeatureMap):
         self.function = function
 
     def features(self, x: Tensor) -> Tensor:
-        """As `FeatureMap.features`."""
+        """Return the function's values."""
         return self.function(x)
 
 
 class DPFP(FeatureMap):
-    """r * roll(r, j) for j = 1 ... nu side by side, r = [relu(x), relu(-x)]: 2 nu K features, most of them
-    zero. arXiv:2102.11174."""
+    """Deterministic parameter-free projection: 2 nu K features, most of them zero. arXiv:2102.11174.
+
+    The features are r * roll(r, j) for j = 1 ... nu, side by side, with r = [relu(x), relu(-x)].
+    """
 
     def __init__(self, dim: int, nu: int) -> None:
         super().__init__(2 * nu * dim, positive=True)
         self.nu = nu
 
     def features(self, x: Tensor) -> Tensor:
-        """As `FeatureMap.features`."""
+        """Return the features [..., 2 nu K]."""
         r = torch.cat([F.relu(x), F.relu(-x)], dim=-1)
         return torch.cat([r * r.roll(j, dims=-1) for j in range(1, self.nu + 1)], dim=-1)
 
 
 class LearnedMap(FeatureMap):
-    """Of queries and of keys its own, the same for all heads: W [2, count, K, K], for either `count`
-    matrices."""
+    """A map with learned matrices W [2, count, K, K], the same for all heads.
+
+    The first `count` matrices are for queries, the others for keys.
+    """
 
     def __init__(self, dim: int, width: int, *, positive: bool, count: int = 1) -> None:
         super().__init__(width, positive=positive, flops=2 * count * dim * dim)
@@ -67,19 +76,19 @@ class LearnedMap(FeatureMap):
         self.weight = nn.Parameter(torch.empty(2, count, dim, dim).uniform_(-bound, bound))
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """As `FeatureMap`."""
+        """Return the features of q and of k."""
         of_q, of_k = self.weight.unbind()
         return self.combine([F.linear(q, w) for w in of_q.unbind()]), self.combine(
             [F.linear(k, w) for w in of_k.unbind()]
         )
 
     def combine(self, products: list[Tensor]) -> Tensor:
-        """[..., K], for each matrix, -> [..., width]."""
+        """Return features [..., width] from the products [..., K] with each matrix."""
         raise NotImplementedError
 
 
 class Hedgehog(LearnedMap):
-    """softmax([2 W x, -2 W x]) over all 2 K, W the identity at first. arXiv:2402.04347."""
+    """softmax([2 W x, -2 W x]) over all 2 K features; W starts as the identity. arXiv:2402.04347."""
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim, 2 * dim, positive=True)
@@ -87,7 +96,7 @@ class Hedgehog(LearnedMap):
             self.weight.copy_(torch.eye(dim))
 
     def combine(self, products: list[Tensor]) -> Tensor:
-        """As `LearnedMap.combine`."""
+        """Return the features [..., 2 K]."""
         both = torch.cat([2 * products[0], -2 * products[0]], dim=-1)
         return widened(both).softmax(dim=-1)
 
@@ -99,18 +108,18 @@ class T2R(LearnedMap):
         super().__init__(dim, dim, positive=True)
 
     def combine(self, products: list[Tensor]) -> Tensor:
-        """As `LearnedMap.combine`."""
+        """Return the features [..., K]."""
         return F.relu(products[0])
 
 
 class Hadamard(LearnedMap):
-    """W_1 x * W_2 x, element by element: of degree two, and of either sign."""
+    """W_1 x * W_2 x, element by element: features of degree two and of either sign."""
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim, dim, positive=False, count=2)
 
     def combine(self, products: list[Tensor]) -> Tensor:
-        """As `LearnedMap.combine`."""
+        """Return the features [..., K]."""
         return products[0] * products[1]
 
 
@@ -130,5 +139,5 @@ _MAPS: dict[FeatureMapName, Callable[[int], FeatureMap]] = {
 
 
 def feature_map(name: FeatureMapName, dim: int) -> FeatureMap:
-    """The one of that name for heads of width `dim`."""
+    """Return the map of that name for heads of width `dim`."""
     return _MAPS[name](dim)

@@ -1,5 +1,4 @@
-"""From the residual stream into heads and back: the same surroundings for every variant that has q, k and
-v."""
+"""Maps from the residual stream into heads and back, the same for every variant with q, k and v."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,8 +31,10 @@ OUTPUT_NORM: Any = Field(
 
 
 class HeadSettings(Settings):
-    """The surroundings of a recurrence. Each variant's defaults are its published ones; `CONTROLLED` is one
-    choice for all."""
+    """Settings of everything around a recurrence with heads.
+
+    Each variant's defaults are the published ones; `CONTROLLED` has the same values for all variants.
+    """
 
     heads: int = Field(2, ge=1, description="number of heads")
     head_dim: int | None = Field(
@@ -69,7 +70,7 @@ class HeadSettings(Settings):
 
 
 FAMILIES = ("norms", "short_convolution")
-"""The kernel families that these blocks compute with."""
+"""Kernel families that these blocks use."""
 
 CONTROLLED: dict[str, Any] = {
     "expand_k": 1.0,
@@ -80,14 +81,20 @@ CONTROLLED: dict[str, Any] = {
     "output_norm": "rms",
     "output_gate": "none",
 }
-"""The controlled form: the same surroundings for all, so that only the recurrence (and the feature map it is
-defined with) differs."""
+"""The controlled form: the same surroundings for all variants.
+
+Only the recurrence and the feature map that belongs to it differ.
+"""
 
 Elementwise = Callable[[Tensor], Tensor]
 
 
 def head_dims(settings: HeadSettings, d_model: int) -> tuple[int, int]:
-    """Key and value dimension of one head. Raises UserError where they would not be whole numbers."""
+    """Return key and value dimension of one head.
+
+    Raises:
+        UserError: if these are not whole numbers.
+    """
     ratio = settings.expand_v / settings.expand_k
     key = settings.head_dim or settings.expand_k * d_model / settings.heads
     value = key * ratio
@@ -101,7 +108,11 @@ def head_dims(settings: HeadSettings, d_model: int) -> tuple[int, int]:
 
 
 def inner_width(expand: float, d_model: int) -> int:
-    """How wide a mixer without heads is inside. Raises UserError where that would not be a whole number."""
+    """Return the inner width of a mixer without heads.
+
+    Raises:
+        UserError: if it is not a whole number.
+    """
     width = round(expand * d_model, 9)
     if width != int(width):
         raise UserError(
@@ -112,20 +123,27 @@ def inner_width(expand: float, d_model: int) -> int:
 
 
 def share_input(x: Tensor, mixer: nn.Module, readout: "Readout") -> SharedInput:
-    """A mixer's input, for all its maps but the last to read."""
+    """Wrap a mixer's input for all its linear maps except the last, so that they are computed together."""
     return SharedInput(
         x, [each for each in mixer.modules() if isinstance(each, Linear) and each is not readout.linear]
     )
 
 
 class HeadProjection(nn.Module):
-    """x -> q [B, T, Hk, K], k [B, steps T, Hk, K], v [B, steps T, H, V]: linear, short convolution with SiLU,
-    feature map, norm. No biases but where the convolution has one.
+    """Map x to q [B, T, Hk, K], k [B, steps T, Hk, K] and v [B, steps T, H, V].
 
-    K is how many features a head has, which a map may make more than its dimensions. features: what builds
-    the map from a head's dimension; None: the one that the settings name. key_heads: Hk, which divides H;
-    None is H. steps: keys and values per token; among the channels of a token the steps come one after the
-    other, with all their heads.
+    A linear map is followed by a short convolution with SiLU, the feature map and a norm. There are no
+    biases, except in the convolution if it has them. K counts features, of which a map may make more than a
+    head has dimensions.
+
+    Args:
+        settings: of the heads.
+        layer: place of the layer.
+        make_feature_map: builds the map from a head's dimension; None: the map that the settings name.
+        key_heads: Hk, which divides H; None is H.
+        steps: keys and values per token. In a token's channels the steps follow each other, each with all
+            heads.
+        conv_bias: whether the convolution has biases.
     """
 
     def __init__(
@@ -183,8 +201,12 @@ class HeadProjection(nn.Module):
     def forward(
         self, x: Tensor | SharedInput | tuple[Tensor, ...], conv: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """x [B, T, D], or what each of q, k and v is made of, and what the convolution remembers -> q, k, v
-        and what it remembers now."""
+        """Return q, k, v and the state of the convolution.
+
+        Args:
+            x: [B, T, D], or three inputs: those of q, of k and of v.
+            conv: state of the convolution.
+        """
         q, k, v, conv = self.project_and_convolve(x, conv)
         q, k = self.feature_map(q, k)
         return self.q_norm(q), self.k_norm(k), v, conv
@@ -192,7 +214,7 @@ class HeadProjection(nn.Module):
     def project_and_convolve(
         self, x: Tensor | SharedInput | tuple[Tensor, ...], conv: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """As `forward`, before the feature map and the norm that does not come with the convolution."""
+        """Return what `forward` returns, before the feature map and the norm that follows it."""
         parts: tuple[Any, ...]
         if isinstance(x, tuple):
             weights = torch.split(self.linear.weight, self.widths)
@@ -214,21 +236,30 @@ class HeadProjection(nn.Module):
         return q, k, v, conv
 
     def init_state(self, batch: int) -> Tensor | None:
-        """Zeros for the convolution; None when there is none."""
+        """Return zeros for the convolution; None without one."""
         return None if self.conv is None else self.linear.weight.new_zeros(batch, *self.conv.state_shape)
 
     def state_floats(self) -> int:
-        """Floats that the convolution remembers."""
+        """Return the floats that the convolution carries."""
         return 0 if self.conv is None else self.conv.state_shape[0] * self.conv.state_shape[1]
 
     def feature_flops(self) -> int:
-        """Floating-point operations per token of the feature map's matrix products."""
+        """Return operations per token of the feature map's matrix products."""
         return (self.steps + 1) * self.key_heads * self.feature_map.flops
 
 
 class Readout(nn.Module):
-    """o [B, T, H, V] -> y [B, T, D]: norm, then gate, then linear, which starts at zero. No biases but in a
-    norm that has them."""
+    """Map o [B, T, H, V] to y [B, T, D]: norm, then gate, then a linear map that starts at zero.
+
+    There are no biases, except in a norm that has them.
+
+    Args:
+        settings: of the heads.
+        layer: place of the layer.
+        gate_rank: rank of the gate's map; None: a full matrix.
+        eps: of a layer norm with weights per channel.
+        groups: number of groups that "rms_groups" norms separately.
+    """
 
     def __init__(
         self,
@@ -239,8 +270,6 @@ class Readout(nn.Module):
         eps: float = 1e-5,
         groups: int = 1,
     ) -> None:
-        """gate_rank: of the map that the gate is computed with; None is a full matrix. eps: of a norm with
-        weights per channel. groups: that rms_groups norms each for itself."""
         super().__init__()
         _, value_dim = head_dims(settings, layer.d_model)
         width = settings.heads * value_dim
@@ -264,13 +293,20 @@ class Readout(nn.Module):
         self.linear = zero_init(Linear(width, layer.d_model))
 
     def forward(self, o: Tensor, x: Tensor | SharedInput, added: Tensor | None = None) -> Tensor:
-        """`x` [B, T, D] is the layer's input, from which the gate is computed; `added`, shaped as o, comes
-        between norm and gate."""
+        """Return y [B, T, D].
+
+        Args:
+            o: [B, T, H, V].
+            x: the layer's input [B, T, D], from which the gate is computed.
+            added: shaped as o, added between norm and gate.
+        """
         return self.norm_gate_project(o, None if self.gate is None else self.gate(x), added)
 
     def norm_gate_project(self, o: Tensor, gate: Tensor | None = None, added: Tensor | None = None) -> Tensor:
-        """As `forward`, with a gate [B, T, H V] as it comes from its map; without an activation it is a
-        factor as it is."""
+        """Return y [B, T, D] for a gate [B, T, H V] before its activation.
+
+        Without an activation the gate is a plain factor.
+        """
         o = o.flatten(-2) if self.joined_heads else o
         gate = None if gate is None else gate.view(o.shape)
         if added is None and self.norm is not None and (gate is None or self.activation is not None):

@@ -1,5 +1,4 @@
-"""Linear maps, several of one input at a time: products of matrices, laid out so that a GPU is full in all of
-them."""
+"""Linear maps, also several of one input at a time, laid out as matrix products that fill a GPU."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,25 +11,25 @@ from linbench.kernels.matmul import over_rows
 from linbench.kernels.operators import product_dtype, stacked, without_autocast
 
 NARROW = 16
-"""Maps of fewer outputs share one product."""
+"""Maps with fewer outputs than this share one product."""
 
 
 class Linear(nn.Linear):
-    """W x, W [O, D]. Of what several maps read a `SharedInput` is given, which knows what each makes of it."""
+    """W x with W [O, D]. It also takes a `SharedInput`, which computes all maps of one input together."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, bias=False)
 
     def forward(self, x: "Tensor | SharedInput") -> Tensor:
-        """[..., D] -> [..., O]."""
+        """Return [..., O] of x [..., D]."""
         return x.project(self) if isinstance(x, SharedInput) else linear(x, [self.weight])[0]
 
 
 class Affine(nn.Linear):
-    """W x + b, W [O, D], b [O]. It reads no `SharedInput`."""
+    """W x + b with W [O, D] and b [O]. It does not take a `SharedInput`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., D] -> [..., O]."""
+        """Return [..., O] of x [..., D]."""
         # for one model a library cuts the gradient's sums itself, and adds b on its way
         if not (_runs_on_gpu(x) and stacked()):
             return super().forward(x)
@@ -39,7 +38,7 @@ class Affine(nn.Linear):
 
 
 class LowRank(nn.Module):
-    """W_up activation(W_down x), W_down [R, D], W_up [O, R], with or without a bias at the end."""
+    """W_up activation(W_down x) with W_down [R, D] and W_up [O, R], with or without a bias at the end."""
 
     def __init__(
         self,
@@ -56,21 +55,21 @@ class LowRank(nn.Module):
         self.activation = activation
 
     def forward(self, x: "Tensor | SharedInput") -> Tensor:
-        """[..., D] -> [..., O]."""
+        """Return [..., O] of x [..., D]."""
         low = self.down(x)
         y: Tensor = self.up(low if self.activation is None else self.activation(low))
         return y
 
 
 class SharedInput:
-    """An input [..., D] of several maps: all are computed when the first is asked for."""
+    """An input x [..., D] of several linear maps, which are all computed when the first result is needed."""
 
     def __init__(self, x: Tensor, maps: Sequence[Linear]) -> None:
         self.x, self.maps = x, list(maps)
         self.outputs: dict[Linear, Tensor] = {}
 
     def project(self, one: Linear) -> Tensor:
-        """What a map makes of it: [..., O]."""
+        """Return the result [..., O] of one of the maps."""
         if not self.outputs:
             self.outputs = dict(
                 zip(self.maps, linear(self.x, [each.weight for each in self.maps]), strict=True)
@@ -79,7 +78,7 @@ class SharedInput:
 
 
 def linear(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    """W_i x for each of weights [O_i, D]: x [..., D] -> [..., O_i]. Under torch.autocast in its dtype."""
+    """Return W_i x [..., O_i] for each of the weights [O_i, D]; under torch.autocast in its dtype."""
     if not _runs_on_gpu(x):
         return [F.linear(x, weight) for weight in weights]
     narrow = [i for i, weight in enumerate(weights) if weight.shape[0] < NARROW]
@@ -100,14 +99,17 @@ def linear(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _runs_on_gpu(x: Tensor) -> bool:
-    """On a CPU it is not."""
+    """Return whether the grouped products pay off; on a CPU they do not."""
     return x.is_cuda
 
 
 class _Products(torch.autograd.Function):
-    """x [R, N, D], weights [R, O_i, D] -> [R, N, O_i] in `dtype`. Backward each product adds to the gradient
-    of x itself; those over all rows, which have few results, are cut into as many parts as fill a GPU, and
-    their sums taken in float32."""
+    """Products of x [R, N, D] with weights [R, O_i, D], [R, N, O_i] each, in `dtype`.
+
+    In the backward pass each product adds to the gradient of x in place. Gradients of weights are sums over
+    all rows with few results: they are split into as many parts as fill a GPU, and the parts are added in
+    float32.
+    """
 
     @staticmethod
     def forward(x: Tensor, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
@@ -137,7 +139,7 @@ class _Products(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, dtype: torch.dtype, *weights: Tensor) -> Any:
-        """Replicas in front."""
+        """Move the replicas' dimension to the front."""
 
         def first(given: Tensor, dim: int | None) -> Tensor:
             return given.expand(info.batch_size, *given.shape) if dim is None else given.movedim(dim, 0)

@@ -1,4 +1,4 @@
-"""The frame of every variant whose memory is one matrix per head: into heads, recurrence, out of heads."""
+"""Base class of the variants whose memory is one matrix per head: into heads, recurrence, out of heads."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -27,7 +27,7 @@ from linbench.models.blocks.positions import angles
 
 
 class MatrixSettings(HeadSettings):
-    """The surroundings of a memory that is one matrix per head."""
+    """Settings of a layer whose memory is one matrix per head."""
 
     positions: Literal["none", "rope"] = Field(
         "none", description="whether q and k are rotated by where they stand, after their norm"
@@ -35,8 +35,11 @@ class MatrixSettings(HeadSettings):
 
 
 class MatrixState(NamedTuple):
-    """memory [B, H, K, V] in at least float32; what the short convolution remembers [B, kernel-1, C], None
-    without one; how many tokens were seen [B], None where positions do not matter."""
+    """State of a layer with one matrix per head.
+
+    memory: [B, H, K, V] in at least float32. conv: what the short convolution remembers [B, kernel-1, C],
+    None without one. seen: number of tokens so far [B], None unless q and k are rotated by position.
+    """
 
     memory: Tensor
     conv: Tensor | None
@@ -44,7 +47,10 @@ class MatrixState(NamedTuple):
 
 
 class MatrixMixer(Mixer):
-    """A variant adds its gates in `__init__` and its equation in `recur`."""
+    """A mixer whose memory is one matrix per head.
+
+    A variant adds its gates in `__init__` and its equation in `recur`.
+    """
 
     families: ClassVar[tuple[str, ...]] = ("matrix_state", "rotary", *FAMILIES)
     Settings: ClassVar[type[Settings]] = MatrixSettings
@@ -63,23 +69,30 @@ class MatrixMixer(Mixer):
             )
 
     def make_projection(self) -> HeadProjection:
-        """What makes q, k and v, for a variant to replace."""
+        """Return the module that makes q, k and v. Variants may override it."""
         return HeadProjection(self.settings, self.layer, make_feature_map=self.make_feature_map)
 
     def make_readout(self) -> Readout:
-        """What makes the layer's output of the heads', for a variant to replace."""
+        """Return the module that makes the layer's output from its heads'. Variants may override it."""
         return Readout(self.settings, self.layer)
 
     def make_feature_map(self, dim: int) -> FeatureMap:
-        """The feature map for heads of width `dim`, for a variant to replace that is known by its own."""
+        """Return the feature map for heads of width `dim`. Variants with a map of their own override it."""
         return feature_map(self.settings.feature_map, dim)
 
     @abstractmethod
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """x, the layer's input [B, T, D] for gates to read, q, k [B, T, Hk, K], v [B, T, H, V], memory [B, H,
-        K, V] -> o [B, T, H, V], memory. With several steps per token k and v are [B, steps T, ...]."""
+        """Return the heads' outputs o [B, T, H, V] and the memory after the last token.
+
+        Args:
+            x: the layer's input [B, T, D], for gates.
+            q: [B, T, Hk, K].
+            k: [B, T, Hk, K], or [B, steps T, Hk, K] with several steps per token.
+            v: [B, T, H, V], or [B, steps T, H, V].
+            memory: [B, H, K, V]; None stands for zeros.
+        """
 
     @property
     def memory_shape(self) -> tuple[int, int, int]:
@@ -87,7 +100,7 @@ class MatrixMixer(Mixer):
         return self.project.heads, self.project.key_dim, self.project.value_dim
 
     def forward(self, x: Tensor, state: MatrixState | None = None, handed: Any = None) -> Out:
-        """As `Mixer.forward`."""
+        """Mix x as `Mixer.forward` says."""
         given = share_input(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
         seen = state.seen if state is not None else None
@@ -101,7 +114,7 @@ class MatrixMixer(Mixer):
         return Out(self.readout(o, given), MatrixState(memory, conv, seen), handed)
 
     def init_state(self, batch: int, *, capacity: int) -> MatrixState:
-        """Zeros; the size does not depend on `capacity`."""
+        """Return zeros; the size does not depend on `capacity`."""
         weight = self.readout.linear.weight
         memory = weight.new_zeros(batch, *self.memory_shape, dtype=at_least_float32(weight.dtype))
         seen = (
@@ -112,14 +125,15 @@ class MatrixMixer(Mixer):
         return MatrixState(memory, self.project.init_state(batch), seen)
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """H K V for the memory, (kernel - 1) (2 Hk K + H V) for the convolution, more where a token has
-        several keys and values."""
+        """Return H K V for the memory and (kernel - 1) times the convolution's channels.
+
+        These are 2 Hk K + H V channels, more if a token has several keys and values.
+        """
         heads, key_dim, value_dim = self.memory_shape
         return StateSize(recurrent=heads * key_dim * value_dim, convolution=self.project.state_floats())
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """Those of the recurrence, token by token, whatever form computes it, and of the feature map's matrix
-        products."""
+        """Return the operations of the recurrence, token by token, and of the feature map."""
         heads, key_dim, value_dim = self.memory_shape
         recurrence = flops_per_token(
             heads=heads,

@@ -1,4 +1,4 @@
-"""Norms that have weights, alone or with the gate that follows them."""
+"""Norms with weights, alone or followed by a gate."""
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,7 @@ from linbench.kernels.operators import product_dtype
 class RMSNorm(nn.Module):
     """x / sqrt(mean x^2 + eps) * weight over the last dimension. arXiv:1910.07467.
 
-    Under torch.autocast the result comes in its dtype, since products of matrices follow: one pass less for
-    each.
+    Under torch.autocast the result has its dtype: matrix products follow, and each would cast it again.
     """
 
     def __init__(self, dim: int, eps: float = 1e-5) -> None:
@@ -21,19 +20,18 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
-        """Any shape with `dim` last; times activation(gate), shaped as x."""
+        """Return the norm of x [..., dim], times activation(gate) if a gate is given, shaped as x."""
         return rms_norm(
             x, self.weight, gate=gate, activation=activation, eps=self.eps, dtype=product_dtype(x)
         )
 
     def after(self, x: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
-        """x + added, and its norm."""
+        """Return x + added, and its norm."""
         return add_rms_norm(x, added, self.weight, eps=self.eps, dtype=product_dtype(x))
 
 
 class GroupRMSNorm(nn.Module):
-    """x / sqrt(mean x^2 + eps) * weight with a mean for each of several groups of channels, and a weight for
-    each channel: Mamba-2's (2405.21060)."""
+    """x / sqrt(mean x^2 + eps) * weight with one mean per group of channels: Mamba-2's. arXiv:2405.21060."""
 
     def __init__(self, dim: int, groups: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -41,8 +39,10 @@ class GroupRMSNorm(nn.Module):
         self.groups, self.eps = groups, eps
 
     def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
-        """Return the norm of x [..., dim], whose groups are channels side by side; times activation(gate),
-        shaped as x. Inside, at least float32."""
+        """Return the norm of x [..., dim], times activation(gate) if a gate is given, shaped as x.
+
+        A group's channels are side by side. Computed in at least float32.
+        """
         apart = widened(x).reshape(*x.shape[:-1], self.groups, -1)
         normed = rms_norm(apart, torch.ones_like(self.weight[: apart.shape[-1]]), eps=self.eps).flatten(-2)
         normed = normed * self.weight
@@ -52,8 +52,10 @@ class GroupRMSNorm(nn.Module):
 
 
 class HeadLayerNorm(nn.Module):
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the channels of each head, with a weight and a
-    bias of its own for each channel: a group norm whose groups are heads. arXiv:1803.08494."""
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the channels of each head. arXiv:1803.08494.
+
+    Each channel has its own weight and bias: a group norm whose groups are heads.
+    """
 
     def __init__(self, heads: int, dim: int, eps: float = 1e-5, *, bias: bool = True) -> None:
         super().__init__()
@@ -62,13 +64,16 @@ class HeadLayerNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
-        """x [..., H, V]; times activation(gate), shaped as x. Inside, at least float32."""
+        """Return the norm of x [..., H, V], times activation(gate) if a gate is given, shaped as x.
+
+        Computed in at least float32.
+        """
         return layer_norm(
             x, self.weight, self.bias, gate=gate, activation=activation, eps=self.eps, dtype=product_dtype(x)
         )
 
 
 def l1_norm(x: Tensor, eps: float = 1e-4) -> Tensor:
-    """x / (sum x + eps) of features [..., K] that are not negative; zero stays zero. arXiv:2102.11174."""
+    """Return x / (sum x + eps) of features [..., K] >= 0; zero stays zero. arXiv:2102.11174."""
     wide = widened(x)
     return (wide / (wide.sum(dim=-1, keepdim=True) + eps)).to(x.dtype)

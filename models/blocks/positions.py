@@ -1,4 +1,4 @@
-"""Where a token stands: rotary angles and linear biases."""
+"""Positions of tokens: rotary angles and linear biases."""
 
 import torch
 from torch import Tensor
@@ -7,8 +7,14 @@ from linbench.models.blocks.init import CPU
 
 
 def angles(positions: Tensor, dim: int, dtype: torch.dtype, base: float = 10_000.0) -> tuple[Tensor, Tensor]:
-    """Cosine and sine [B or 1, T, dim/2] of rotary angles (2104.09864) at integer `positions` [B or 1, T]: p
-    * base^(-2i/dim)."""
+    """Return cosine and sine [B or 1, T, dim/2] of rotary angles p * base^(-2i/dim). arXiv:2104.09864.
+
+    Args:
+        positions: integers [B or 1, T].
+        dim: dimension of a head, even.
+        dtype: of the result.
+        base: of the geometric frequencies.
+    """
     half = dim // 2
     frequency = base ** (-torch.arange(half, device=positions.device, dtype=dtype) / half)
     angle = positions[:, :, None].to(dtype) * frequency
@@ -16,8 +22,11 @@ def angles(positions: Tensor, dim: int, dtype: torch.dtype, base: float = 10_000
 
 
 def alibi_slopes(heads: int) -> Tensor:
-    """[H] slopes of ALiBi (2108.12409): 2^(-8h/H) for a power of two, else the next lower power's, then every
-    other of twice it."""
+    """Return ALiBi's slopes [H]. arXiv:2108.12409.
+
+    For a power of two these are 2^(-8h/H); otherwise those of the next lower power, then every other one of
+    twice that power.
+    """
     power = 2 ** (heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
     between = [2.0 ** (-4 * (2 * h + 1) / power) for h in range(heads - power)]

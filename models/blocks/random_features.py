@@ -1,12 +1,16 @@
-"""Directions that random features look in: drawn once, never trained."""
+"""Random directions for random features: drawn once, never trained."""
 
 import torch
 from torch import Tensor
 
 
 def directions(count: int, dim: int, *, orthogonal: bool, equal_norms: bool = False) -> Tensor:
-    """[count, dim], each row N(0, 1); if orthogonal, every `dim` rows at right angles to each other, if
-    `equal_norms` each of length sqrt(dim)."""
+    """Draw [count, dim] directions, each N(0, 1).
+
+    Args:
+        orthogonal: make every `dim` rows orthogonal to each other.
+        equal_norms: give each row the length sqrt(dim).
+    """
     # on the CPU by name, as all that a layer draws: a sketch is built where there is no memory
     rows = torch.randn(count, dim, device="cpu")
     lengths = rows.new_full((count, 1), dim**0.5) if equal_norms else rows.norm(dim=-1, keepdim=True)

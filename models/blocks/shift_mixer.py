@@ -1,4 +1,4 @@
-"""The frame of RWKV-5 to 7: token shift, one matrix per head, a group norm and a gate."""
+"""Base class of RWKV-5 to 7: token shift, one matrix per head, a group norm and a gate."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -25,7 +25,10 @@ from linbench.models.blocks.token_shift import TokenShift
 
 
 class ShiftSettings(HeadSettings):
-    """Published: token shift, no convolution, no norm of q and k, group norm of the output."""
+    """Settings of RWKV's matrix layers.
+
+    Published: token shift, no convolution, no norm of q and k, group norm of the output.
+    """
 
     conv: int = Field(
         0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
@@ -40,8 +43,11 @@ class ShiftSettings(HeadSettings):
 
 
 class ShiftState(NamedTuple):
-    """memory [B, H, K, V] in at least float32; what the short convolution remembers [B, kernel-1, C] and the
-    last token [B, D], None without these."""
+    """State of a layer with token shift.
+
+    memory: [B, H, K, V] in at least float32. conv: what the short convolution remembers [B, kernel-1, C],
+    None without one. shift: the last token [B, D], None without token shift.
+    """
 
     memory: Tensor
     conv: Tensor | None
@@ -49,12 +55,14 @@ class ShiftState(NamedTuple):
 
 
 Streams = Mapping[str, Tensor | SharedInput]
-"""What each map reads [B, T, D], by the map's letter: r, k, v and those of the gates."""
+"""Input [B, T, D] of each map, by the map's letter: r, k, v and those of the gates."""
 
 
 class Tokens(NamedTuple):
-    """Of some tokens: the streams, r and k [B, T, H, K], v [B, T, H, V], and the parts of the state that are
-    not memory."""
+    """Projections of some tokens, up to the recurrence.
+
+    r and k: [B, T, H, K]. v: [B, T, H, V]. conv and shift: the parts of the state that are not memory.
+    """
 
     streams: Streams
     r: Tensor
@@ -65,15 +73,17 @@ class Tokens(NamedTuple):
 
 
 class ShiftMixer(Mixer):
-    """A variant says what its token shift is, and has its equation in `forward`. Its query is called r,
-    receptance."""
+    """A mixer with token shift and one matrix per head.
+
+    A variant defines its token shift, and its equation in `forward`. Its query is called r, receptance.
+    """
 
     families: ClassVar[tuple[str, ...]] = ("matrix_state", "token_shift", *FAMILIES)
     generation = "gates and decay"
     Settings: ClassVar[type[ShiftSettings]] = ShiftSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "token_shift": False}
     stream_names: ClassVar[str]
-    """Of the streams."""
+    """Letters of the streams."""
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
@@ -83,10 +93,10 @@ class ShiftMixer(Mixer):
 
     @abstractmethod
     def token_shift(self) -> TokenShift:
-        """With a stream for each of `stream_names`."""
+        """Return the token shift, with a stream for each of `stream_names`."""
 
     def select_streams(self, mixes: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Those of `stream_names`, without the gate's where there is none to read it."""
+        """Return the mixes without the gate's if there is no gate to read it."""
         gated = self.settings.output_gate != "none" or getattr(self.settings, "low_rank_gate", False)
         return {letter: mix for letter, mix in mixes.items() if gated or letter != "g"}
 
@@ -96,7 +106,7 @@ class ShiftMixer(Mixer):
         return self.project.heads, self.project.key_dim, self.project.value_dim
 
     def project_tokens(self, x: Tensor, state: ShiftState | None) -> Tokens:
-        """x [B, T, D] after `state`, up to the recurrence."""
+        """Project x [B, T, D], continuing from `state`, up to the recurrence."""
         conv = state and state.conv
         if self.shift is None:
             given = share_input(x, self, self.readout)
@@ -107,7 +117,7 @@ class ShiftMixer(Mixer):
         return Tokens(streams, r, k, v, conv, last)
 
     def init_state(self, batch: int, *, capacity: int) -> ShiftState:
-        """Zeros; the size does not depend on `capacity`."""
+        """Return zeros; the size does not depend on `capacity`."""
         weight = self.readout.linear.weight
         memory = weight.new_zeros(batch, *self.memory_shape, dtype=at_least_float32(weight.dtype))
         return ShiftState(
@@ -117,7 +127,7 @@ class ShiftMixer(Mixer):
         )
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """H K V for the memory, (kernel - 1) (2 H K + H V) for the convolution, D for the token shift."""
+        """Return H K V for the memory, (kernel - 1) (2 H K + H V) for the convolution, D for the shift."""
         heads, key_dim, value_dim = self.memory_shape
         shift = 0 if self.shift is None else self.layer.d_model
         return StateSize(
@@ -125,11 +135,11 @@ class ShiftMixer(Mixer):
         )
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """Those of the recurrence, token by token, whatever form computes it."""
+        """Return the operations of the recurrence, token by token."""
         heads, key_dim, value_dim = self.memory_shape
         return flops_per_token(heads=heads, key_dim=key_dim, value_dim=value_dim, decay=True, delta=False)
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Nothing decays that is not a map, whatever its shape."""
+        """Return rules without weight decay for everything that is not a linear map."""
         kept = ("shift.mix", "readout.norm.weight", "readout.norm.bias")
         return {name: Rule(decay=False) for name, _ in self.named_parameters() if name in kept}

@@ -1,5 +1,7 @@
-"""Exponential gates without overflow: the memory is kept divided by e^m, m a running maximum of the
-logarithms of what it holds."""
+"""Exponential gates without overflow: the memory is kept divided by e^m.
+
+m is a running maximum of the logarithms of the weights in the memory.
+"""
 
 from typing import NamedTuple
 
@@ -11,8 +13,10 @@ from linbench.models.blocks.prefix_scan import running_maximum, running_sum
 
 
 class StabilisedGates(NamedTuple):
-    """What a memory divided by e^m forgets by, log_decay <= 0, and writes with, strength <= 1, and m itself:
-    [B, T, H]."""
+    """Gates of a memory that is divided by e^m, each [B, T, H].
+
+    log_decay: logarithm of the forget gate, <= 0. strength: factor of a write, <= 1. maximum: m.
+    """
 
     log_decay: Tensor
     strength: Tensor
@@ -20,15 +24,16 @@ class StabilisedGates(NamedTuple):
 
 
 def stabilise_gates(log_forget: Tensor, log_input: Tensor, before: Tensor) -> StabilisedGates:
-    """m_t = max(log f_t + m_{t-1}, log i_t); log_decay = log f_t + m_{t-1} - m_t, strength = i_t / e^{m_t}.
-    arXiv:2405.04517.
+    """Return m_t = max(log f_t + m_{t-1}, log i_t) and the gates relative to it. arXiv:2405.04517.
 
-    All tokens at once: m less the sum F of all log f so far is a running maximum of log i - F. What is read,
-    times e^m, does not depend on m, so that no gradient flows through it; results in the dtype of the gates.
+    log_decay = log f_t + m_{t-1} - m_t and strength = i_t / e^{m_t}. All tokens are computed at once: m less
+    the sum F of all log f so far is a running maximum of log i - F. What is read from the memory, times e^m,
+    does not depend on m, so no gradient flows through m. Results have the dtype of the gates.
 
     Args:
-        log_forget, log_input: [B, T, H], log_forget <= 0, below -1e4 as if that: nothing is left. before: m
-            before the first token [B, H].
+        log_forget: [B, T, H], <= 0; values below -1e4 count as that, which forgets everything.
+        log_input: [B, T, H].
+        before: m before the first token [B, H].
     """
     write, start = (x.double() for x in (log_input, before[:, None]))  # or F would lose what m differs by
     forget = bounded_for_scores(log_forget)

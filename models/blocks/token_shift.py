@@ -1,5 +1,7 @@
-"""Token shift: each channel of a token takes a share of the same channel one token earlier. RWKV's
-(2305.13048)."""
+"""RWKV's token shift: each channel of a token is mixed with the same channel of the token before it.
+
+arXiv:2305.13048.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,34 +16,35 @@ from linbench.models.blocks.init import indices
 
 
 class Depth(NamedTuple):
-    """Where a layer lies among L: `rising` goes from 0 at the first to 1 at the last, `falling` from 1 at the
-    first to 1 / L at the last."""
+    """Depth of a layer among L layers.
+
+    rising: from 0 in the first layer to 1 in the last. falling: from 1 in the first to 1 / L in the last.
+    """
 
     rising: float
     falling: float
 
 
 def layer_depth(layer: LayerInfo) -> Depth:
-    """Of a layer; a single one is the first."""
+    """Return the depth of a layer; a single layer counts as the first."""
     return Depth(layer.index / max(1, layer.count - 1), 1 - layer.index / layer.count)
 
 
 def channel_positions(width: int) -> Tensor:
-    """[width] from 0 at the first channel to 1 at the last; a single one is the first."""
+    """Return numbers [width] from 0 at the first channel to 1 at the last; a single channel is the first."""
     return indices(width) / max(1, width - 1)
 
 
 def own_token_share(width: int, power: float) -> Tensor:
-    """[width] (i / width)^power: how much of channel i RWKV takes from the token itself at first, all the
-    rest from the one before."""
+    """Return (i / width)^power for each channel i: RWKV's initial share of the token itself."""
     return (indices(width) / width) ** power
 
 
 class TokenShift(nn.Module):
-    """x_t + mix * (x_{t-1} - x_t), with a mix per channel for each of several streams, and x_{-1} = 0.
+    """x_t + mix * (x_{t-1} - x_t) with x_{-1} = 0, and one mix per channel for each of several streams.
 
-    This is RWKV-6 and 7's convention. RWKV-4 and 5 write mu x_t + (1 - mu) x_{t-1}: mix = 1 - mu. Streams are
-    for products of matrices to read: under torch.autocast they come in its dtype.
+    This is the convention of RWKV-6 and 7. RWKV-4 and 5 write mu x_t + (1 - mu) x_{t-1}: mix = 1 - mu.
+    Streams are inputs of matrix products: under torch.autocast they have its dtype.
     """
 
     def __init__(self, mixes: Mapping[str, Tensor]) -> None:
@@ -50,10 +53,14 @@ class TokenShift(nn.Module):
         self.mix = nn.Parameter(torch.stack([*mixes.values()]))
 
     def forward(self, x: Tensor, last: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
-        """x [B, T, D] after `last` [B, D] (None: zeros) -> each stream [B, T, D] by name, and the last
-        token."""
+        """Return each stream [B, T, D] by name, and the last token.
+
+        Args:
+            x: [B, T, D].
+            last: the token before x [B, D]; None stands for zeros.
+        """
         return dict(zip(self.names, self.streams(x, last), strict=True)), x[:, -1].clone()
 
     def streams(self, x: Tensor, last: Tensor | None) -> tuple[Tensor, ...]:
-        """The streams in their order."""
+        """Return the streams in their order."""
         return token_shift(x, self.mix, last, dtype=product_dtype(x))
