@@ -13,6 +13,7 @@ from linbench.engine.progress import Silent
 from linbench.engine.run import carry_out
 from linbench.experiments.learning_rates import default_search, refuse_rate
 from linbench.experiments.plan import plan
+from linbench.experiments.run_spec import RunSpec
 from linbench.results.frame import frame
 from linbench.results.reference import store_at
 
@@ -65,19 +66,19 @@ def run(
     if search:
         refuse_rate(settings or {})
     choice = choose_executor(executor, device=device, timeout=timeout, options=options)
-    cells = plan(
-        task,
-        [model] if isinstance(model, str) else list(model),
+    spec = RunSpec(
+        task=task,
+        models=[model] if isinstance(model, str) else list(model),
         preset=preset,
         form=form,
         protocol=protocol,
         seeds=parse_seeds(seeds),
-        settings=settings,
+        settings=settings or {},
         test_lengths=test_lengths,
         device=device,
     )
     found = carry_out(
-        cells,
+        plan(spec),
         store_at(results),
         Silent(),
         search=default_search() if search else None,

@@ -14,6 +14,7 @@ from linbench.experiments.plan import plan
 from linbench.experiments.plan_models import STATE_FLOATS, has_heads
 from linbench.experiments.precision import pick_precision
 from linbench.experiments.registry import registry
+from linbench.experiments.run_spec import RunSpec
 from linbench.experiments.suite import expand, load, narrowed
 
 
@@ -132,7 +133,8 @@ def _cells(
         {"model.heads": preset.heads} if "model.heads" not in given and with_heads(model) else {}
         for model in chosen
     ]
-    cells = plan("mqar", chosen, preset=BARE, form=form, settings=given, own=own, device=device)
+    spec = RunSpec("mqar", chosen, preset=BARE, form=form, settings=given, model_settings=own, device=device)
+    cells = plan(spec)
     for cell in cells:
         if len({layer.entry.name for layer in cell.model.layers}) > 1:
             raise UserError(f"'{cell.model.label}' is a pattern of several mixers; measure them one by one.")

@@ -22,6 +22,7 @@ from linbench.engine.step import Step
 from linbench.experiments.cell import Cell
 from linbench.experiments.plan import plan as plan_cells
 from linbench.experiments.precision import pick_precision
+from linbench.experiments.run_spec import RunSpec
 from linbench.results.speed_labels import AS_CALLED, OURS
 from linbench.results.store import STEP
 
@@ -121,18 +122,12 @@ class Steps(Placed):
         }
         settings |= {"protocol.tokens": _STEPS * (self.repeats + 3) * shape.B * shape.T}
         heads = {"model.heads": max(1, shape.D // HEAD_DIM)} if with_heads(self.model) else {}
-        return [
-            cell
-            for replica in range(self.replicas)
-            for cell in plan_cells(
-                "mqar",
-                [self.model],
-                seeds=[replica],
-                settings=settings | heads | {"protocol.lr": 1e-3 * (1 + replica)},
-                device=self.device,
-                protocol=None,
-            )
-        ]
+        cells = []
+        for replica in range(self.replicas):
+            own = settings | heads | {"protocol.lr": 1e-3 * (1 + replica)}
+            spec = RunSpec("mqar", [self.model], seeds=[replica], settings=own, device=self.device)
+            cells += plan_cells(spec)
+        return cells
 
     def __str__(self) -> str:
         return (

@@ -46,6 +46,7 @@ def check(
     from linbench.engine.layer_under_test import BARE, LARGEST, Subject
     from linbench.experiments.pattern import split_models
     from linbench.experiments.plan import plan
+    from linbench.experiments.run_spec import RunSpec
     from linbench.report.terminal import show
     from linbench.verify.check import check as examine
     from linbench.verify.learning import learns
@@ -56,9 +57,9 @@ def check(
         )
 
     def planned(preset: str) -> "Cell":
-        (cell,) = plan(
-            "mqar", [model], preset=preset, form=form, settings=parse_settings(set_ or []), device="cpu"
-        )
+        settings = parse_settings(set_ or [])
+        spec = RunSpec("mqar", [model], preset=preset, form=form, settings=settings, device="cpu")
+        (cell,) = plan(spec)
         return cell
 
     cell = planned(BARE)

@@ -10,6 +10,9 @@ from importlib.resources import files
 
 import typer
 
+from linbench.common.scan import data_files
+from linbench.experiments import suites as shipped_suites
+
 _NAMES = {"tasks": r'^    name = "(.+)"$', "models": r'^    name = "(.+)"$', "claims": r"^  (C[0-9]+):"}
 """How each kind of file gives the names that it defines."""
 
@@ -28,8 +31,7 @@ def models(incomplete: str) -> list[str]:
 
 def suites(incomplete: str) -> list[str]:
     """Return the shipped suites that begin so."""
-    names = (path.name for path in files("linbench").joinpath("experiments", "suites").iterdir())
-    return _beginning((name.removesuffix(".yaml") for name in names), incomplete)
+    return _beginning(data_files(shipped_suites, ".yaml"), incomplete)
 
 
 def claims(incomplete: str) -> list[str]:

@@ -132,10 +132,10 @@ def run(
     from linbench.experiments.learning_rates import default_search, refuse_rate
     from linbench.experiments.pattern import split_models
     from linbench.experiments.plan import plan
+    from linbench.experiments.run_spec import RunSpec
     from linbench.results.reference import store_at
 
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
-        models = [name for text in model for name in split_models(text)]
         settings = parse_settings(set_ or [])
         if search:
             refuse_rate(settings)
@@ -145,19 +145,18 @@ def run(
                     "--precision and --set protocol.precision both say the precision; give one of the two."
                 )
             settings["protocol.precision"] = precision
-        lengths = [] if test_lengths is None else parse_lengths(test_lengths)
-        numbers = parse_seeds(seeds)
-        cells = plan(
-            task,
-            models,
+        spec = RunSpec(
+            task=task,
+            models=[name for text in model for name in split_models(text)],
             preset=preset,
             form=form,
             protocol=protocol,
-            seeds=numbers,
+            seeds=parse_seeds(seeds),
             settings=settings,
-            test_lengths=lengths,
+            test_lengths=[] if test_lengths is None else parse_lengths(test_lengths),
             device=device,
         )
+        cells = plan(spec)
         store = store_at(results)
         rates = default_search() if search else None
         found = carry_out(

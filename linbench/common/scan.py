@@ -3,6 +3,7 @@
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 
@@ -33,3 +34,19 @@ def subpackage_names(package: ModuleType) -> list[str]:
         for found in pkgutil.iter_modules(package.__path__)
         if found.ispkg and not found.name.startswith("_")
     )
+
+
+def data_files(package: ModuleType, suffix: str) -> dict[str, Path]:
+    """Return the files of one kind that lie beside a package's modules, by their names without the suffix.
+
+    Args:
+        package: the package to look into. Folders that are added to its `__path__` are looked into, too.
+        suffix: how the files' names end, such as ".yaml".
+    """
+    found = {path.name.removesuffix(suffix): path for path in _files(package) if path.name.endswith(suffix)}
+    return dict(sorted(found.items()))
+
+
+def _files(package: ModuleType) -> Iterator[Path]:
+    for folder in package.__path__:
+        yield from Path(folder).iterdir()

@@ -9,148 +9,171 @@ from linbench.common.quotes import unquoted
 from linbench.common.task_io import IO
 from linbench.experiments.model_spec import Form, LayerSpec, ModelSpec
 from linbench.experiments.pattern import Term, parse_pattern, tidy
-from linbench.experiments.registry import registry
+from linbench.experiments.registry import Entry, registry
 from linbench.experiments.sizing import sensible, sized, widened
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
 from linbench.tasks.base import Task
 
 STATE_FLOATS = "state_floats"
-"""Stands among a model's settings for the head dimension with so many floats of state, in all, at the length
-of the task."""
+"""The setting of a model that asks for a total number of state floats at the task's length. It is met by
+choosing the head dimension."""
 
 PARAMETERS = "parameters"
-"""Stands among a model's settings for the width of the channel mixer with so many parameters in all."""
+"""The setting of a model that asks for a total number of parameters. It is met by choosing the width of the
+channel mixer."""
+
+_CHOOSES = {STATE_FLOATS: "head_dim", PARAMETERS: "channel_width"}
+"""The sizes that can be asked for, each with the setting that is chosen to meet it."""
 
 
-def _sized(
-    text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any], task: Task
+def make_model(
+    pattern: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any], task: Task
 ) -> ModelSpec:
-    """One model of a run; with `state_floats` given, in the head dimension that has these, and with
-    `parameters`, with a channel mixer as wide as it takes."""
-    settings = {name: value for name, value in given.items() if name not in _CHOSEN_BY}
-    sizes = {name: _count(name, given[name]) for name in _CHOSEN_BY if name in given}
+    """Return the specification of one model of a run.
+
+    Args:
+        pattern: the layer pattern.
+        form: native or controlled.
+        from_preset: model settings of the task's preset.
+        given: model settings of the user, which override the preset's; `state_floats` and `parameters` choose
+            a head dimension and a channel mixer's width.
+        task: the task the sizes are counted for.
+
+    Raises UserError: a setting that is not allowed, or a size that no model has.
+    """
+    settings = {name: value for name, value in given.items() if name not in _CHOOSES}
+    sizes = {name: _parse_size(name, given[name]) for name in _CHOOSES if name in given}
     for name in sizes:
-        if _CHOSEN_BY[name] in settings:
-            raise UserError(f"model.{name} chooses model.{_CHOSEN_BY[name]}; give one of the two.")
+        if _CHOOSES[name] in settings:
+            raise UserError(f"model.{name} chooses model.{_CHOOSES[name]} for you; give one of the two.")
 
     def make(**chosen: int) -> ModelSpec:
-        return _model(text, form, from_preset, {**settings, **chosen})
+        return _specify(pattern, form, from_preset, {**settings, **chosen})
 
     if STATE_FLOATS in sizes:
-        if not has_heads(text):
+        if not has_heads(pattern):
             raise UserError(
-                f"{text} has no heads to be sized by model.{STATE_FLOATS}; run it without that setting."
+                f"{pattern} has no heads, so model.{STATE_FLOATS} cannot choose its size; run it without that"
+                " setting."
             )
-        if (
-            head_dim := sized(lambda head_dim: make(head_dim=head_dim), task, sizes[STATE_FLOATS])
-        ) is not None:
+        head_dim = sized(lambda head_dim: make(head_dim=head_dim), task, sizes[STATE_FLOATS])
+        if head_dim is not None:
             settings["head_dim"] = head_dim
     if PARAMETERS in sizes:
         settings["channel_width"] = widened(lambda width: make(channel_width=width), task, sizes[PARAMETERS])
     return make()
 
 
-_CHOSEN_BY = {STATE_FLOATS: "head_dim", PARAMETERS: "channel_width"}
-"""Sizes that can be asked for, each with the setting that meets it."""
-
-
-def _count(name: str, value: Any) -> int:
-    if (count := whole(value, 1)) is None:
-        raise UserError(f"model.{name} = {value}: a whole number of at least 1 would do.")
+def _parse_size(name: str, value: Any) -> int:
+    count = whole(value, 1)
+    if count is None:
+        raise UserError(f"model.{name} must be a whole number of at least 1, not '{value}'.")
     return count
 
 
 def has_heads(pattern: str) -> bool:
-    """Whether a layer of the pattern has heads of a dimension of their own, by which `model.state_floats` can
-    size it."""
+    """Return whether a layer of the pattern has heads with a dimension, so that `model.state_floats` can size
+    it."""
     mixers = [registry("model").find(term.name).cls for term in parse_pattern(pattern)]
     return any(
-        {"heads", "head_dim"} <= mixer.Settings.model_fields.keys() or _open_ended(mixer) for mixer in mixers
+        {"heads", "head_dim"} <= mixer.Settings.model_fields.keys() or _takes_any_setting(mixer)
+        for mixer in mixers
     )
 
 
-def _open_ended(mixer: type[Mixer]) -> bool:
-    """Whether it takes settings that it does not name."""
+def _takes_any_setting(mixer: type[Mixer]) -> bool:
     return mixer.Settings.model_config.get("extra") == "allow"
 
 
-def _model(text: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any]) -> ModelSpec:
-    """One model of a run: the backbone's settings by their names, all others to the mixers that have them."""
-    pattern = parse_pattern(text)
-    of_backbone = BackboneSettings.model_fields
+def _specify(pattern: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any]) -> ModelSpec:
+    """Settings of the backbone go there by their names, all others to the mixers that have them."""
+    terms = parse_pattern(pattern)
+    fields = BackboneSettings.model_fields
     backbone = BackboneSettings.parse(
-        {k: v for k, v in {**from_preset, **given}.items() if k in of_backbone}, where="model"
+        {name: value for name, value in {**from_preset, **given}.items() if name in fields}, where="model"
     )
     if form == "controlled" and backbone.channel_mixer == "own":
         raise UserError(
-            "the controlled form has one channel mixer for all models; model.channel_mixer = own is for"
-            " --form native."
+            "model.channel_mixer = own needs --form native: in the controlled form all models have the same"
+            " channel mixer."
         )
-    period = len(pattern)
-    count = backbone.layers if "layers" in given else max(period, backbone.layers)
-    if count % period:
+    count = backbone.layers if "layers" in given else max(len(terms), backbone.layers)
+    if count % len(terms):
         raise UserError(
-            f"model.layers = {count} does not hold the {period} layers of '{text}' a whole number of times;"
-            f" {period}, {2 * period}, ... would do."
+            f"model.layers = {count} is not a multiple of the {len(terms)} layers in '{pattern}'; use"
+            f" {len(terms)}, {2 * len(terms)}, ..."
         )
-    layers = []
-    for term in pattern * (count // period):
-        entry = registry("model").find(term.name)
-        mixer: type[Mixer] = entry.cls
-        if form == "controlled" and mixer.controlled is None:
+    layers = [_specify_layer(term, form, from_preset, given) for term in terms * (count // len(terms))]
+    backbone = backbone.model_copy(update={"layers": count})
+    return ModelSpec(tidy(pattern), form, backbone, tuple(layers))
+
+
+def _specify_layer(
+    term: Term, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any]
+) -> LayerSpec:
+    entry = registry("model").find(term.name)
+    mixer: type[Mixer] = entry.cls
+    values: dict[str, Any] = {}
+    if form == "controlled":
+        if mixer.controlled is None:
             raise UserError(
-                f"{term.name} has no controlled form: it does not declare what surrounds its recurrence; run"
-                " it with --form native."
+                f"{term.name} has no controlled form, since it does not declare what surrounds its"
+                " recurrence; run it with --form native."
             )
-        values: dict[str, Any] = dict(mixer.controlled or {}) if form == "controlled" else {}
-        for source in (given,) if mixer.opaque else (from_preset, given):
-            values |= {
-                k: v
-                for k, v in source.items()
-                if k in mixer.Settings.model_fields
-                or (_open_ended(mixer) and k not in of_backbone and "." not in k)
-            }
-            for name in (term.name, entry.name):
-                values |= {
-                    k.removeprefix(f"{name}."): v for k, v in source.items() if k.startswith(f"{name}.")
-                }
-        layers.append(
-            LayerSpec(
-                entry, sensible(mixer, mixer.Settings.parse(values | _beside(term, mixer), where="model"))
-            )
-        )
-    return ModelSpec(tidy(text), form, backbone.model_copy(update={"layers": count}), tuple(layers))
+        values |= mixer.controlled
+    # the settings of a preset are meant for mixers of linbench
+    for source in (given,) if mixer.opaque else (from_preset, given):
+        values |= _settings_for(term, entry, source)
+    values |= _settings_in_pattern(term, mixer)
+    return LayerSpec(entry, sensible(mixer, mixer.Settings.parse(values, where="model")))
 
 
-def _beside(term: Term, mixer: type[Mixer]) -> dict[str, str]:
-    """Settings that stand beside a name; a module from elsewhere makes something of their quotes itself."""
+def _settings_for(term: Term, entry: Entry, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the settings that this layer has; `MIXER.NAME` overrides a bare NAME."""
+    mixer: type[Mixer] = entry.cls
+    found = {name: value for name, value in given.items() if _has_setting(mixer, name)}
+    for prefix in (f"{term.name}.", f"{entry.name}."):
+        for name, value in given.items():
+            if name.startswith(prefix):
+                found[name.removeprefix(prefix)] = value
+    return found
+
+
+def _has_setting(mixer: type[Mixer], name: str) -> bool:
+    if name in mixer.Settings.model_fields:
+        return True
+    return _takes_any_setting(mixer) and name not in BackboneSettings.model_fields and "." not in name
+
+
+def _settings_in_pattern(term: Term, mixer: type[Mixer]) -> dict[str, str]:
+    """Return the settings in brackets behind a name. A module from elsewhere reads quotes itself."""
     return {name: value if mixer.opaque else unquoted(value) for name, value in term.settings}
 
 
-def _refuse_narrow(io: IO, spec: ModelSpec) -> None:
-    """Vectors that differ in more directions than the model has are not learned by any memory, and that would
-    be told of its memory."""
-    if io.d_out is not None and io.d_out > (width := spec.backbone.d_model):
+def refuse_narrow_model(io: IO, model: ModelSpec) -> None:
+    """Raise UserError if the task's vectors have more dimensions than the model.
+
+    No memory could learn these, and the score would be read as a fact about the memory.
+    """
+    width = model.backbone.d_model
+    if io.d_out is not None and io.d_out > width:
         raise UserError(
-            f"vectors of {io.d_out} numbers do not come out of {spec.label} with model.d_model = {width}; let"
-            f" it be {io.d_out} or more."
+            f"the task's vectors have {io.d_out} dimensions, but {model.label} has model.d_model = {width}; set"
+            f" model.d_model to at least {io.d_out}."
         )
 
 
-def _refuse_unused(given: Mapping[str, Any], specs: Sequence[ModelSpec]) -> None:
-    """A setting that no model of the run has is a mistake."""
-    layers = [layer for spec in specs for layer in spec.layers]
-    known = set(BackboneSettings.model_fields)
-    for layer in layers:
-        known |= set(layer.settings.model_fields_set) | set(type(layer.settings).model_fields)
-        known |= {
-            f"{prefix}{layer.entry.name}.{name}"
-            for name in type(layer.settings).model_fields
-            for prefix in ("", "./")
-        }
+def refuse_unused_settings(given: Mapping[str, Any], models: Sequence[ModelSpec]) -> None:
+    """Raise UserError if one of these settings is a setting of none of the models."""
+    known = {*BackboneSettings.model_fields, *_CHOOSES}
+    for layer in (layer for model in models for layer in model.layers):
+        fields = type(layer.settings).model_fields
+        known |= {*layer.settings.model_fields_set, *fields}
+        for prefix in (layer.entry.name, f"./{layer.entry.name}"):
+            known |= {f"{prefix}.{name}" for name in fields}
     for name in given:
-        if name not in known and name not in _CHOSEN_BY:
-            raise unknown(
-                "setting", f"model.{name}", (f"model.{n}" for n in known if "." not in n or "." in name)
-            )
+        if name not in known:
+            # dotted names are offered only to who wrote one; a size is no answer to a misspelt setting
+            near = [each for each in known - _CHOOSES.keys() if "." not in each or "." in name]
+            raise unknown("setting", f"model.{name}", (f"model.{each}" for each in near))

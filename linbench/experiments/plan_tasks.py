@@ -1,4 +1,4 @@
-"""From a task's name, preset and settings to the task, its segments and its tests."""
+"""From a task's name, preset and settings to the task, its training mixture and its tests."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -20,23 +20,24 @@ from linbench.tasks.random import MOST_IDS
 def make_task(
     task: str, *, preset: str | None, settings: Mapping[str, Any] | None = None
 ) -> tuple[Task, Entry, Preset]:
-    """A task by name, alone or as TASK/PRESET, with its entry and the preset it was made from; only
-    `task.NAME` of the settings matter here.
+    """Build a task by its name, and return it with its registry entry and the preset it was made from.
 
-    Raises UserError: as `plan`.
+    Args:
+        task: a task's name, alone or as TASK/PRESET.
+        preset: a preset of the task; None: that in the name, else the task's first.
+        settings: settings by dotted names, of which only `task.NAME` matter here.
+
+    Raises UserError: a name or setting that is not allowed; PluginError: a task that is not shipped failed.
     """
-    name, its = split_task(task)
-    if None not in (its, preset) and its != preset:
+    name, in_name = split_task(task)
+    if preset is not None and in_name is not None and in_name != preset:
         raise UserError(f"'{task}' and --preset {preset} name two presets; give one of the two.")
     entry = registry("task").find(name)
     cls: type[Task] = entry.cls
-    chosen = _preset(cls, name, preset or its)
+    chosen = _find_preset(cls, name, preset or in_name)
     try:
-        return (
-            _sensible(cls, {**chosen.task, **_by_room(settings or {}, cls)["task"]}, where="task"),
-            entry,
-            chosen,
-        )
+        own = settings_by_room(settings or {}, cls)["task"]
+        return _build(cls, {**chosen.task, **own}, where="task"), entry, chosen
     except UserError:
         raise
     except Exception as error:
@@ -46,108 +47,118 @@ def make_task(
 
 
 MOST_TOKENS = 1 << 18
-"""Of a sequence: sixteen times the longest that is shipped. Draws of slots are exact in 64 bits up to there,
-and chance is worked out in seconds."""
+"""The longest sequence a task may have: sixteen times the longest that is shipped. Up to here draws of slots
+are exact in 64 bits, and chance is worked out in seconds."""
 
 
-def _sensible(cls: type[Task], values: Mapping[str, Any], *, where: str) -> Task:
-    """The task with these settings. Raises UserError: one that is not allowed, longer sequences or more ids
-    than can be drawn, or but one thing to answer."""
+def _build(cls: type[Task], values: Mapping[str, Any], *, where: str) -> Task:
+    """Raises UserError: a setting that is not allowed, sequences or ids beyond what can be drawn, or one
+    possible answer only."""
     settings = cls.Settings.parse(values, where=where)
     for name, value in settings:
         if isinstance(value, int) and value > MOST_IDS and not name.endswith("seed"):
-            raise UserError(f"{where}.{name} = {value}: it may be {MOST_IDS:,} at most.")
+            raise UserError(f"{where}.{name} must be at most {MOST_IDS:,}, not {value}.")
     task = cls(settings)
     if task.seq_len > MOST_TOKENS:
         raise UserError(
-            f"with these settings a sequence of {task.name} has {task.seq_len:,} tokens; it may have"
-            f" {MOST_TOKENS:,} at most."
+            f"with these settings a sequence of {task.name} has {task.seq_len:,} tokens; the limit is"
+            f" {MOST_TOKENS:,}."
         )
-    if (ids := max(task.io.vocab_in or 0, task.io.vocab_out or 0)) > MOST_IDS:
+    ids = max(task.io.vocab_in or 0, task.io.vocab_out or 0)
+    if ids > MOST_IDS:
         raise UserError(
-            f"with these settings {task.name} has {ids:,} different tokens; it may have {MOST_IDS:,} at most."
+            f"with these settings {task.name} has {ids:,} different tokens; the limit is {MOST_IDS:,}."
         )
     if _chance(type(task), task.settings) >= 1:
         raise UserError(
-            f"with these settings {task.name} has but one answer to choose from, so that a guess is always"
-            " right; let there be more."
+            f"with these settings {task.name} has only one possible answer, so that every guess is right;"
+            " choose settings with more answers."
         )
     return task
 
 
 @cache
 def _chance(task: type[Task], settings: Settings) -> float:
-    """Once for all the cells of a grid: of long sequences it takes some tenths of a second."""
+    """Cached for the cells of a grid: for long sequences it takes some tenths of a second."""
     return task(settings).chance()
 
 
-def _segments(task: Task, train: Sequence[Mapping[str, Any]]) -> tuple[Segment, ...]:
-    """Of a mixture."""
-    found = []
+def make_segments(task: Task, train: Sequence[Mapping[str, Any]]) -> tuple[Segment, ...]:
+    """Return the segments of a training mixture.
+
+    Args:
+        task: the task whose settings a segment starts from.
+        train: for each segment settings by bare names, and its number of `examples`.
+
+    Raises UserError: a segment without a number of examples, or a setting that is not allowed.
+    """
+    segments = []
     for i, values in enumerate(train):
         examples = values.get("examples")
         if isinstance(examples, bool) or not isinstance(examples, int) or examples < 1:
-            given = "says nothing of examples" if examples is None else f"has examples {examples}"
-            raise UserError(f"train.{i} {given}; it needs how many there are, a whole number of at least 1.")
-        found.append(
-            Segment(
-                _varied(
-                    task,
-                    {name: value for name, value in values.items() if name != "examples"},
-                    where=f"train.{i}",
-                ),
-                examples,
-            )
-        )
-    return tuple(found)
+            given = "is missing" if examples is None else f"is {examples}"
+            raise UserError(f"train.{i}.examples {given}; it must be a whole number of at least 1.")
+        own = {name: value for name, value in values.items() if name != "examples"}
+        segments.append(Segment(_change(task, own, where=f"train.{i}"), examples))
+    return tuple(segments)
 
 
-def _tests(task: Task, test: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> tuple[Task, ...]:
-    longer = (
-        _varied(task, {} if times == 1 else task.longer(times), where=f"test length {times}x")
-        for times in lengths
-    )
-    return *(_varied(task, values, where=f"test.{i}") for i, values in enumerate(test)), *longer
+def make_tests(task: Task, test: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> tuple[Task, ...]:
+    """Return the tasks that are tested on: one for each item of `test`, then one for each of `lengths`.
+
+    Raises UserError: a setting that is not allowed.
+    """
+    tests = [_change(task, values, where=f"test.{i}") for i, values in enumerate(test)]
+    for times in lengths:
+        longer = {} if times == 1 else task.longer(times)
+        tests.append(_change(task, longer, where=f"test length {times}x"))
+    return tuple(tests)
 
 
-def _varied(task: Task, values: Mapping[str, Any], *, where: str) -> Task:
-    """The task with some settings changed."""
-    changed = _sensible(type(task), {**task.settings.model_dump(exclude_unset=True), **values}, where=where)
+def _change(task: Task, values: Mapping[str, Any], *, where: str) -> Task:
+    """Return the task with some settings changed. One model must be able to read and answer both."""
+    changed = _build(type(task), {**task.settings.model_dump(exclude_unset=True), **values}, where=where)
     if changed.io != task.io:
         raise UserError(
-            f"{where} has {_words(changed.io)} where the task has {_words(task.io)}; one model must be able"
-            " to read and answer both."
+            f"{where} has {_describe_io(changed.io)}, but the task has {_describe_io(task.io)}; one model must"
+            " be able to read and answer both."
         )
     return changed
 
 
-def _words(io: IO) -> str:
-    return ", ".join(
-        f"{name} {value}" for name, value in io._asdict().items() if value not in (None, "place")
-    )
+def _describe_io(io: IO) -> str:
+    sizes = {name: value for name, value in io._asdict().items() if value not in (None, "place")}
+    return ", ".join(f"{name} {value}" for name, value in sizes.items())
 
 
-def _by_room(settings: Mapping[str, Any], task: type[Task]) -> dict[str, dict[str, Any]]:
+def settings_by_room(settings: Mapping[str, Any], task: type[Task]) -> dict[str, dict[str, Any]]:
+    """Sort settings with dotted names into `protocol`, `model` and `task`, by their names behind the dot.
+
+    Raises UserError: a name that begins with none of the three.
+    """
     rooms: dict[str, dict[str, Any]] = {"protocol": {}, "model": {}, "task": {}}
     for name, value in settings.items():
         room, _, rest = name.partition(".")
         if room not in rooms or not rest:
-            of_models = [
-                BackboneSettings,
-                *(entry.cls.Settings for entry in registry("model").entries.values()),
-            ]
-            fields = {
-                "protocol": [*Protocol.model_fields],
-                "model": [field for each in of_models for field in each.model_fields],
-                "task": [*task.Settings.model_fields],
-            }
-            bare = {field: f"{room}.{field}" for room in rooms for field in fields[room]}
-            raise unknown("setting", name, [f"{room}.NAME" for room in rooms], short=bare)
+            whole_names = [f"{room}.NAME" for room in rooms]
+            raise unknown("setting", name, whole_names, short=_dotted_names(task))
         rooms[room][rest] = value
     return rooms
 
 
-def _preset(cls: type[Task], task: str, preset: str | None) -> Preset:
+def _dotted_names(task: type[Task]) -> dict[str, str]:
+    """Return the dotted name for each bare name of a setting."""
+    mixers = [entry.cls.Settings for entry in registry("model").entries.values()]
+    settings: list[tuple[str, type[Settings]]] = [
+        ("protocol", Protocol),
+        ("model", BackboneSettings),
+        *(("model", of_mixer) for of_mixer in mixers),
+        ("task", task.Settings),
+    ]
+    return {field: f"{room}.{field}" for room, each in settings for field in each.model_fields}
+
+
+def _find_preset(cls: type[Task], task: str, preset: str | None) -> Preset:
     if preset is None:
         return next(iter(cls.presets.values()), Preset("defaults"))
     if preset not in cls.presets:

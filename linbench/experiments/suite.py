@@ -1,7 +1,6 @@
 """Named experiments: a grid of tasks, models, settings and seeds, as cells."""
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -10,8 +9,10 @@ from pydantic import Field, field_validator, model_validator
 
 from linbench.common.errors import UserError, unknown
 from linbench.common.parsing import parse_lengths, parse_seeds
+from linbench.common.scan import data_files
 from linbench.common.settings import Settings
 from linbench.common.yaml_files import read_mapping
+from linbench.experiments import suites
 from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings, refuse_rate
 from linbench.experiments.pattern import parse_pattern, split_task, tidy
@@ -20,8 +21,7 @@ from linbench.experiments.plan_models import STATE_FLOATS, has_heads
 from linbench.experiments.plan_tasks import make_task
 from linbench.experiments.protocol import suite_block
 from linbench.experiments.registry import Kind, registry
-
-_NOT_SUITES = {"protocol"}
+from linbench.experiments.run_spec import RunSpec
 
 
 class Part(Settings):
@@ -37,8 +37,8 @@ class Part(Settings):
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
-        named = next(name for name in cls.model_fields if name not in Part.model_fields)
-        return {named: value} if isinstance(value, str) else value
+        own_name = next(name for name in cls.model_fields if name not in Part.model_fields)
+        return {own_name: value} if isinstance(value, str) else value
 
 
 class SuiteTask(Part):
@@ -87,35 +87,41 @@ class Suite(Settings):
     @model_validator(mode="before")
     @classmethod
     def _seeds_as_text(cls, value: Any) -> Any:
-        if isinstance(value, dict) and isinstance(value.get("seeds"), int | list):
-            seeds = value["seeds"]
-            return {**value, "seeds": ",".join(map(str, seeds)) if isinstance(seeds, list) else str(seeds)}
+        if not isinstance(value, dict):
+            return value
+        seeds = value.get("seeds")
+        if isinstance(seeds, list):
+            return {**value, "seeds": ",".join(map(str, seeds))}
+        if isinstance(seeds, int):
+            return {**value, "seeds": str(seeds)}
         return value
 
     @field_validator("search", mode="before")
     @classmethod
-    def _from_defaults(cls, value: Any) -> Any:
-        """What is not said stands in `experiments/protocols.yaml`."""
+    def _with_defaults(cls, value: Any) -> Any:
+        """Settings that a suite does not give are those of `experiments/protocols.yaml`."""
         if isinstance(value, bool):
             value = {} if value else None
-        return (
-            SearchSettings.parse({**suite_block("search"), **value}, where="suite.search")
-            if isinstance(value, Mapping)
-            else value
-        )
+        if not isinstance(value, Mapping):
+            return value
+        return SearchSettings.parse({**suite_block("search"), **value}, where="suite.search")
 
     @model_validator(mode="after")
     def _set_once(self) -> Self:
-        if twice := self.set.keys() & self.grid.keys():
-            raise ValueError(f"{sorted(twice)[0]} stands both in set and in grid")
-        if empty := [name for name, values in self.grid.items() if not values]:
-            raise ValueError(f"grid.{empty[0]} has no values")
+        in_both = sorted(self.set.keys() & self.grid.keys())
+        if in_both:
+            raise ValueError(f"{in_both[0]} is given in set and in grid; keep one of the two")
+        for name, values in self.grid.items():
+            if not values:
+                raise ValueError(f"grid.{name} has no values; give at least one")
         return self
 
 
 class Block(NamedTuple):
-    """A task of a suite at a point of its grid, with the cells of every model that can be run there: what may
-    be compared."""
+    """One task of a suite at one point of its grid: the unit within which models are compared.
+
+    rows: each model that can run there, with its cells.
+    """
 
     task: SuiteTask
     point: dict[str, Any]
@@ -123,129 +129,163 @@ class Block(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """The cells of a suite, each once; and for every name that is not there, why."""
+    """The cells of a suite, each once, and the reason for every task or model that is left out."""
 
     cells: list[Cell]
     missing: dict[str, str]
 
 
 def shipped() -> dict[str, str]:
-    """The suites that come with linbench: what each shows."""
-    return {name: load(name).about for name in sorted(_names())}
-
-
-def _names() -> set[str]:
-    paths = (files("linbench.experiments") / "suites").iterdir()
-    return {path.name.removesuffix(".yaml") for path in paths if path.name.endswith(".yaml")} - _NOT_SUITES
+    """Return the names of the shipped suites, each with the line that says what it shows."""
+    return {name: load(name).about for name in data_files(suites, ".yaml")}
 
 
 def load(name: str) -> Suite:
-    """A suite by the path of its file, or one that is shipped by name. Raises UserError: there is none, or
-    not one as it should be."""
-    own = Path(name).suffix in {".yaml", ".yml"}
-    if not own and name not in _names():
-        raise unknown("suite", name, _names())
-    path = Path(name) if own else files("linbench.experiments") / "suites" / f"{name}.yaml"
+    """Read a suite: a shipped one by its name, any other by the path of its YAML file.
+
+    Raises UserError: there is no such suite, or its file is not a valid suite.
+    """
+    path = Path(name)
+    if path.suffix not in {".yaml", ".yml"}:
+        shipped_files = data_files(suites, ".yaml")
+        if name not in shipped_files:
+            raise unknown("suite", name, shipped_files)
+        path = shipped_files[name]
     return Suite.parse(read_mapping(path, "suite", Suite.model_fields), where="suite")
 
 
 def narrowed(
     suite: Suite, *, models: Sequence[str] = (), seeds: str | None = None, form: str | None = None
 ) -> Suite:
-    """The suite with other models than its own, in their order, each with what the suite sets for one of that
-    name; with other seeds; in one form."""
-    own = [
-        [part for part in suite.models if tidy(part.model) == name] or [SuiteModel(model=name)]
-        for name in models
-    ]
-    tasks = tuple(task.model_copy(update={"form": None}) for task in suite.tasks) if form else ()
-    values = {
-        "tasks": tasks,
-        "models": tuple(part for parts in own for part in parts),
-        "seeds": seeds,
-        "form": form,
-    }
-    return suite.model_copy(update={name: value for name, value in values.items() if value})
+    """Return the suite with other models, other seeds or another form.
+
+    Args:
+        suite: the suite to start from.
+        models: models in place of the suite's, in this order. One that the suite has keeps its settings there.
+        seeds: seeds in place of the suite's.
+        form: the form of all tasks.
+    """
+    changes: dict[str, Any] = {}
+    if models:
+        changes["models"] = tuple(part for name in models for part in _entries_of(suite, name))
+    if seeds:
+        changes["seeds"] = seeds
+    if form:
+        changes["form"] = form
+        changes["tasks"] = tuple(task.model_copy(update={"form": None}) for task in suite.tasks)
+    return suite.model_copy(update=changes)
+
+
+def _entries_of(suite: Suite, model: str) -> list[SuiteModel]:
+    entries = [entry for entry in suite.models if tidy(entry.model) == model]
+    return entries or [SuiteModel(model=model)]
 
 
 def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") -> Expansion:
-    """All cells of a suite, in its order; in a `precision` of your own. Tasks and models that are not
-    installed are left out and named, and so are models that do not have the form that is asked for, or no
-    heads to be sized by where all are.
+    """Return all cells of a suite, in its order.
+
+    Left out, with the reason, are tasks and models that are not installed, models that lack the form that is
+    asked for, and models without heads where all are sized by their state.
+
+    Args:
+        suite: the suite.
+        precision: a precision in place of the suite's.
+        device: auto, cpu, cuda or cuda:N.
 
     Raises UserError: a setting that is not allowed.
     """
     found, missing = blocks(suite, precision=precision, device=device)
-    return Expansion(
-        list({cell.id: cell for block in found for _, cells in block.rows for cell in cells}.values()),
-        missing,
-    )
+    cells: dict[str, Cell] = {}
+    for block in found:
+        for _, of_model in block.rows:
+            cells.update((cell.id, cell) for cell in of_model)
+    return Expansion(list(cells.values()), missing)
 
 
 def blocks(
     suite: Suite, *, precision: str | None = None, device: str = "auto"
 ) -> tuple[list[Block], dict[str, str]]:
-    """As `expand`, task by task and point by point."""
+    """Return what `expand` does, task by task and point by point of the grid."""
     if suite.search:
         refuse_rate(suite.set, suite.grid, *(part.set for part in (*suite.tasks, *suite.models)))
     missing: dict[str, str] = {}
-    models = [
-        model
-        for model in suite.models
-        if _there("model", [term.name for term in parse_pattern(model.model)], missing)
-    ]
-    tasks = [task for task in suite.tasks if _there("task", [split_task(task.task)[0]], missing)]
-    seeds, found = parse_seeds(suite.seeds), list[Block]()
+    models = [model for model in suite.models if _model_is_installed(model, missing)]
+    tasks = [task for task in suite.tasks if _task_is_installed(task, missing)]
+    found = []
     for task in tasks:
-        name, preset = split_task(task.task)
-        asked = task.form or suite.form
-        form = asked or make_task(name, preset=preset)[2].model.get("form", "native")
-        able = [model for model in models if form != "controlled" or _has_controlled(model.model, missing)]
-        if any(f"model.{STATE_FLOATS}" in settings for settings in (suite.set, suite.grid, task.set)):
-            able = [model for model in able if _can_be_sized(model.model, missing)]
+        able = _able_models(suite, task, models, missing)
         for point in _points(suite.grid) if able else ():
-            cells = plan(
-                name,
-                [model.model for model in able],
-                preset=preset,
-                form=asked,
-                protocol=suite.protocol,
-                seeds=seeds,
-                settings={**suite.set, **task.set, **point},
-                own=[
-                    model.set | ({} if precision is None else {"protocol.precision": precision})
-                    for model in able
-                ],
-                train=task.train,
-                test=task.test,
-                test_lengths=() if task.test_lengths is None else parse_lengths(task.test_lengths),
-                device=device,
-            )
-            found.append(
-                Block(
-                    task,
-                    point,
-                    [(model, cells[i * len(seeds) : (i + 1) * len(seeds)]) for i, model in enumerate(able)],
-                )
-            )
+            run = _run_spec(suite, task, point, able, precision=precision, device=device)
+            cells = iter(plan(run))
+            rows = [(model, [next(cells) for _ in run.seeds]) for model in able]
+            found.append(Block(task, point, rows))
     return found, missing
+
+
+def _run_spec(
+    suite: Suite,
+    task: SuiteTask,
+    point: Mapping[str, Any],
+    models: Sequence[SuiteModel],
+    *,
+    precision: str | None,
+    device: str,
+) -> RunSpec:
+    """Return the run of a task at a point of the grid."""
+    name, preset = split_task(task.task)
+    chosen = {} if precision is None else {"protocol.precision": precision}
+    return RunSpec(
+        task=name,
+        models=[model.model for model in models],
+        preset=preset,
+        form=task.form or suite.form,
+        protocol=suite.protocol,
+        seeds=parse_seeds(suite.seeds),
+        settings={**suite.set, **task.set, **point},
+        model_settings=[{**model.set, **chosen} for model in models],
+        train=task.train,
+        test=task.test,
+        test_lengths=() if task.test_lengths is None else parse_lengths(task.test_lengths),
+        device=device,
+    )
 
 
 def _points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
-def _there(kind: Kind, names: Sequence[str], missing: dict[str, str]) -> bool:
-    for name in names:
-        try:
-            registry(kind).find(name)
-        except UserError as error:
-            missing[f"{kind} {name}"] = str(error)
-            return False
+def _model_is_installed(model: SuiteModel, missing: dict[str, str]) -> bool:
+    return all(_is_installed("model", term.name, missing) for term in parse_pattern(model.model))
+
+
+def _task_is_installed(task: SuiteTask, missing: dict[str, str]) -> bool:
+    return _is_installed("task", split_task(task.task)[0], missing)
+
+
+def _is_installed(kind: Kind, name: str, missing: dict[str, str]) -> bool:
+    try:
+        registry(kind).find(name)
+    except UserError as error:
+        missing[f"{kind} {name}"] = str(error)
+        return False
     return True
 
 
-def _has_controlled(pattern: str, missing: dict[str, str]) -> bool:
+def _able_models(
+    suite: Suite, task: SuiteTask, models: Sequence[SuiteModel], missing: dict[str, str]
+) -> list[SuiteModel]:
+    """Return the models that have the form and the size that are asked for on this task."""
+    name, preset = split_task(task.task)
+    form = task.form or suite.form or make_task(name, preset=preset)[2].model.get("form", "native")
+    able = list(models)
+    if form == "controlled":
+        able = [model for model in able if _has_controlled_form(model.model, missing)]
+    if any(f"model.{STATE_FLOATS}" in settings for settings in (suite.set, suite.grid, task.set)):
+        able = [model for model in able if _can_be_sized(model.model, missing)]
+    return able
+
+
+def _has_controlled_form(pattern: str, missing: dict[str, str]) -> bool:
     for term in parse_pattern(pattern):
         if registry("model").find(term.name).cls.controlled is None:
             missing[f"model {pattern}, controlled"] = f"{term.name} has no controlled form."
@@ -255,6 +295,8 @@ def _has_controlled(pattern: str, missing: dict[str, str]) -> bool:
 
 def _can_be_sized(pattern: str, missing: dict[str, str]) -> bool:
     if not has_heads(pattern):
-        missing[f"model {pattern}, {STATE_FLOATS}"] = f"{pattern} has no heads to be sized by."
+        missing[f"model {pattern}, {STATE_FLOATS}"] = (
+            f"{pattern} has no heads, so its state has no size to choose."
+        )
         return False
     return True

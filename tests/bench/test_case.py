@@ -81,7 +81,7 @@ def test_layers_have_the_width_and_the_heads_of_the_preset_unless_told_otherwise
 
 def test_of_all_layers_those_without_heads_cannot_be_given_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(presets, "plan", lambda task, models, **_: asked.extend(models) or [])
+    monkeypatch.setattr(presets, "plan", lambda run: asked.extend(run.models) or [])
     base([], SMALL, settings={"model.state_floats": 8192}, device="cpu", form="controlled")
     assert "deltanet" in asked
     assert "lstm" not in asked

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 import linbench.common
-from linbench.common.scan import submodule_names, submodules
+from linbench.common.scan import data_files, submodule_names, submodules
 
 
 def test_every_public_module_of_a_package_is_found_in_order() -> None:
@@ -24,3 +24,13 @@ def test_a_file_in_a_folder_added_to_the_path_is_found(
     assert "linbench.common._private" not in found
     monkeypatch.delitem(sys.modules, "linbench.common.zebra")
     monkeypatch.delattr(linbench.common, "zebra")
+
+
+def test_files_of_a_kind_are_found_by_name_in_every_folder_of_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "scan" in data_files(linbench.common, ".py")
+    (tmp_path / "zebra.yaml").write_text("stripes: 40\n")
+    (tmp_path / "zebra.txt").write_text("")
+    monkeypatch.setattr(linbench.common, "__path__", [*linbench.common.__path__, str(tmp_path)])
+    assert data_files(linbench.common, ".yaml") == {"zebra": tmp_path / "zebra.yaml"}

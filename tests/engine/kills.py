@@ -21,9 +21,9 @@ from linbench.engine.checkpoint import Checkpoints
 from linbench.engine.progress import Silent
 from linbench.engine.runner import run_cells
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.results.record import Result
 from linbench.results.store import Store
+from tests.planning import plan
 
 CELLS = 20
 TINY = {

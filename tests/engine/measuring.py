@@ -8,8 +8,8 @@ import pytest
 
 from linbench.engine.measure import measure
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.results.record import Result
+from tests.planning import plan
 
 TINY = {
     "protocol.batch_size": 8, "protocol.tokens": 20 * 8 * 16, "protocol.validation_examples": 64, "protocol.test_examples": 64, "protocol.evaluations": 5,

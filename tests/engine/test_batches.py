@@ -6,8 +6,8 @@ import torch
 from linbench.engine import batches
 from linbench.engine.batches import Feed, Streams, replica
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.tasks.base import Batch
+from tests.planning import plan
 
 
 def cells(seeds: Sequence[int] = (0,), size: int = 3) -> list[Cell]:

@@ -17,9 +17,9 @@ from linbench.engine.checkpoint import Checkpoint, Checkpoints, composition
 from linbench.engine.progress import Report, Silent
 from linbench.engine.runner import run_cells
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.results.record import Result
 from linbench.results.store import Store
+from tests.planning import plan
 
 TINY = {
     "protocol.batch_size": 4, "protocol.tokens": 20 * 4 * 16, "protocol.validation_examples": 32, "protocol.test_examples": 32, "protocol.evaluations": 5,

@@ -4,8 +4,8 @@ import pytest
 
 from linbench.engine.cost import flops, pace, seconds
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.results.record import Result
+from tests.planning import plan
 
 Make = Callable[..., Result]
 

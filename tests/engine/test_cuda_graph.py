@@ -16,8 +16,8 @@ from linbench.engine.measure import measure
 from linbench.engine.stack import Stack
 from linbench.engine.step import Step, Training
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.experiments.plan_models import has_heads
+from tests.planning import plan
 
 MODELS = ["attention", "linear_attention", "deltanet", "gated_deltanet", "base_conv+attention"]
 OTHERS = (

@@ -8,7 +8,7 @@ from rich.console import Console
 from linbench.engine.display import Live, Plain
 from linbench.engine.progress import Report
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
+from tests.planning import plan
 
 RESULT = {
     "status": "ok",

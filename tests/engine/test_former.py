@@ -10,10 +10,10 @@ from linbench.engine.former import results_at_chosen_rates, says, settled, to_ru
 from linbench.experiments.cell import Cell
 from linbench.experiments.former_searches import Former, formers
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
-from linbench.experiments.plan import plan
 from linbench.experiments.protocol import suite_block
 from linbench.experiments.suite import load, shipped
 from linbench.results.record import NO_VERDICT, Result
+from tests.planning import plan
 
 ASKED = default_search()
 ONE_SEED, TIES = "lr_one_seed", "lr_former_ties"

@@ -18,9 +18,9 @@ from linbench.engine.runner import Following
 from linbench.engine.workers import Outcome, Waiting
 from linbench.experiments.cell import Cell, Purpose
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
-from linbench.experiments.plan import plan
 from linbench.results.record import NO_VERDICT, Result
 from linbench.results.store import SCHEMA, Store
+from tests.planning import plan
 from tests.records import a_point, a_record
 
 SETTINGS = SearchSettings(lowest=-8, rates=5, extensions=2, seeds=(100, 101))

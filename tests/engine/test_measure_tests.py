@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.results.scores import accuracies_by_test, accuracy
 from tests.engine.measuring import FEW, TINY, results
+from tests.planning import plan
 
 TESTS = [{}, {"seq_len": 32, "kv_pairs": 4}, {"kv_pairs": 4}]
 

@@ -19,10 +19,10 @@ from linbench.engine.progress import Report, Silent
 from linbench.engine.runner import TRIES, run_cells
 from linbench.engine.workers import Outcome, outcomes
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.results.record import Result
 from linbench.results.store import Store
 from tests.engine.processes import alive
+from tests.planning import plan
 
 pytestmark = pytest.mark.usefixtures("unprobed")
 

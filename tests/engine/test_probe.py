@@ -14,7 +14,6 @@ from linbench.common.errors import UserError
 from linbench.common.laws import Law, allowed
 from linbench.engine.probe import Marks, Probe, examine
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.experiments.suite import Suite, blocks
 from linbench.report.figures import draw
 from linbench.report.figures.captions import words
@@ -29,6 +28,7 @@ from linbench.results.record import NO_VERDICT, UNLAWFUL
 from linbench.results.side_by_side import side_by_side
 from linbench.results.store import Store
 from tests.engine.lawless import LAYERS
+from tests.planning import plan
 
 
 @pytest.fixture

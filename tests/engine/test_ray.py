@@ -22,9 +22,9 @@ from linbench.engine.progress import Report, Silent
 from linbench.engine.ray_cluster import Cluster, _Head, _speaking, connect
 from linbench.engine.runner import TRIES, run_cells
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.results.record import Result
 from linbench.results.store import Store
+from tests.planning import plan
 
 pytestmark = pytest.mark.usefixtures("unprobed")
 

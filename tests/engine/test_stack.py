@@ -11,9 +11,9 @@ from linbench.engine.batches import Feed, Streams
 from linbench.engine.optimizer import AdamW, Rates
 from linbench.engine.stack import Stack
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.models.base import Rule
 from linbench.tasks.base import Batch
+from tests.planning import plan
 
 SLOW = [
     pytest.param(name, marks=pytest.mark.slow)

@@ -15,9 +15,9 @@ from torch import nn
 
 from linbench.engine.measure import measure
 from linbench.engine.surroundings import _SETTINGS, Surroundings, tampered
-from linbench.experiments.plan import plan
 from linbench.results.environment import environment
 from linbench.results.record import Result
+from tests.planning import plan
 
 TINY = {
     "protocol.batch_size": 4, "protocol.tokens": 10 * 4 * 16, "protocol.validation_examples": 8, "protocol.test_examples": 8, "protocol.evaluations": 5,

@@ -11,8 +11,8 @@ from linbench.engine.progress import Report
 from linbench.engine.record import undertrained
 from linbench.engine.schedule import shares
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.experiments.protocol import Protocol, default_protocol
+from tests.planning import plan
 
 
 def cell(model: str = "gated_deltanet", **settings: object) -> Cell:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from linbench.common.errors import UserError
 from linbench.common.hashing import canonical, digest
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
+from tests.planning import plan
 
 
 def one(model: str = "gated_deltanet", **more: object) -> Cell:
@@ -87,9 +87,7 @@ def test_patterns_fill_the_layers() -> None:
         "gated_deltanet"
     ] * 3 + ["attention"]
     assert len(one("deltanet+attention", settings={"model.layers": 6}).model.layers) == 6
-    with pytest.raises(
-        UserError, match=r"model.layers = 5 does not hold the 2 layers .* 2, 4, \.\.\. would do"
-    ):
+    with pytest.raises(UserError, match=r"model\.layers = 5 .* 2, 4, \.\.\."):
         one("deltanet+attention", settings={"model.layers": 5})
 
 
@@ -105,7 +103,7 @@ def test_patterns_fill_the_layers() -> None:
         ({"settings": {"model.heads": 7}}, r"model.heads = 7 splits d_model = 64"),
         (
             {"settings": {"task.vocab_size": 1 << 40}},
-            r"task.vocab_size = 1099511627776: it may be 1,073,741,824 at most",
+            r"task\.vocab_size .*1,073,741,824.*1099511627776",
         ),
         (
             {"settings": {"task.kv_pairs": 40}},
@@ -124,7 +122,7 @@ def test_a_task_with_one_answer_is_refused(tmp_path: Path) -> None:
     sure = "def chance(self):\n        return 1.0 if self.settings.kv_pairs == 1 else super().chance()\n"
     (tmp_path / "sure.py").write_text(f"from linbench.tasks.mqar import MQAR\nclass Sure(MQAR):\n    {sure}")
     for one_pair in ({"settings": {"task.kv_pairs": 1}}, {"test": [{"kv_pairs": 1}]}):
-        with pytest.raises(UserError, match="with these settings mqar has but one answer to choose from"):
+        with pytest.raises(UserError, match="mqar has only one possible answer"):
             plan(f"{tmp_path / 'sure.py'}:Sure", ["attention"], **one_pair)  # type: ignore[arg-type]
 
 
@@ -222,26 +220,23 @@ def test_a_mixture_is_of_the_task_with_some_settings_changed() -> None:
         ),
         ({"test": [{}, {"seq_len": 63}]}, r"test\.1: seq_len must be even"),
         ({"test": [{"examples": 5}]}, r"unknown setting 'test\.0\.examples'"),
-        ({"train": [{"kv_pairs": 2}]}, r"train\.0 says nothing of examples; it needs how many there are"),
-        ({"train": [{"kv_pairs": 2, "examples": 0}]}, r"train\.0 has examples 0; it needs .* at least 1"),
-        ({"train": [{"kv_pairs": 2, "examples": "many"}]}, r"train\.0 has examples many; it needs"),
+        ({"train": [{"kv_pairs": 2}]}, r"train\.0\.examples is missing"),
+        ({"train": [{"kv_pairs": 2, "examples": 0}]}, r"train\.0\.examples is 0.* at least 1"),
+        ({"train": [{"kv_pairs": 2, "examples": "many"}]}, r"train\.0\.examples is many"),
         (
             {"test": [{"vocab_size": 64}]},
-            (
-                r"test\.0 has vocab_in 64, vocab_out 64 where the task has vocab_in 256, vocab_out 256; one"
-                r" model must"
-            ),
+            (r"test\.0 has vocab_in 64, vocab_out 64.* the task has vocab_in 256, vocab_out 256"),
         ),
         ({"train": [{"vocab_size": 64, "examples": 5}]}, r"train\.0 has vocab_in 64"),
         (
             {"train": SEGMENTS, "settings": {"protocol.examples": 7, "protocol.epochs": 2}},
-            r"protocol\.examples and train both say how many",
+            r"protocol\.examples and train ",
         ),
         (
-            {"train": SEGMENTS, "own": [{"protocol.examples": 7}], **EPOCHS},
-            r"protocol\.examples and train both say how many",
+            {"train": SEGMENTS, "model_settings": [{"protocol.examples": 7}], **EPOCHS},
+            r"protocol\.examples and train ",
         ),
-        ({"train": SEGMENTS}, r"a token budget does not say how many; give protocol\.epochs"),
+        ({"train": SEGMENTS}, r"token budget.*protocol\.epochs"),
     ],
 )
 def test_mistakes_in_a_mixture_are_refused_in_one_sentence(more: dict[str, object], sentence: str) -> None:
@@ -253,8 +248,9 @@ def test_mistakes_in_a_mixture_are_refused_in_one_sentence(more: dict[str, objec
 @pytest.mark.slow
 def test_the_id_is_the_same_in_another_process() -> None:
     program = (
-        "from linbench.experiments.plan import plan; print(plan('mqar', ['gated_deltanet'],"
-        " device='cpu')[0].id)"
+        "from linbench.experiments.plan import plan\n"
+        "from linbench.experiments.run_spec import RunSpec\n"
+        "print(plan(RunSpec('mqar', ['gated_deltanet'], device='cpu'))[0].id)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -342,11 +338,15 @@ def test_key_order_does_not_matter_to_a_digest(values: dict[str, object]) -> Non
 def test_planning_loads_no_compiler() -> None:
     """It takes seconds, which every command would wait for."""
     script = (
-        "import sys; from linbench.experiments.plan import plan; from linbench.experiments.registry import"
-        " SHIPPED, registry\nevery = [entry for entry in registry('model').entries.values() if entry.source"
-        " == SHIPPED]\nfor form in ('native', 'controlled'):\n    plan('mqar', [e.name for e in every if form"
-        " == 'native' or e.cls.controlled is not None], form=form, device='cpu')\nprint('torch._dynamo' in"
-        " sys.modules)\n"
+        "import sys\n"
+        "from linbench.experiments.plan import plan\n"
+        "from linbench.experiments.registry import SHIPPED, registry\n"
+        "from linbench.experiments.run_spec import RunSpec\n"
+        "every = [entry for entry in registry('model').entries.values() if entry.source == SHIPPED]\n"
+        "for form in ('native', 'controlled'):\n"
+        "    able = [e.name for e in every if form == 'native' or e.cls.controlled is not None]\n"
+        "    plan(RunSpec('mqar', able, form=form, device='cpu'))\n"
+        "print('torch._dynamo' in sys.modules)\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"

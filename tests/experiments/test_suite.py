@@ -1,11 +1,15 @@
+import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from linbench.cli import completion
 from linbench.common.errors import UserError
+from linbench.experiments import suites
 from linbench.experiments.learning_rates import default_search
 from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.experiments.suite import Suite, expand, load, narrowed, shipped
@@ -97,7 +101,8 @@ def test_models_without_heads_are_left_out_and_named_where_all_are_sized() -> No
         "rwkv4": 1,
     }
     assert found.missing == {
-        f"model {name}, state_floats": f"{name} has no heads to be sized by." for name in ("lstm", "rwkv4")
+        f"model {name}, state_floats": f"{name} has no heads, so its state has no size to choose."
+        for name in ("lstm", "rwkv4")
     }
 
 
@@ -213,12 +218,12 @@ def test_what_is_not_installed_is_named_and_the_rest_goes_on() -> None:
     [
         ({"modles": ["deltanet"]}, r"unknown setting 'suite\.modles'; did you mean 'suite\.models'\?"),
         ({"tasks": []}, r"suite\.tasks"),
-        ({"tasks": [{"task": "mqar", "train": [{"kv_pairs": 4}]}]}, r"train\.0 says nothing of examples"),
+        ({"tasks": [{"task": "mqar", "train": [{"kv_pairs": 4}]}]}, r"train\.0\.examples is missing"),
         ({"tasks": [{"task": "mqar", "train": [4]}]}, r"suite\.tasks\.0\.train\.0 = 4: "),
         ({"tasks": [{"task": "mqar", "sets": {}}]}, r"unknown setting 'suite\.tasks\.0\.sets'"),
         (
             {"set": {"model.d_model": 8}, "grid": {"model.d_model": [8]}},
-            r"suite: model\.d_model stands both in set and in grid",
+            r"suite: model\.d_model .* set and in grid",
         ),
         ({"grid": {"model.d_model": []}}, r"suite: grid\.model\.d_model has no values"),
         ({"set": {"model.hedas": 8}}, r"unknown setting 'model\.hedas'"),
@@ -435,3 +440,17 @@ def test_what_a_suite_sets_is_what_it_says_and_no_more(
         UserError, match=r"^model\.a = 010: a number as JSON writes it, or text in quotes, '010', would do\.$"
     ):
         expand(load("mine.yaml"), device="cpu")
+
+
+def test_a_suite_is_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linbench: Callable[..., Any]
+) -> None:
+    (tmp_path / "zebra.yaml").write_text("about: stripes\ntasks: [mqar/quick]\nmodels: [deltanet]\n")
+    monkeypatch.setattr(suites, "__path__", [*suites.__path__, str(tmp_path)])
+    assert shipped()["zebra"] == "stripes"
+    assert completion.suites("zeb") == ["zebra"]
+    assert "zebra\tstripes" in linbench("list", "suites").out
+    planned = linbench(
+        "sweep", "zebra", "--dry-run", "--device", "cpu", "--json", "--results", tmp_path / "results"
+    )
+    assert len(json.loads(planned.out)["cells"]) == len(expand(load("zebra"), device="cpu").cells) == 1

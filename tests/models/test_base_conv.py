@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from linbench.common.errors import UserError
-from linbench.experiments.plan import plan
 from linbench.models.base import LayerInfo, Mixer, StateSize
 from linbench.models.base_conv import BaseConv
+from tests.planning import plan
 
 B, T, D = 2, 9, 6
 Error = Callable[[Tensor, Tensor], float]

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from linbench.common.errors import UserError
-from linbench.experiments.plan import plan
 from linbench.experiments.registry import SHIPPED, registry
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import LayerInfo, Mixer
 from tests.kernels.matrix_state_parity import named, pairwise
+from tests.planning import plan
 
 WIDTH, LENGTH = 16, 5
 MIXERS: dict[str, type[Mixer]] = {

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from linbench.experiments.plan import plan
 from linbench.results.comparison import comparisons
 from linbench.results.frame import frame
 from linbench.results.scores import accuracy
+from tests.planning import plan
 from tests.records import a_record
 
 

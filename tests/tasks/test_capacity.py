@@ -9,11 +9,11 @@ import torch
 
 from linbench.common.errors import UserError
 from linbench.common.task_io import IO
-from linbench.experiments.plan import plan
 from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.models.blocks.heads import head_dims
 from linbench.tasks.base import Batch, Prediction
 from linbench.tasks.capacity import Capacity, CapacitySettings
+from tests.planning import plan
 from tests.tasks.unanswered import unanswered
 
 ALPHA = 1e-3

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from linbench.engine.layer_under_test import BARE, LARGEST, Subject
-from linbench.experiments.plan import plan
 from linbench.experiments.registry import SHIPPED, registry
 from linbench.tasks.mqar import MQAR
 from linbench.verify import laws
 from linbench.verify.check import Finding, check
 from linbench.verify.laws import all_laws
 from linbench.verify.learning import learns
+from tests.planning import plan
 from tests.verify.faulty import CAUGHT, FRAME
 
 

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from linbench.engine.measure import measure
-from linbench.experiments.plan import plan
 from linbench.experiments.registry import SHIPPED, registry
+from tests.planning import plan
 
 TASKS = [name for name, entry in registry("task").entries.items() if entry.source == SHIPPED]
 FEW = {
