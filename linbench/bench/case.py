@@ -1,11 +1,10 @@
-"""What a benchmark asks: one thing of ours at one shape on one device, and a peer's beside it. Its answer is
-one stored result."""
+"""Cases of benchmarks: one implementation at one shape on one device, perhaps with a peer beside it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import torch
 
@@ -14,49 +13,66 @@ from linbench.experiments.cell import SCHEMA
 from linbench.experiments.device import device_class
 from linbench.results.environment import cpu_name
 
-Peer = tuple[str, str | None]
-"""Its name and version, the latter None where it is not installed."""
+
+class PeerVersion(NamedTuple):
+    """Name and version of a peer. The version is None if the peer is not installed."""
+
+    name: str
+    version: str | None
 
 
-class Asked(ABC):
-    """A frozen dataclass, which can be sent to another process. peer: of what is measured in turn with ours,
-    if anything is. str: for whoever waits for it."""
+class BenchmarkCase(ABC):
+    """One case of a benchmark; its answer is one stored result.
+
+    Each kind of benchmark has a frozen dataclass of it, which can be sent to another process. `str` of a case
+    names it in progress messages.
+    """
 
     kind: ClassVar[str]
-    """Of its result, in a store."""
-    seconds: ClassVar[float] = 600.0
-    """What takes longer hangs."""
-    fresh: ClassVar[bool] = False
-    """Whether it is found in a process of its own."""
+    """Kind of its result in a store."""
+    timeout: ClassVar[float] = 600.0
+    """Seconds after which its measurement counts as hung."""
+    fresh_process: ClassVar[bool] = False
+    """Whether each case is measured in a process of its own."""
 
-    peer: Peer | None
+    peer: PeerVersion | None
+    """Peer that is measured in turn with linbench."""
 
-    @property
-    @abstractmethod
-    def device(self) -> str:
-        """Where it runs."""
+    if TYPE_CHECKING:  # a dataclass would take this property for the default of its field `device`
+
+        @property
+        def device(self) -> str:
+            """Device that it runs on: cpu, or cuda:N."""
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """What is asked, in a table's first column."""
+        """Name in the first column of a table."""
 
     @property
     @abstractmethod
-    def particulars(self) -> dict[str, Any]:
-        """All that names the result beside its kind, peer and place, as plain JSON values."""
+    def identity_fields(self) -> dict[str, Any]:
+        """Fields that tell its results from others of its kind, as JSON values; peer and device aside."""
 
     @property
-    def alone(self) -> Self:
-        """Without the peer."""
+    def without_peer(self) -> Self:
+        """The same case with no peer beside it."""
         return replace(self, peer=None)  # type: ignore[type-var]  # every kind is a dataclass
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Everything that names the result. A peer that is not installed has no version, so that installing
-        it asks anew."""
-        peer = None if self.peer is None else dict(zip(("name", "version"), self.peer, strict=True))
-        return {"schema": SCHEMA, "kind": self.kind, **self.particulars, "peer": peer, **place(self.device)}
+        """Everything that names the result.
+
+        A peer that is not installed has no version, so that its installation makes another case.
+        """
+        peer = None if self.peer is None else self.peer._asdict()
+        return {
+            "schema": SCHEMA,
+            "kind": self.kind,
+            **self.identity_fields,
+            "peer": peer,
+            **device_fields(self.device),
+        }
 
     @cached_property
     def id(self) -> str:
@@ -64,31 +80,19 @@ class Asked(ABC):
         return digest(self.identity)
 
     @property
-    def launches(self) -> str:
-        """The same for what launches the same kernels, which are compiled once."""
+    def compile_key(self) -> str:
+        """Key shared by cases that launch the same kernels, which are compiled once."""
         return self.id
 
 
-class Placed(Asked):
-    """With its device as it is told: where."""
-
-    where: str
-
-    @property
-    def device(self) -> str:
-        """Where it runs."""
-        return self.where
-
-
 def anywhere(identity: Mapping[str, Any]) -> str:
-    """A digest that is the same for one question, whichever CPU answers it."""
+    """Return a digest of an identity that is the same for every CPU."""
     return digest({name: value for name, value in identity.items() if name != "processor"})
 
 
-def place(device: str) -> dict[str, Any]:
-    """What of a device names a result: the kind of a GPU; of a CPU also its name, and how many threads
-    compute."""
-    of_cpu = (
-        {} if device != "cpu" else {"processor": {"name": cpu_name(), "threads": torch.get_num_threads()}}
-    )
-    return {"device": device_class(device), **of_cpu}
+def device_fields(device: str) -> dict[str, Any]:
+    """Return what of a device is in an identity: its class; of a CPU also its name and number of threads."""
+    fields: dict[str, Any] = {"device": device_class(device)}
+    if device == "cpu":
+        fields["processor"] = {"name": cpu_name(), "threads": torch.get_num_threads()}
+    return fields

@@ -1,57 +1,62 @@
-"""Everything is compiled before anything is timed: side by side, since that takes a core each and little of a
-GPU but memory."""
+"""Compilation before anything is timed: many cases side by side, as each takes a core and little of a GPU."""
 
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from linbench.bench.machine import give_back
+from linbench.bench.machine import release_memory
 from linbench.engine.measure import says_out_of_memory
 from linbench.engine.workers import outcomes
 
+MAX_WORKERS = 12
+"""Most cases compiled side by side; each of them holds inputs and outputs in the memory of the GPU."""
 
-def compiled_ahead(
-    compile_all: Callable[[Any], Any], cases: Sequence[Any], *, seconds: float, tell: Callable[[str], None]
+
+def compile_ahead(
+    precompile: Callable[[Any], Any], cases: Sequence[Any], *, seconds: float, tell: Callable[[str], None]
 ) -> dict[int, Any]:
-    """What `compile_all`, importable by name, returned for each case of a GPU, by its place; None where it
-    failed. What did not fit beside the others is compiled again alone.
+    """Compile cases of a GPU. Those that find no memory beside the others are compiled again alone.
 
     Args:
-        seconds: what takes longer hangs.
-        tell: hears a line for each.
+        precompile: compiles one case; it must be importable by name.
+        seconds: a case that takes longer counts as hung.
+        tell: receives a line for each case.
+
+    Returns:
+        what `precompile` returned, by index of the case; None if it failed.
     """
-    side_by_side = max(1, min(12, (os.cpu_count() or 1) - 2))
-    found, crowded = _compiled(compile_all, cases, range(len(cases)), side_by_side, seconds, tell)
-    return found | _compiled(compile_all, cases, crowded, 1, seconds, tell)[0]
+    workers = max(1, min(MAX_WORKERS, (os.cpu_count() or 1) - 2))
+    values, without_memory = _compile(precompile, cases, range(len(cases)), workers, seconds, tell)
+    again, _ = _compile(precompile, cases, without_memory, 1, seconds, tell)
+    return values | again
 
 
-def _compiled(
-    compile_all: Callable[[Any], Any],
+def _compile(
+    precompile: Callable[[Any], Any],
     cases: Sequence[Any],
-    places: Sequence[int],
+    indices: Sequence[int],
     workers: int,
     seconds: float,
     tell: Callable[[str], None],
 ) -> tuple[dict[int, Any], list[int]]:
-    """Of the cases at these places what was returned, and those for which memory did not suffice."""
-    found: dict[int, Any] = {}
-    crowded: list[int] = []
+    """Compile the cases at these indices; return values by index, and the indices that found no memory."""
+    values: dict[int, Any] = {}
+    without_memory: list[int] = []
+    chosen = [cases[index] for index in indices]
     for which, outcome in outcomes(
-        partial(_alone, compile_all), [cases[place] for place in places], workers=workers, seconds=seconds
+        partial(_compile_and_release, precompile), chosen, workers=workers, seconds=seconds
     ):
-        place = places[which]
-        found[place] = outcome.value
-        why = outcome.failure
-        if why and says_out_of_memory(why):
-            crowded.append(place)
-            why = "no memory beside the others, once more alone" if workers > 1 else why
-        tell(f"compiled {len(found)}/{len(places)} {cases[place]}{f': {why}' if why else ''}")
-    return found, crowded
+        index, failure = indices[which], outcome.failure
+        values[index] = outcome.value
+        if failure and says_out_of_memory(failure):
+            without_memory.append(index)
+            failure = "no memory beside the others, once more alone" if workers > 1 else failure
+        tell(f"compiled {len(values)}/{len(indices)} {cases[index]}{f': {failure}' if failure else ''}")
+    return values, without_memory
 
 
-def _alone(compile_all: Callable[[Any], Any], case: Any) -> Any:
-    """Leaves the GPU's memory to others that are compiled meanwhile."""
-    value = compile_all(case)
-    give_back(case.device)
+def _compile_and_release(precompile: Callable[[Any], Any], case: Any) -> Any:
+    value = precompile(case)
+    release_memory(case.device)  # others compile on this GPU meanwhile
     return value

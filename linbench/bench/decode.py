@@ -1,4 +1,4 @@
-"""`bench decode`: how long one more token takes, after a context, alone and for many sequences at once."""
+"""`bench decode`: how long one more token takes after a context, for one sequence and for many at once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -6,29 +6,28 @@ from typing import Any
 
 import torch
 
-from linbench.bench.layer import Case, inputs
+from linbench.bench.layer import Case, layer_input
 from linbench.bench.layer_side import Side
 from linbench.bench.presets import Preset
 
-CALLS = 10
-"""For each that other questions have: one is short."""
+REPEATS_FACTOR = 10
+"""Calls behind a median, for each call that other questions take: one call is short."""
 
 
 def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
-    """Of each after every context: one sequence, and many."""
+    """Return one sequence and many, of each layer after every context."""
     return [
-        replace(case, question="decode", length=length, batch=batch, repeats=CALLS * case.repeats)
+        replace(case, question="decode", length=length, batch=batch, repeats=REPEATS_FACTOR * case.repeats)
         for case in base
         for length in preset.lengths
-        for batch in sorted({1, preset.decoded})
+        for batch in sorted({1, preset.decode_batch})
     ]
 
 
-def token(case: Case, side: Side) -> Callable[[], Any]:
-    """A call that takes one token for every sequence: `Mixer.decode` with T = 1 and the state of the context,
-    again and again from the same state.
+def decode_call(case: Case, side: Side) -> Callable[[], Any]:
+    """Return a call that takes one token for every sequence, each time from the same state of the context.
 
     Raises UndeclaredError: the layer has no state.
     """
-    x, after = inputs(case), side.after(case.batch, case.length)
-    return torch.no_grad()(lambda: after(x))
+    x, call = layer_input(case), side.after(case.batch, case.length)
+    return torch.no_grad()(lambda: call(x))

@@ -1,5 +1,4 @@
-"""`bench forms`: what a layer gains by computing its recurrence in parallel: the same training step in every
-form of its kernels."""
+"""`bench forms`: the same training step in every form of a layer's kernels, to see what each form gains."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,19 +8,21 @@ from linbench.bench.presets import Preset
 from linbench.common.errors import UserError
 
 FORMS = {"cpu": ("reference", "scan", "chunkwise"), "cuda": ("reference", "scan", "chunkwise", "triton")}
-"""By kind of device: token by token; a parallel scan over transition matrices, there for this comparison
-alone; a chunk at a time in torch; in Triton."""
+"""Forms by kind of device: token by token; a parallel scan over transition matrices, which exists for this
+comparison only; chunk by chunk in torch; in Triton."""
 
 HEAD_DIMS = (32, 64, 128)
+"""Head dimensions that are measured if none are given."""
 
 
 def cases(
-    base: Callable[[Preset], Sequence[Case]], preset: Preset, head_dims: Sequence[int] = ()
+    layer_cases: Callable[[Preset], Sequence[Case]], preset: Preset, head_dims: Sequence[int] = ()
 ) -> list[Case]:
-    """Training in every form, at every length, with as many heads as have each dimension.
+    """Return training in every form, at every head dimension and length.
 
     Args:
-        base: cases for a preset, whose shapes are still to be given.
+        layer_cases: returns the cases of a preset, without their shapes.
+        head_dims: default: those of `HEAD_DIMS` that fit the width. The width stays, heads become fewer.
 
     Raises UserError: a dimension that does not divide the width.
     """
@@ -33,7 +34,7 @@ def cases(
     return [
         replace(case, question="train", backend=form, length=length, batch=preset.batch(length))
         for dim in dims
-        for case in base(preset._replace(heads=preset.d_model // dim))
+        for case in layer_cases(preset._replace(heads=preset.d_model // dim))
         for length in preset.lengths
         for form in FORMS[case.device.partition(":")[0]]
     ]

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import torch
 
 from linbench.bench import peers
-from linbench.bench.case import Peer, Placed
-from linbench.bench.machine import keep_at_work, marks, moment
-from linbench.bench.timing import Spread, as_called, peak_bytes, replayed
+from linbench.bench.case import BenchmarkCase, PeerVersion
+from linbench.bench.machine import hold_load, marks, sample_load
+from linbench.bench.timing import Spread, measure_peak_bytes, time_as_called, time_replayed
 from linbench.common.errors import unknown
 from linbench.engine.batches import at_once
 from linbench.experiments.pattern import split_task
@@ -23,51 +23,52 @@ from linbench.tasks import random
 from linbench.tasks.base import Batch, Task
 
 VERSION = 1
-"""Raised whenever a change to how drawing is measured changes what is found; part of the identity of every
-result."""
+"""Version of how drawing is measured, part of the identity of every result: raise it with every change that
+alters what is found."""
 
 BATCH_TOKENS = 1 << 18
-"""Of the batch that a GPU draws alone."""
+"""Tokens of the single batch that is timed on a GPU beside a block of many."""
 
 
 @dataclass(frozen=True)
-class Drawn(Placed):
-    """A task at one of its presets, on a device: where; on a CPU by one thread."""
+class GeneratorCase(BenchmarkCase):
+    """A task at one of its presets, on a device; a CPU draws with one thread."""
 
     kind: ClassVar[str] = DRAW
 
     task: str
     preset: str
-    where: str
-    peer: Peer | None = None
+    device: str
+    peer: PeerVersion | None = None
     repeats: int = 5
 
     @property
     def label(self) -> str:
-        """TASK/PRESET; TASK where it has no presets."""
+        """TASK/PRESET, or TASK if it has no presets."""
         return str(self)
 
     @cached_property
-    def made(self) -> Task:
+    def built_task(self) -> Task:
         """The task itself."""
         return make_task(self.task, preset=self.preset or None)[0]
 
     @property
-    def particulars(self) -> dict[str, Any]:
+    def identity_fields(self) -> dict[str, Any]:
         """The task by its settings, and how many tokens an example has."""
-        settings, entry = self.made.settings.model_dump(mode="json"), registry("task").find(self.task)
+        settings = self.built_task.settings.model_dump(mode="json")
+        entry = registry("task").find(self.task)
         task = {
             "name": entry.name,
-            "version": self.made.version,
+            "version": self.built_task.version,
             "draws": random.VERSION,
             "settings": settings,
             "source": entry.digest,
         }
-        return {"version": VERSION, "task": task, "preset": self.preset, "seq_len": self.made.seq_len}
+        return {"version": VERSION, "task": task, "preset": self.preset, "seq_len": self.built_task.seq_len}
 
     def __getstate__(self) -> dict[str, Any]:
-        """A task is made anew where it is drawn."""
-        return {name: value for name, value in self.__dict__.items() if name != "made"}
+        """Leave the task out: the process that draws builds it again."""
+        return {name: value for name, value in self.__dict__.items() if name != "built_task"}
 
     def __str__(self) -> str:
         return f"{self.task}/{self.preset}" if self.preset else self.task
@@ -75,85 +76,97 @@ class Drawn(Placed):
 
 def plan(
     names: Sequence[str] = (), *, device: str, peer: str | None = None, repeats: int | None = None
-) -> list[Drawn]:
-    """TASK: at all its presets; TASK/PRESET: at that; nothing: all that linbench ships; each once. Raises
-    UserError: no such task, preset or peer."""
-    found, named = registry("task"), peers.named(peer, device, "draws")
+) -> list[GeneratorCase]:
+    """Return the cases of tasks, each once.
+
+    Args:
+        names: TASK for all its presets, or TASK/PRESET. Default: all tasks that linbench ships.
+        repeats: draws behind a median. Default: 5 on a CPU, 50 on a GPU.
+
+    Raises UserError: no such task, preset or peer.
+    """
+    tasks, version = registry("task"), peers.resolve_peer(peer, device, "draws")
     count = repeats or (5 if device == "cpu" else 50)
-    wanted = []
-    for text in names or [entry.name for entry in found.entries.values() if entry.source == SHIPPED]:
+    shipped = [entry.name for entry in tasks.entries.values() if entry.source == SHIPPED]
+    cases = []
+    for text in names or shipped:
         name, preset = split_task(text)
-        entry = found.find(name)
+        entry = tasks.find(name)
         presets = entry.cls.presets
         if preset and preset not in presets:
             raise unknown(f"preset of {name}", preset, presets)
-        wanted += [
-            Drawn(entry.name, which, device, named, count)
-            for which in ([preset] if preset else presets or [""])
-        ]
-    return list(dict.fromkeys(wanted))
+        wanted = [preset] if preset else presets or [""]
+        cases += [GeneratorCase(entry.name, each, device, version, count) for each in wanted]
+    return list(dict.fromkeys(cases))
 
 
-def compile_all(case: Drawn) -> None:
-    """Everything that the case launches."""
-    _draw(case.made, 1, case.device)()
+def precompile(case: GeneratorCase) -> None:
+    """Compile everything that the case launches."""
+    _draw(case.built_task, 1, case.device)()
 
 
-def find(case: Drawn) -> dict[str, Any]:
-    """Seconds of an example in blocks as training draws them, ours and a peer's; on a GPU also as one of a
-    batch of `BATCH_TOKENS` tokens alone, and the bytes that a block takes at most. `examples`: of a block."""
-    began = moment()
-    found = _on_cpu(case) if case.device == "cpu" else _on_gpu(case)
-    return found | {"marks": marks(began, case.device)}
+def measure(case: GeneratorCase) -> dict[str, Any]:
+    """Measure the seconds of an example, drawn in blocks as training draws them.
+
+    Returns:
+        `sides`, linbench's and the peer's; on a GPU also the seconds of an example in a single batch of
+        `BATCH_TOKENS` tokens (`batch`), and the most bytes that a block takes; `examples` of a block; marks.
+    """
+    began = sample_load()
+    result = _measure_on_cpu(case) if case.device == "cpu" else _measure_on_gpu(case)
+    return result | {"marks": marks(began, case.device)}
 
 
-def _on_cpu(case: Drawn) -> dict[str, Any]:
-    count = at_once(case.made, "cpu")
-    calls: dict[str, Callable[[], Any]] = {OURS: _draw(case.made, count, "cpu")}
-    refused = dict[str, dict[str, str]]()
+def _measure_on_cpu(case: GeneratorCase) -> dict[str, Any]:
+    task = case.built_task
+    count = at_once(task, "cpu")
+    calls: dict[str, Callable[[], Any]] = {OURS: _draw(task, count, "cpu")}
+    refused: dict[str, dict[str, str]] = {}
     if case.peer is not None:
-        name = case.peer[0]
-        call, reason = peers.made_by(name, case.device, "draws", lambda: peers.drawer(name, case.made, count))
+        name = case.peer.name
+        call, reason = peers.try_build(
+            name, case.device, "draws", lambda: peers.build_generator(name, task, count)
+        )
         if call is None:
             refused[name] = reason
         else:
             calls[name] = call
     with one_thread():
-        seconds = as_called(calls, repeats=case.repeats, cuda=False)
-    return {
-        "examples": count,
-        "sides": {name: {AS_CALLED: _each(found, count)} for name, found in seconds.items()} | refused,
-    }
+        seconds = time_as_called(calls, repeats=case.repeats, cuda=False)
+    sides = {name: {AS_CALLED: _per_example(spread, count)} for name, spread in seconds.items()}
+    return {"examples": count, "sides": sides | refused}
 
 
-def _on_gpu(case: Drawn) -> dict[str, Any]:
-    task = case.made
+def _measure_on_gpu(case: GeneratorCase) -> dict[str, Any]:
+    task = case.built_task
     with torch.cuda.device(case.device):
-        count, few = at_once(task, case.device), max(1, BATCH_TOKENS // task.seq_len)
-        alone, many = (_draw(task, examples, case.device) for examples in (few, count))
-        peak = peak_bytes(many)
-        a_batch, block = (
-            replayed({"it": alone}, repeats=case.repeats)["it"],
-            replayed({"it": many}, repeats=max(3, case.repeats // 10))["it"],
-        )
-        keep_at_work(many, block.median)
-    ours = {REPLAYED: _each(block, count), "batch": _each(a_batch, few), "peak_bytes": peak}
-    lacking = (
-        {}
-        if case.peer is None
-        else {case.peer[0]: {"reason": peers.lacking(case.peer[0], case.device, "draws")}}
-    )
-    return {"examples": count, "sides": {OURS: ours} | lacking}
+        block_count = at_once(task, case.device)
+        batch_count = max(1, BATCH_TOKENS // task.seq_len)
+        draw_batch, draw_block = (_draw(task, count, case.device) for count in (batch_count, block_count))
+        peak = measure_peak_bytes(draw_block)
+        batch = time_replayed({"it": draw_batch}, repeats=case.repeats)["it"]
+        block = time_replayed({"it": draw_block}, repeats=max(3, case.repeats // 10))["it"]
+        hold_load(draw_block, block.median)
+    sides: dict[str, dict[str, Any]] = {
+        OURS: {
+            REPLAYED: _per_example(block, block_count),
+            "batch": _per_example(batch, batch_count),
+            "peak_bytes": peak,
+        }
+    }
+    if case.peer is not None:
+        name = case.peer.name
+        sides[name] = {"reason": peers.unavailable_reason(name, case.device, "draws")}
+    return {"examples": block_count, "sides": sides}
 
 
-def _each(seconds: Spread, count: int) -> dict[str, Any]:
-    """Of one example among so many."""
+def _per_example(seconds: Spread, count: int) -> dict[str, Any]:
     return Spread(seconds.median / count, seconds.low / count, seconds.high / count, seconds.calls)._asdict()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """As a CPU draws beside a model that computes."""
+    """Compute with one thread, as a CPU draws beside a model that trains."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

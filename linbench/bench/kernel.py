@@ -1,11 +1,11 @@
-"""One operation at one shape: ours and the peer's in turn, in the same process."""
+"""`bench ops`: one operation at one shape, linbench's kernel and the peer's in turn in one process."""
 
 import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from linbench.bench import peers
-from linbench.bench.case import Peer, Placed
-from linbench.bench.machine import keep_at_work, marks, moment
+from linbench.bench.case import BenchmarkCase, PeerVersion
+from linbench.bench.machine import hold_load, marks, sample_load
 from linbench.bench.operations import SHAPES, all_operations, kernel_versions
 from linbench.bench.presets import Preset
-from linbench.bench.timing import Spread, as_called, peak_bytes, replayed_where_possible
+from linbench.bench.timing import measure_peak_bytes, time_as_called, time_replayed_if_possible
 from linbench.common.errors import unknown
 from linbench.engine.workers import outcomes
 from linbench.experiments.precision import DTYPES, Precision, pick_precision
@@ -28,40 +28,38 @@ from linbench.results.store import OPERATION, Store
 from linbench.verify.kernel_errors import relative
 
 VERSION = 1
-"""Raised whenever a change to how kernels are measured changes what is found; part of the identity of every
-result."""
+"""Version of how kernels are measured, part of the identity of every result: raise it with every change that
+alters what is found."""
 
 Call = Callable[[Inputs], Tensor]
-Side = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Kernel(Placed):
-    """One operation at one shape, on a device: where."""
+class KernelCase(BenchmarkCase):
+    """One operation at one shape on a device. repeats: most calls behind a median."""
 
     kind: ClassVar[str] = OPERATION
 
     operation: str
     shape: Shape
     dtype: Precision
-    where: str
-    peer: Peer | None = None
+    device: str
+    peer: PeerVersion | None = None
     repeats: int = 20
 
     @property
     def label(self) -> str:
-        """The operation's name."""
+        """Name of the operation."""
         return self.operation
 
     @property
-    def particulars(self) -> dict[str, Any]:
-        """The operation by the version of its kernels, and the shape."""
-        shape, kernels = self.shape._asdict(), kernel_versions(self.operation)
+    def identity_fields(self) -> dict[str, Any]:
+        """The operation with the version of its kernels, and the shape."""
         return {
             "version": VERSION,
             "operation": self.operation,
-            "kernels": kernels,
-            "shape": shape,
+            "kernels": kernel_versions(self.operation),
+            "shape": self.shape._asdict(),
             "precision": self.dtype,
         }
 
@@ -69,12 +67,15 @@ class Kernel(Placed):
         return f"{self.operation} {self.shape} {self.dtype}"
 
 
-_BARE = "bare"
+_EMPTY = "empty function"
 
 
-class _Bare(torch.autograd.Function):
-    """What stands before every kernel of Triton's, and no more: it makes room for an output and for
-    gradients."""
+class _EmptyFunction(torch.autograd.Function):
+    """An autograd function that allocates output and gradients and computes nothing.
+
+    Every Triton kernel has as much of Python in front of it, so this is the part of a call that is not the
+    kernel's.
+    """
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, *inputs: Tensor) -> Tensor:
@@ -89,160 +90,194 @@ class _Bare(torch.autograd.Function):
         )
 
 
-def find(case: Kernel) -> dict[str, Any]:
-    """By side, ours and the peer's: seconds of forward, with what backward needs, and of both, as called and
-    replayed; peak bytes beyond the inputs; errors; or the reason why there are none.
+@dataclass
+class _Problem:
+    """Inputs of a case, and the calls and fields of result of each side that computes on them."""
 
-    cost: bytes that forward and backward must move, since each reads the inputs, one writes the output, and
-        the other reads its gradient and writes theirs;
-    and the least matrix arithmetic of both, as `Operation.flops`. bare: seconds that a caller waits for a
-    function of Python's which computes nothing (`_Bare`), in turn with the sides. Raises whatever our own
-    side raises.
+    operation: Operation
+    inputs: Inputs
+    leaves: list[Tensor]
+    cotangent: Tensor
+    calls: dict[str, Call] = field(default_factory=dict)
+    sides: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def forward(self, call: Call) -> Callable[[], Tensor]:
+        return partial(call, self.inputs)
+
+    def both(self, call: Call) -> Callable[[], tuple[Tensor, ...]]:
+        return partial(_forward_backward, call, self.inputs, self.leaves, self.cotangent)
+
+
+def measure(case: KernelCase) -> dict[str, Any]:
+    """Measure linbench's kernel, and the peer's in turn with it. Raises whatever linbench's side raises.
+
+    Returns:
+        `sides`: for each the seconds of `forward`, with what backward needs, and of `both`, as called and
+        replayed; peak bytes beyond the inputs; errors against float64; or the reason why there are none.
+        `cost`: the least of both. Its bytes are inputs read twice, output and its gradient once, gradients
+        written once; its flops are matrix products, as in `Operation.flops`.
+        `bare`: seconds of a function that computes nothing, in turn with the sides. And marks.
     """
-    began = moment()
-    operation, inputs, leaves = _prepare(case)
-    cotangent = torch.randn_like(operation.call(inputs)).detach()
-    size = sum(x.nbytes for x in inputs.values())
-    sides: dict[str, Side] = {OURS: {}}
-    calls: dict[str, Call] = {OURS: operation.call}
+    began = sample_load()
+    problem = _build_problem(case)
     if case.peer is not None:
-        _add_peer(case, inputs, leaves, cotangent, calls, sides)
-    forward = {name: partial(call, inputs) for name, call in calls.items()}
-    both = {name: partial(_both, call, inputs, leaves, cotangent) for name, call in calls.items()}
-    cuda = case.device != "cpu"
-    bare = partial(_both, lambda given: _Bare.apply(cotangent, *given.values()), inputs, leaves, cotangent)  # type: ignore[no-untyped-call]
-    timed = partial(as_called, repeats=case.repeats, cuda=cuda)
-    seconds = {"forward": timed(forward), "both": timed({**both, _BARE: bare})}
-    for what, these in (("forward", forward), ("both", both)):
-        for name in these:
-            sides[name][what] = {AS_CALLED: seconds[what][name]._asdict()}
-        if cuda:
-            _replay(what, these, case.repeats, sides)
-    if cuda:
-        for name, call in both.items():
-            sides[name]["peak_bytes"] = peak_bytes(call)
-        keep_at_work(both[OURS], seconds["both"][OURS].median)
-    marked = marks(began, case.device)
-    if operation.exact is not None and len(calls) > 1:
-        _compare(operation.exact, inputs, leaves, cotangent, calls, sides)
-    moved = 2 * size + 2 * cotangent.nbytes + sum(x.nbytes for x in leaves)
-    cost = {"bytes": moved, "flops": 3 * operation.flops(case.shape)}
-    bared: Spread = seconds["both"][_BARE]
-    return {"sides": sides, "cost": cost, "bare": bared._asdict(), "marks": marked}
+        _add_peer(case, problem)
+    bare = _time_sides(case, problem)
+    if case.device != "cpu":
+        for name, call in problem.calls.items():
+            problem.sides[name]["peak_bytes"] = measure_peak_bytes(problem.both(call))
+        median = problem.sides[OURS]["both"][AS_CALLED]["median"]
+        hold_load(problem.both(problem.calls[OURS]), median)
+    found_marks = marks(began, case.device)
+    if problem.operation.exact is not None and len(problem.calls) > 1:
+        _measure_errors(problem.operation.exact, problem)
+    return {
+        "sides": problem.sides,
+        "cost": _least_cost(case, problem),
+        "bare": bare,
+        "marks": found_marks,
+    }
 
 
-def cold_call(case: Kernel) -> float:
-    """Seconds of the first forward and backward, compilation included, with nothing compiled before. For a
-    process of its own."""
+def cold_call(case: KernelCase) -> float:
+    """Measure the seconds of the first forward and backward, with an empty cache of compiled kernels.
+
+    It needs a process of its own.
+    """
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
         operation, inputs, leaves = _prepare(case)
-        _synchronise(case)
+        _synchronize(case)
         started = time.perf_counter()
-        _once(operation.call, inputs, leaves)
-        _synchronise(case)
+        _call_once(operation.call, inputs, leaves)
+        _synchronize(case)
         return time.perf_counter() - started
 
 
-def compile_all(case: Kernel) -> None:
-    """Everything that the case launches, and for the peer every configuration that it would try."""
+def precompile(case: KernelCase) -> None:
+    """Compile everything that the case launches, and every configuration that the peer would try."""
     operation, inputs, leaves = _prepare(case)
-    _once(operation.call, inputs, leaves)
+    _call_once(operation.call, inputs, leaves)
     if case.peer is not None:
-        with suppress(Exception):  # its fault is told when it is timed
-            if call := peers.calls(case.peer[0], compiling=True).get(case.operation):
-                _once(call, inputs, leaves)
-    _synchronise(case)
+        with suppress(Exception):  # the peer's fault is reported when it is timed
+            if call := peers.operation_calls(case.peer.name, compiling=True).get(case.operation):
+                _call_once(call, inputs, leaves)
+    _synchronize(case)
 
 
-def _prepare(case: Kernel) -> tuple[Operation, Inputs, list[Tensor]]:
+def _prepare(case: KernelCase) -> tuple[Operation, Inputs, list[Tensor]]:
+    """Return the operation, its inputs, and those of them that get gradients."""
     if case.device.startswith("cuda"):
-        torch.cuda.set_device(case.device)  # where Triton launches
+        torch.cuda.set_device(case.device)  # Triton launches on the current device
     operation = all_operations()[case.operation]
     inputs = operation.inputs(case.shape, DTYPES[case.dtype], case.device)
     return operation, inputs, [x.requires_grad_() for x in inputs.values() if x.is_floating_point()]
 
 
-def _once(call: Call, inputs: Inputs, leaves: list[Tensor]) -> None:
+def _build_problem(case: KernelCase) -> _Problem:
+    operation, inputs, leaves = _prepare(case)
+    cotangent = torch.randn_like(operation.call(inputs)).detach()
+    return _Problem(operation, inputs, leaves, cotangent, {OURS: operation.call}, {OURS: {}})
+
+
+def _call_once(call: Call, inputs: Inputs, leaves: list[Tensor]) -> None:
     output = call(inputs)
     torch.autograd.grad(output, leaves, torch.ones_like(output))
 
 
-def _both(call: Call, inputs: Inputs, leaves: list[Tensor], cotangent: Tensor) -> tuple[Tensor, ...]:
+def _forward_backward(
+    call: Call, inputs: Inputs, leaves: list[Tensor], cotangent: Tensor
+) -> tuple[Tensor, ...]:
     return torch.autograd.grad(call(inputs), leaves, cotangent)
 
 
-def _add_peer(
-    case: Kernel,
-    inputs: Inputs,
-    leaves: list[Tensor],
-    cotangent: Tensor,
-    calls: dict[str, Call],
-    sides: dict[str, Side],
-) -> None:
-    """The peer's side, if it has the operation and can do it."""
+def _add_peer(case: KernelCase, problem: _Problem) -> None:
+    """Add the peer's side, unless the peer has no such operation; a peer that fails gets a reason."""
     assert case.peer is not None
-    name = case.peer[0]
+    name = case.peer.name
 
-    def make() -> Call | None:
-        call = peers.calls(name).get(case.operation)
+    def build() -> Call | None:
+        call = peers.operation_calls(name).get(case.operation)
         if call is not None:
-            _both(call, inputs, leaves, cotangent)
-            _synchronise(case)
+            problem.both(call)()
+            _synchronize(case)
         return call
 
-    call, side = peers.made_by(name, case.device, "operations", make)
+    call, side = peers.try_build(name, case.device, "operations", build)
     if call is not None:
-        calls[name] = call
+        problem.calls[name] = call
     if call is not None or side:
-        sides[name] = side
+        problem.sides[name] = side
 
 
-def _replay(what: str, calls: dict[str, partial[Any]], repeats: int, sides: dict[str, Side]) -> None:
-    """Seconds on the device alone; a side that cannot be captured goes without."""
-    seconds, reasons = replayed_where_possible(calls, repeats=repeats)
+def _time_sides(case: KernelCase, problem: _Problem) -> dict[str, Any]:
+    """Add seconds to every side, and return those of a function that computes nothing."""
+    cuda = case.device != "cpu"
+    forward = {name: problem.forward(call) for name, call in problem.calls.items()}
+    both = {name: problem.both(call) for name, call in problem.calls.items()}
+
+    def empty_function(given: Inputs) -> Tensor:
+        output: Tensor = _EmptyFunction.apply(problem.cotangent, *given.values())  # type: ignore[no-untyped-call]
+        return output
+
+    timed = partial(time_as_called, repeats=case.repeats, cuda=cuda)
+    forward_seconds = timed(forward)
+    both_seconds = timed({**both, _EMPTY: problem.both(empty_function)})
+    for name, side in problem.sides.items():
+        if name in problem.calls:
+            side["forward"] = {AS_CALLED: forward_seconds[name]._asdict()}
+            side["both"] = {AS_CALLED: both_seconds[name]._asdict()}
+    if cuda:
+        _replay("forward", forward, case.repeats, problem.sides)
+        _replay("both", both, case.repeats, problem.sides)
+    return both_seconds[_EMPTY]._asdict()
+
+
+def _replay(
+    passes: str, calls: dict[str, Callable[[], Any]], repeats: int, sides: dict[str, dict[str, Any]]
+) -> None:
+    """Add seconds on the device alone to every side, or a note why a side cannot be captured."""
+    seconds, reasons = time_replayed_if_possible(calls, repeats=repeats)
     for name in calls:
         if name in seconds:
-            sides[name][what][REPLAYED] = seconds[name]._asdict()
+            sides[name][passes][REPLAYED] = seconds[name]._asdict()
         else:
             sides[name]["note"] = reasons[name]
 
 
-def _compare(
-    exact: Call,
-    inputs: Inputs,
-    leaves: list[Tensor],
-    cotangent: Tensor,
-    calls: dict[str, Call],
-    sides: dict[str, Side],
-) -> None:
-    """Errors of every side against float64, as ||e|| / ||reference||: of the output, and the worst of the
-    gradients."""
-    wide = {name: x.detach().double().requires_grad_() for name, x in inputs.items()}
+def _least_cost(case: KernelCase, problem: _Problem) -> dict[str, float]:
+    inputs = sum(x.nbytes for x in problem.inputs.values())
+    gradients = sum(x.nbytes for x in problem.leaves)
+    moved = 2 * inputs + 2 * problem.cotangent.nbytes + gradients
+    return {"bytes": moved, "flops": 3 * problem.operation.flops(case.shape)}
+
+
+def _measure_errors(exact: Call, problem: _Problem) -> None:
+    """Add to every side its errors against float64, as ||e|| / ||reference||: output and worst gradient."""
+    wide = {name: x.detach().double().requires_grad_() for name, x in problem.inputs.items()}
     try:
         output = exact(wide)
-        gradients = torch.autograd.grad(output, list(wide.values()), cotangent.double())
+        gradients = torch.autograd.grad(output, list(wide.values()), problem.cotangent.double())
     except torch.OutOfMemoryError:
         return
     floor = 1e-2 * float(gradients[0].norm())
-    for name, call in calls.items():
-        given = call(inputs)
-        sides[name]["error"] = relative(given, output)
-        both = zip(torch.autograd.grad(given, leaves, cotangent), gradients, strict=True)
-        sides[name]["gradient_error"] = max(relative(x, y, floor) for x, y in both)
+    for name, call in problem.calls.items():
+        found = call(problem.inputs)
+        problem.sides[name]["error"] = relative(found, output)
+        found_gradients = torch.autograd.grad(found, problem.leaves, problem.cotangent)
+        pairs = zip(found_gradients, gradients, strict=True)
+        problem.sides[name]["gradient_error"] = max(relative(x, y, floor) for x, y in pairs)
 
 
-def _synchronise(case: Kernel) -> None:
+def _synchronize(case: KernelCase) -> None:
     if case.device.startswith("cuda"):
         torch.cuda.synchronize()
 
 
 def shapes_of(preset: Preset) -> tuple[Shape, ...]:
-    """A preset's, a shape for each length."""
-    return tuple(
-        Shape(preset.batch(length), length, preset.heads, preset.d_model // preset.heads)
-        for length in preset.lengths
-    )
+    """Return the shapes of a preset, one for each length."""
+    head_dim = preset.d_model // preset.heads
+    return tuple(Shape(preset.batch(length), length, preset.heads, head_dim) for length in preset.lengths)
 
 
 def plan(
@@ -253,43 +288,46 @@ def plan(
     dtype: str | None = None,
     peer: str | None = None,
     repeats: int | None = None,
-) -> list[Kernel]:
-    """The cases, shape by shape. Raises UserError: a name that is not there. A peer that cannot be had is
-    told in every row."""
+) -> list[KernelCase]:
+    """Return the cases, shape by shape.
+
+    Args:
+        repeats: most calls behind a median. Default: 20 on a CPU, 100 on a GPU.
+
+    Raises UserError: an unknown name. A peer that cannot run here is a reason in every row instead.
+    """
     kind = device.partition(":")[0]
     known = all_operations()
     for name in operations:
         if name not in known:
             raise unknown("operation", name, known)
-    precision, named = pick_precision(dtype, device), peers.named(peer, device, "operations")
+    precision = pick_precision(dtype, device)
+    version = peers.resolve_peer(peer, device, "operations")
     repeats = repeats or (20 if kind == "cpu" else 100)
     return [
-        Kernel(name, shape, precision, device, named, repeats)
+        KernelCase(name, shape, precision, device, version, repeats)
         for shape in shapes or SHAPES[kind]
         for name in operations or known
     ]
 
 
 def add_cold_calls(
-    cases: Sequence[Kernel],
-    found: Sequence[Result],
+    cases: Sequence[KernelCase],
+    results: Sequence[Result],
     store: Store,
     *,
     again: bool,
     tell: Callable[[str], None],
 ) -> None:
-    """To each result without, or to all `again`, `cold_call`: seconds of the first forward and backward in a
-    fresh process with an empty cache, compilation included."""
-    workers = max(1, min(4, (os.cpu_count() or 1) // 4))
-    wanted = [place for place, result in enumerate(found) if again or result.get("cold_call") is None]
-    for which, outcome in outcomes(
-        cold_call,
-        [cases[place].alone for place in wanted],
-        workers=workers,
-        seconds=Kernel.seconds,
-        fresh=True,
-    ):
-        place = wanted[which]
-        found[place]["cold_call"] = outcome.value
-        store.put(found[place])
-        tell(f"first call of {cases[place]}: {outcome.failure or f'{outcome.value:.1f} s'}")
+    """Add `cold_call` to results and store them: seconds of the first call in a fresh process.
+
+    Results that have it keep it, unless `again`.
+    """
+    workers = max(1, min(4, (os.cpu_count() or 1) // 4))  # compilation of one case uses several cores
+    missing = [i for i, result in enumerate(results) if again or result.get("cold_call") is None]
+    alone = [cases[i].without_peer for i in missing]
+    for which, outcome in outcomes(cold_call, alone, workers=workers, seconds=KernelCase.timeout, fresh=True):
+        i = missing[which]
+        results[i]["cold_call"] = outcome.value
+        store.put(results[i])
+        tell(f"first call of {cases[i]}: {outcome.failure or f'{outcome.value:.1f} s'}")

@@ -1,5 +1,4 @@
-"""`bench length`: how a layer's cost grows with the length of its sequences, at as many tokens in every
-batch."""
+"""`bench length`: how the cost of a layer grows with the length of sequences, at equal tokens in a batch."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +8,7 @@ from linbench.bench.presets import Preset
 
 
 def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
-    """Training, prompts and memory of each at every length."""
+    """Return training, prompts and memory of each layer at every length."""
     return [
         replace(case, question=question, length=length, batch=preset.batch(length))
         for case in base

@@ -1,5 +1,4 @@
-"""Whether the machine was this benchmark's alone, and ran at full speed: what a result is marked by where
-not."""
+"""Load and clocks of the machine: whether the benchmark had it alone and at full speed, or gets a mark."""
 
 import gc
 import math
@@ -11,95 +10,120 @@ from typing import Any, NamedTuple
 
 import torch
 
-from linbench.bench.nvml import _Gpu
+from linbench.bench.nvml import Gpu
 
 BUSY, THROTTLED = "busy", "throttled"
-"""Marks: somebody else was at work on the device; its clock was held back."""
+"""Marks of a result: another process was at work on the device; the device's clock was held back."""
 
-OTHERS = 0.15
-"""Of a core: what others may take of a CPU meanwhile."""
+MAX_OTHER_LOAD = 0.15
+"""Cores that others may keep busy on a CPU before a result is marked, a limit by choice."""
 
-WORK_SECONDS, _MOST_AT_WORK = 0.1, 200
-"""Of a GPU kept at work while its clocks are asked for, and the most calls for it."""
+LOAD_SECONDS, MAX_LOAD_CALLS = 0.1, 200
+"""Time for which a GPU is kept at work while its clocks are read, and the most calls for it."""
 
-SLOWED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
-"""NVML's reasons for a lower clock that are no choice of a user's: power cap, slowdown by hardware, heat (two
-kinds), power brake."""
+THROTTLE_REASONS = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+"""NVML's bits for a lower clock that no user asked for: power cap, slowdown by hardware, heat by software and
+by hardware, power brake."""
 
 _STAT = Path("/proc/stat")
-_IDLE = (3, 4)
+_IDLE_COLUMNS = (3, 4)
 """Columns of /proc/stat: idle, and waiting for input or output."""
 
 
-class Moment(NamedTuple):
-    """Wall clock, this process's CPU seconds and the machine's, None where these are not known."""
+class LoadSample(NamedTuple):
+    """Load at one moment, in seconds.
+
+    Args:
+        wall: wall clock.
+        own: CPU time of this process.
+        all_cores: CPU time of all processes; None if it is not known.
+    """
 
     wall: float
     own: float
-    every: float | None
+    all_cores: float | None
 
 
-def moment() -> Moment:
-    """Now."""
-    return Moment(time.perf_counter(), time.process_time(), _busy_seconds())
+def sample_load() -> LoadSample:
+    """Read the clocks that `marks` compares."""
+    return LoadSample(time.perf_counter(), time.process_time(), _busy_seconds())
 
 
-def give_back(device: str) -> None:
-    """Memory of a GPU that this process holds and does not use: graphs that were captured keep theirs until
-    Python collects them, and torch keeps it then."""
+def release_memory(device: str) -> None:
+    """Return unused memory of a GPU to the driver.
+
+    Captured graphs keep theirs until Python collects them, and torch keeps it after that.
+    """
     if device != "cpu":
         gc.collect()
         torch.cuda.empty_cache()
 
 
-def keep_at_work(call: Callable[[], Any], seconds: float) -> None:
-    """A GPU, for `WORK_SECONDS` more by a call that takes so many: the clocks that `marks` asks for are then
-    those of work. It is still under way on return."""
-    for _ in range(min(_MOST_AT_WORK, math.ceil(WORK_SECONDS / seconds))):
+def hold_load(call: Callable[[], Any], seconds: float) -> None:
+    """Keep a GPU at work for `LOAD_SECONDS` more, so that `marks` reads the clocks of work.
+
+    Work is still under way on return.
+
+    Args:
+        seconds: how long one call takes.
+    """
+    for _ in range(min(MAX_LOAD_CALLS, math.ceil(LOAD_SECONDS / seconds))):
         call()
 
 
-def marks(began: Moment, device: str) -> list[str]:
-    """Those that a result deserves whose timing began then and ended just now; on a GPU with its last work
-    perhaps still under way, so that clocks are those of work. What cannot be found out marks nothing."""
+def marks(began: LoadSample, device: str) -> list[str]:
+    """Return the marks of a result that was timed from `began` until now.
+
+    On a GPU the last work may still be under way. What cannot be found out gives no mark.
+    """
     if device != "cpu":
-        return _of_gpu(device)
-    return [BUSY] if _others(began, moment()) > OTHERS else []
+        return _gpu_marks(device)
+    return [BUSY] if _other_load(began, sample_load()) > MAX_OTHER_LOAD else []
 
 
-def _others(began: Moment, ended: Moment) -> float:
-    """How many cores others kept busy; where the machine does not say, by how much the load of the last
-    minute exceeds this process's threads."""
-    if began.every is None or ended.every is None:
+def _other_load(began: LoadSample, ended: LoadSample) -> float:
+    """Return how many cores others kept busy.
+
+    If the machine does not say, this is the load of the last minute less this process's threads.
+    """
+    if began.all_cores is None or ended.all_cores is None:
         return os.getloadavg()[0] - torch.get_num_threads() if hasattr(os, "getloadavg") else 0.0
-    return (ended.every - began.every - (ended.own - began.own)) / max(ended.wall - began.wall, 1e-9)
+    others = (ended.all_cores - began.all_cores) - (ended.own - began.own)
+    return others / max(ended.wall - began.wall, 1e-9)
 
 
 def _busy_seconds() -> float | None:
-    """Of all cores since the machine started; None where there is no telling, or it is told of more cores
-    than are ours to use."""
+    """Return the busy CPU seconds of all cores since boot.
+
+    None if they are unknown, or are those of a host with more cores than this process may use.
+    """
     try:
         first, *rest = _STAT.read_text(encoding="ascii").splitlines()
         if sum(line.startswith("cpu") for line in rest) != len(os.sched_getaffinity(0)):
             return None
         ticks = [int(word) for word in first.split()[1:9]]
-        return (sum(ticks) - sum(ticks[i] for i in _IDLE)) / os.sysconf("SC_CLK_TCK")
+        idle = sum(ticks[column] for column in _IDLE_COLUMNS)
+        return (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):
         return None
 
 
-def _of_gpu(device: str) -> list[str]:
+def _gpu_marks(device: str) -> list[str]:
     try:
-        gpu = _Gpu(str(torch.cuda.get_device_properties(device).uuid))
+        gpu = Gpu(str(torch.cuda.get_device_properties(device).uuid))
     # no library, one without these functions, or a GPU that it does not know
     except (OSError, AttributeError, LookupError):
         return []
-    found = [BUSY] if _strangers(gpu.pids()) else []
-    return [*found, THROTTLED] if gpu.reasons() & SLOWED else found
+    found = [BUSY] if _has_strangers(gpu.process_ids()) else []
+    return [*found, THROTTLED] if gpu.clock_reasons() & THROTTLE_REASONS else found
 
 
-def _strangers(pids: list[int]) -> bool:
-    """Whether a process on the GPU is neither this one nor the one that started it. Seen from inside a
-    container numbers are another system's: then there may be as many as these two."""
+def _has_strangers(process_ids: list[int]) -> bool:
+    """Return whether a process on the GPU is neither this one nor its parent.
+
+    Inside a container the numbers are the host's: then there may be as many processes as these two.
+    """
     ours = {os.getpid(), os.getppid()}
-    return bool(set(pids) - ours) if os.getpid() in pids else len(pids) > len(ours)
+    if os.getpid() in process_ids:
+        return bool(set(process_ids) - ours)
+    return len(process_ids) > len(ours)

@@ -1,11 +1,14 @@
-"""The parts of NVIDIA's management library that tell which processes a GPU serves."""
+"""The functions of NVIDIA's management library (NVML) that tell of a GPU's clocks and processes."""
 
 import ctypes
 from functools import cache
 from typing import Any
 
+_MAX_PROCESSES = 64
+"""Processes of a GPU that are asked for; more than these are not seen."""
 
-class _Process(ctypes.Structure):
+
+class _ProcessInfo(ctypes.Structure):
     """NVML's nvmlProcessInfo_t."""
 
     _fields_ = (
@@ -16,9 +19,11 @@ class _Process(ctypes.Structure):
     )
 
 
-class _Gpu:
-    """A GPU as the driver's management library (NVML) knows it. Raises OSError: there is no such library;
-    LookupError: it does not know the GPU."""
+class Gpu:
+    """A GPU as the driver's library knows it.
+
+    Raises OSError: there is no such library. LookupError: it does not know the GPU.
+    """
 
     def __init__(self, uuid: str) -> None:
         self.library = _nvml()
@@ -27,20 +32,17 @@ class _Gpu:
         if self.library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(self.handle)):
             raise LookupError(name)
 
-    def reasons(self) -> int:
-        """Why its clocks are lower than they could be, a bit for each; 0 also where it does not say."""
-        found = ctypes.c_ulonglong()
-        failed = self.library.nvmlDeviceGetCurrentClocksThrottleReasons(self.handle, ctypes.byref(found))
-        return 0 if failed else found.value
+    def clock_reasons(self) -> int:
+        """Return why its clocks are lower than they could be, one bit per reason; 0 if it does not say."""
+        reasons = ctypes.c_ulonglong()
+        failed = self.library.nvmlDeviceGetCurrentClocksThrottleReasons(self.handle, ctypes.byref(reasons))
+        return 0 if failed else reasons.value
 
-    def pids(self) -> list[int]:
-        """Of processes that compute on it, as many as it tells."""
-        found, count = (_Process * _MOST_PROCESSES)(), ctypes.c_uint(_MOST_PROCESSES)
+    def process_ids(self) -> list[int]:
+        """Return the ids of processes that compute on it; none if it does not say."""
+        found, count = (_ProcessInfo * _MAX_PROCESSES)(), ctypes.c_uint(_MAX_PROCESSES)
         failed = self.library.nvmlDeviceGetComputeRunningProcesses_v3(self.handle, ctypes.byref(count), found)
         return [] if failed else [process.pid for process in found[: count.value]]
-
-
-_MOST_PROCESSES = 64
 
 
 @cache

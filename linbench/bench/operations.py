@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from linbench.bench.shapes import parsed
+from linbench.bench.shapes import parse
 from linbench.kernels.family import Operation, Shape, families
 
 SHAPES = {
@@ -19,7 +19,7 @@ SHAPES = {
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
     """Parse `B256xT256xH2xD64,...`. Raises UserError: it is something else."""
-    return parsed(text, Shape, "B256xT256xH2xD64,B8xT4096xH16xD128")
+    return parse(text, Shape, "B256xT256xH2xD64,B8xT4096xH16xD128")
 
 
 def all_operations() -> dict[str, Operation]:

@@ -1,4 +1,4 @@
-"""`bench prefill`: how long a prompt takes, alone and among many."""
+"""`bench prefill`: how long a prompt takes, alone and in a batch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from linbench.bench.layer import Case, inputs
+from linbench.bench.layer import Case, layer_input
 from linbench.bench.layer_side import Side
 from linbench.bench.presets import Preset
 
 
 def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
-    """Of each at every length: a prompt alone, and a batch."""
+    """Return a prompt alone and a batch of prompts, of each layer at every length."""
     return [
         replace(case, question="prefill", length=length, batch=batch)
         for case in base
@@ -21,7 +21,7 @@ def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
     ]
 
 
-def prompt(case: Case, side: Side) -> Callable[[], Any]:
-    """A call from an empty state to outputs and a state that can be carried on."""
-    x = inputs(case)
+def prefill_call(case: Case, side: Side) -> Callable[[], Any]:
+    """Return a call from an empty state to outputs and a state that decoding can go on from."""
+    x = layer_input(case)
     return torch.no_grad()(lambda: side.prefill(x))

@@ -1,4 +1,4 @@
-"""Shapes that layers are measured at, by name or as given on the command line, and the layers themselves."""
+"""Shapes that layers are measured at, by name or as given, and the cases of layers at them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,18 +19,26 @@ from linbench.experiments.suite import expand, load, narrowed
 
 
 class Preset(NamedTuple):
-    """d_model and heads of a layer; the lengths T it is measured at; tokens of a batch, the same at every
-    length; and the batch that many sequences are decoded in, beside one alone."""
+    """Shapes that layers are measured at.
+
+    Args:
+        about: one line for help texts.
+        d_model: width of a layer.
+        heads: number of its heads.
+        lengths: tokens T of a sequence.
+        tokens: tokens of a batch, the same at every length.
+        decode_batch: sequences that are decoded at once, beside one alone.
+    """
 
     about: str
     d_model: int
     heads: int
     lengths: tuple[int, ...]
     tokens: int
-    decoded: int
+    decode_batch: int
 
     def batch(self, length: int) -> int:
-        """Of sequences of so many tokens."""
+        """Return how many sequences of this length are in a batch."""
         return max(1, self.tokens // length)
 
 
@@ -47,9 +55,9 @@ PRESETS = {
 }
 
 
-def usual(device: str, otherwise: str = "benchmark") -> str:
-    """The preset of a kind of device where none is named: of a GPU `otherwise`."""
-    return "tiny" if device == "cpu" else otherwise
+def default_preset(device: str, on_gpu: str = "benchmark") -> str:
+    """Return the name of the preset for a device if none is given."""
+    return "tiny" if device == "cpu" else on_gpu
 
 
 def shaped(
@@ -59,10 +67,12 @@ def shaped(
     heads: int | None = None,
     lengths: Sequence[int] = (),
     tokens: int | None = None,
-    decoded: int | None = None,
+    decode_batch: int | None = None,
 ) -> Preset:
-    """A preset with what is given in its place. Raises UserError: no such preset, or batches that do not hold
-    one sequence."""
+    """Return a preset with the given values in place of its own.
+
+    Raises UserError: no such preset, or batches that do not hold one sequence.
+    """
     if name not in PRESETS:
         raise unknown("preset of bench", name, PRESETS)
     given: dict[str, Any] = {
@@ -70,7 +80,7 @@ def shaped(
         "heads": heads,
         "lengths": tuple(sorted(set(lengths))) or None,
         "tokens": tokens,
-        "decoded": decoded,
+        "decode_batch": decode_batch,
     }
     preset = PRESETS[name]._replace(**{field: value for field, value in given.items() if value is not None})
     if preset.tokens < preset.lengths[-1]:
@@ -93,66 +103,70 @@ def base(
     repeats: int | None = None,
     suite: str | None = None,
 ) -> list[Case]:
-    """A case for each model, whose question and shape are still to be given. Without names of every
-    registered model that has the form, and where a state is asked for has heads to be sized by.
+    """Return a case for each model; its question and shape are placeholders, which each verb replaces.
 
     Args:
-        form: default: native, of a suite its own.
-        suite: instead of settings and the width and heads of the preset: layers as its cells have them, of
-            all its models or of those that are named.
+        models: default: every registered model that has the form and, if settings size its state, has heads.
+        form: default: native, or the suite's own.
+        suite: name of a suite whose cells say what layers are like, instead of `settings`, width and heads.
+        repeats: calls behind a median. Default: 20 on a CPU, 30 on a GPU.
 
-    Raises UserError: as `plan`, a pattern of several mixers, or a name that is not there. A peer that cannot
-    be had is told in every row.
+    Raises UserError: as `plan` does, and for a pattern of several mixers or an unknown name. A peer that
+    cannot run here is a reason in every row instead.
     """
-    named = peers.named(peer, device, "layers")
-    its = pick_precision(precision, device)
+    version = peers.resolve_peer(peer, device, "layers")
+    dtype = pick_precision(precision, device)
     count = repeats or (20 if device == "cpu" else 30)
-    cells = (
-        _of_suite(suite, models, form, device=device)
-        if suite
-        else _cells(models, preset, form=form or "native", settings=settings or {}, device=device)
-    )
+    if suite:
+        cells = _suite_cells(suite, models, form, device=device)
+    else:
+        cells = _planned_cells(models, preset, form=form or "native", settings=settings or {}, device=device)
     return [
-        Case("train", cell, preset.decoded, preset.lengths[0], its, peer=named, repeats=count)
+        Case("train", cell, preset.decode_batch, preset.lengths[0], dtype, peer=version, repeats=count)
         for cell in cells
     ]
 
 
-def _cells(
+def _planned_cells(
     models: Sequence[str], preset: Preset, *, form: str, settings: Mapping[str, Any], device: str
 ) -> list[Cell]:
-    """One for each model, whose first layer is measured; nothing else of it matters."""
+    """Return a cell for each model. Its first layer is measured, the rest of it does not matter."""
     given = {"model.d_model": preset.d_model, **settings}
-    sized = f"model.{STATE_FLOATS}" in given
-    chosen = list(models) or [
-        name
-        for name, entry in registry("model").entries.items()
-        if (form == "native" or entry.cls.controlled is not None) and (not sized or has_heads(name))
-    ]
-    own = [
-        {"model.heads": preset.heads} if "model.heads" not in given and with_heads(model) else {}
-        for model in chosen
-    ]
+    chosen = list(models) or _models_of(form, with_heads_only=f"model.{STATE_FLOATS}" in given)
+    heads = {} if "model.heads" in given else {"model.heads": preset.heads}
+    own = [heads if with_heads(model) else {} for model in chosen]
     spec = RunSpec("mqar", chosen, preset=BARE, form=form, settings=given, model_settings=own, device=device)
     cells = plan(spec)
     for cell in cells:
-        if len({layer.entry.name for layer in cell.model.layers}) > 1:
+        if not _has_one_mixer(cell):
             raise UserError(f"'{cell.model.label}' is a pattern of several mixers; measure them one by one.")
     return cells
 
 
-def _of_suite(name: str, models: Sequence[str], form: str | None, *, device: str) -> list[Cell]:
-    """For each layer a cell that has it; patterns of several mixers are passed over."""
-    found: dict[str, Cell] = {}
+def _models_of(form: str, *, with_heads_only: bool) -> list[str]:
+    return [
+        name
+        for name, entry in registry("model").entries.items()
+        if (form == "native" or entry.cls.controlled is not None) and (not with_heads_only or has_heads(name))
+    ]
+
+
+def _suite_cells(name: str, models: Sequence[str], form: str | None, *, device: str) -> list[Cell]:
+    """Return one cell of a suite for each layer in it. Patterns of several mixers are left out."""
+    cells: dict[str, Cell] = {}
     for cell in expand(narrowed(load(name), models=models, form=form), device=device).cells:
-        found.setdefault(
-            canonical([cell.model.form, cell.model.backbone.d_model, cell.model.layers[0].identity()]), cell
-        )
-    return [cell for cell in found.values() if len({layer.entry.name for layer in cell.model.layers}) == 1]
+        model = cell.model
+        layer = canonical([model.form, model.backbone.d_model, model.layers[0].identity()])
+        cells.setdefault(layer, cell)
+    return [cell for cell in cells.values() if _has_one_mixer(cell)]
+
+
+def _has_one_mixer(cell: Cell) -> bool:
+    return len({layer.entry.name for layer in cell.model.layers}) == 1
 
 
 def with_heads(pattern: str) -> bool:
-    """Whether any layer of a pattern has heads to be told how many."""
+    """Return whether any layer of a pattern has a number of heads among its settings."""
     return any(
         "heads" in registry("model").find(term.name).cls.Settings.model_fields
         for term in parse_pattern(pattern)

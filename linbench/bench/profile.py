@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from linbench.engine.step import Step
 from linbench.kernels.family import families
 
-STEPS = 3
+PROFILED_STEPS = 3
 BATCH, CLIP_AND_ADAMW = "batch", "clipping and AdamW"
 OTHER = "sums and what is elementwise"
 
@@ -22,26 +22,28 @@ _TORCH_KINDS = [
 """Kinds of work of torch's own operators, each with parts of their names."""
 
 
-def parts(step: Step) -> dict[str, float]:
-    """Seconds of device time of one step, by kind of work. The step runs as it is, not captured: the kernels
-    are the same."""
+def time_by_part(step: Step) -> dict[str, float]:
+    """Return the seconds of device time of one step, by kind of work, longest first.
+
+    The step is run as it is, not captured: its kernels are the same.
+    """
     for _ in range(2):
-        _taken(step)
+        _run_named(step)
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-        for _ in range(STEPS):
-            _taken(step)
+        for _ in range(PROFILED_STEPS):
+            _run_named(step)
         torch.cuda.synchronize()
     kinds = kinds_of_work()
-    found: dict[str, float] = defaultdict(float)
+    seconds: dict[str, float] = defaultdict(float)
     for event in profiler.events() or []:
         for kernel in getattr(event, "kernels", []):
-            found[_kind(event, kinds)] += kernel.duration / STEPS / 1e6
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            seconds[_kind(event, kinds)] += kernel.duration / PROFILED_STEPS / 1e6
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
-def _taken(step: Step) -> None:
-    """One step, its parts named."""
+def _run_named(step: Step) -> None:
+    """Run one step, with names for the parts that no operator's name tells apart."""
     step.feed.ready()
     with record_function(BATCH):
         batch = step.feed.batch()
@@ -56,7 +58,7 @@ def kinds_of_work() -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _kind(event: Any, kinds: Sequence[tuple[str, tuple[str, ...]]]) -> str:
-    """Return the first kind of work which the name of an event, or of one that it is part of, tells of."""
+    """Return the kind of work of an event, by its own name or that of an event around it."""
     names = []
     while event is not None:
         names.append(event.name)

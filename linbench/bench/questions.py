@@ -1,25 +1,30 @@
-"""How what is asked of a layer is found."""
+"""Which call answers which question to a layer."""
 
 from typing import Any
 
-from linbench.bench import memory
-from linbench.bench.decode import token
-from linbench.bench.layer import Case, Make, compiled, computing, timed, training
-from linbench.bench.machine import marks, moment
-from linbench.bench.prefill import prompt
+from linbench.bench import layer_timing, memory
+from linbench.bench.decode import decode_call
+from linbench.bench.layer import Case, MakeCall, kernel_context, training_call
+from linbench.bench.machine import marks, sample_load
+from linbench.bench.prefill import prefill_call
 
-CALLS: dict[str, Make] = {"train": training, "prefill": prompt, "decode": token, "memory": training}
+CALLS: dict[str, MakeCall] = {
+    "train": training_call,
+    "prefill": prefill_call,
+    "decode": decode_call,
+    "memory": training_call,
+}
 
 
-def compile_all(case: Case) -> float:
-    """Everything that the case launches. Seconds of our first call."""
-    return compiled(case, CALLS[case.question])
+def precompile(case: Case) -> float:
+    """Compile everything that the case launches, and return the seconds of linbench's first call."""
+    return layer_timing.precompile(case, CALLS[case.question])
 
 
-def find(case: Case) -> dict[str, Any]:
-    """Seconds or bytes. Raises what the layer raises."""
-    with computing(case):
+def measure(case: Case) -> dict[str, Any]:
+    """Measure seconds, or bytes if the question is memory. Raises what the layer raises."""
+    with kernel_context(case):
         if case.question == "memory":
             return memory.measure(case)
-        began = moment()
-        return timed(case, CALLS[case.question]) | {"marks": marks(began, case.device)}
+        began = sample_load()
+        return layer_timing.time_sides(case, CALLS[case.question]) | {"marks": marks(began, case.device)}

@@ -1,16 +1,13 @@
-"""What is asked from beginning to end: what is stored already is read, the rest measured and kept, a file for
-each."""
+"""Benchmarks from beginning to end: stored results are read, the other cases are measured and stored."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from linbench.bench import generators as data
-from linbench.bench import kernel, peers, questions
-from linbench.bench import step as train
-from linbench.bench.case import Asked
-from linbench.bench.compile import compiled_ahead
-from linbench.bench.machine import give_back
+from linbench.bench import generators, kernel, peers, questions, step
+from linbench.bench.case import BenchmarkCase
+from linbench.bench.compile import compile_ahead
+from linbench.bench.machine import release_memory
 from linbench.bench.timing import Ceilings, ceilings
 from linbench.engine.layer_under_test import UndeclaredError
 from linbench.engine.measure import out_of_memory
@@ -23,125 +20,141 @@ from linbench.results.record import Result
 from linbench.results.store import DRAW, OPERATION, SPEED, STEP, Store
 
 COMPILE_SECONDS = 900.0
-"""What takes longer hangs."""
+"""Seconds after which the compilation of one case counts as hung."""
 
-ENDED_WELL = ("ok", "undeclared")
-"""Statuses that stand; a case with another is tried again when it is next asked for."""
-
-
-class Way(NamedTuple):
-    """Of one kind. find: all of a result that is found by doing it; it raises what our side raises.
-    compile_all: launches everything that it will; seconds of our first call where these are known."""
-
-    find: Callable[[Any], dict[str, Any]]
-    compile_all: Callable[[Any], float | None]
+FINAL_STATUSES = ("ok", "undeclared")
+"""Statuses of cases that need no second attempt."""
 
 
-WAYS = {
-    SPEED: Way(questions.find, questions.compile_all),
-    OPERATION: Way(kernel.find, kernel.compile_all),
-    STEP: Way(train.find, train.compile_all),
-    DRAW: Way(data.find, data.compile_all),
+class Benchmark(NamedTuple):
+    """How one kind of case is run.
+
+    Args:
+        measure: returns the measured fields of a result; errors of linbench's side propagate.
+        precompile: launches everything that a case launches; returns the seconds of linbench's first call,
+            or None if they are not known.
+    """
+
+    measure: Callable[[Any], dict[str, Any]]
+    precompile: Callable[[Any], float | None]
+
+
+BENCHMARKS = {
+    SPEED: Benchmark(questions.measure, questions.precompile),
+    OPERATION: Benchmark(kernel.measure, kernel.precompile),
+    STEP: Benchmark(step.measure, step.precompile),
+    DRAW: Benchmark(generators.measure, generators.precompile),
 }
+"""Benchmarks by kind of result."""
 
 
 def run(
-    cases: Sequence[Asked], store: Store, *, again: bool = False, tell: Callable[[str], None]
+    cases: Sequence[BenchmarkCase], store: Store, *, again: bool = False, tell: Callable[[str], None]
 ) -> list[Result]:
-    """A result for every case, all of one kind, in their order: the stored one, unless `again` or it did not
-    end well; else measured now, and stored at once.
+    """Return a result for every case, in their order; all cases are of one kind.
 
-    On a GPU everything is compiled first, side by side; then cases are measured one by one in a process of
-    their own, which is replaced when one fails.
+    A stored result is read if its status is final, unless `again`. Other cases are measured and stored at
+    once. On a GPU all of them are compiled first, side by side, and then measured one by one in a process of
+    their own, which is replaced when a case fails.
 
-    A result holds, beside the identity (`bench`): status (`ok`, `undeclared`, `oom`, `failed`) with a reason;
-    `sides`, ours and the peer's, with the seconds of a call as called and replayed (median, fifths, how many)
-    or a reason, and bytes of memory; of a layer `state` by its tensors and as declared; `cost`: what a call
-    takes of floating-point operations and bytes, at the least; `ceilings` of the device in this run; seconds
-    of the first call; marks (`busy`, `throttled`, `state_size`); when that was (UTC), and how many of
-    `linbench.results.kernel_changes.CHANGES` the code had; what belongs beside every number of the peer
-    (`of_peer`); and the environment.
+    A result holds, beside the identity (`bench`):
+        `status` (`ok`, `undeclared`, `oom`, `failed`) and `reason`;
+        `sides`, linbench's and the peer's: seconds of a call as called and replayed (median, fifths, number
+        of calls) or a reason, and bytes of memory; of a layer also `state`, measured and declared;
+        `cost`, the least floating-point operations and bytes of a call;
+        `ceilings` of the device in this run; `first_call` in seconds; `marks` (`busy`, `throttled`,
+        `state_size`); `when` it was measured (UTC); `kernel_changes`, how many of
+        `linbench.results.kernel_changes.CHANGES` the code had; `of_peer`, the note of the peer; and the
+        `environment`.
+
+    Args:
+        tell: receives a line for each step of progress.
 
     Raises StorageError.
     """
     store.prepare()
-    found: dict[int, Result] = {}
-    for place, case in enumerate(cases):
+    results: dict[int, Result] = {}
+    for i, case in enumerate(cases):
         stored = None if again else store.get(case.id)
-        if stored is not None and stored["status"] in ENDED_WELL:
-            found[place] = stored
-    tell(
-        f"{len(found)} of {len(cases)} were measured before; --again measures them anew"
-        if found
-        else f"{len(cases)} to measure"
-    )
-    missing = [place for place in range(len(cases)) if place not in found]
+        if stored is not None and stored["status"] in FINAL_STATUSES:
+            results[i] = stored
+    if results:
+        tell(f"{len(results)} of {len(cases)} were measured before; --again measures them anew")
+    else:
+        tell(f"{len(cases)} to measure")
+    missing = [i for i in range(len(cases)) if i not in results]
     if missing:
         store.may_add()
-        for place, result in _measured([cases[place] for place in missing], tell):
+        for which, result in _measure_all([cases[i] for i in missing], tell):
+            i = missing[which]
             store.put(result)
-            found[missing[place]] = result
-            words = (
-                f": {result['status']}, {result['reason']}"
-                if result["status"] != "ok"
-                else f" ({', '.join(result['marks'])})"
-                if result["marks"]
-                else ""
-            )
-            tell(f"measured {len(found)}/{len(cases)} {cases[missing[place]]}{words}")
-    return [found[place] for place in range(len(cases))]
+            results[i] = result
+            tell(f"measured {len(results)}/{len(cases)} {cases[i]}{_outcome_words(result)}")
+    return [results[i] for i in range(len(cases))]
 
 
-def _measured(cases: Sequence[Asked], tell: Callable[[str], None]) -> Iterable[tuple[int, Result]]:
-    device, seconds, fresh = cases[0].device, cases[0].seconds, cases[0].fresh
-    cuda = device != "cpu"
-    ((_, peak),) = outcomes(ceilings, [device], workers=int(cuda), seconds=seconds)
-    firsts: dict[int, float | None] = {}
-    if cuda:
-        by_launches: dict[str, int] = {}
-        for place, case in enumerate(cases):
-            if case.launches == case.id or case.launches not in by_launches:
-                by_launches[case.launches] = place
-        apart = sorted(by_launches.values())
-        took = compiled_ahead(
-            compile_all, [cases[place] for place in apart], seconds=COMPILE_SECONDS, tell=tell
-        )
-        firsts = {apart[which]: first for which, first in took.items()}
-    for place, outcome in outcomes(measure, cases, workers=int(cuda), seconds=seconds, fresh=fresh):
-        case = cases[place]
-        if outcome.failure and case.peer is not None and cuda:  # it may be the peer that broke the process
-            ((_, alone),) = outcomes(measure, [case.alone], workers=1, seconds=seconds)
+def _outcome_words(result: Result) -> str:
+    if result["status"] != "ok":
+        return f": {result['status']}, {result['reason']}"
+    return f" ({', '.join(result['marks'])})" if result["marks"] else ""
+
+
+def _measure_all(cases: Sequence[BenchmarkCase], tell: Callable[[str], None]) -> Iterable[tuple[int, Result]]:
+    """Compile and measure cases; yield the index and the result of each as it ends."""
+    cuda, timeout = cases[0].device != "cpu", cases[0].timeout
+    workers = int(cuda)  # a GPU is measured in another process, a CPU in this one
+    ((_, peaks),) = outcomes(ceilings, [cases[0].device], workers=workers, seconds=timeout)
+    first_calls = _compile_all(cases, tell) if cuda else {}
+    for i, outcome in outcomes(
+        measure, cases, workers=workers, seconds=timeout, fresh=cases[0].fresh_process
+    ):
+        case = cases[i]
+        if outcome.failure and case.peer is not None and cuda:  # perhaps the peer broke the process
+            ((_, alone),) = outcomes(measure, [case.without_peer], workers=1, seconds=timeout)
             if alone.value is not None:
-                alone.value["sides"][case.peer[0]] = {"reason": outcome.failure}
+                alone.value["sides"][case.peer.name] = {"reason": outcome.failure}
                 outcome = alone
-        yield place, result_of(case, outcome, peak.value, firsts.get(place))
+        yield i, result_of(case, outcome, peaks.value, first_calls.get(i))
 
 
-def compile_all(case: Asked) -> float | None:
-    """Everything that the case launches: many at once, before anything is timed. Seconds of our first call,
-    where these are known."""
-    return WAYS[case.kind].compile_all(case)
+def _compile_all(cases: Sequence[BenchmarkCase], tell: Callable[[str], None]) -> dict[int, float | None]:
+    """Compile cases, those with the same kernels once; return seconds of first calls by index of the case."""
+    by_key: dict[str, int] = {}
+    for i, case in enumerate(cases):
+        if case.compile_key == case.id or case.compile_key not in by_key:
+            by_key[case.compile_key] = i
+    chosen = sorted(by_key.values())
+    seconds = compile_ahead(precompile, [cases[i] for i in chosen], seconds=COMPILE_SECONDS, tell=tell)
+    return {chosen[which]: first_call for which, first_call in seconds.items()}
 
 
-def measure(case: Asked) -> dict[str, Any]:
-    """All of a result that is found by doing it. What goes wrong becomes its status."""
+def precompile(case: BenchmarkCase) -> float | None:
+    """Compile everything that a case launches; return the seconds of the first call, if they are known."""
+    return BENCHMARKS[case.kind].precompile(case)
+
+
+def measure(case: BenchmarkCase) -> dict[str, Any]:
+    """Measure a case, and return all fields of its result that measurement finds.
+
+    Errors become the status and the reason.
+    """
     try:
-        found = _nothing() | WAYS[case.kind].find(case)
+        fields = empty_fields() | BENCHMARKS[case.kind].measure(case)
     except UndeclaredError as undeclared:
-        found = {**_nothing(), "status": "undeclared", "reason": str(undeclared)}
-    except Exception as error:  # our own fault or a user's: recorded with its place, and the rest goes on
+        fields = {**empty_fields(), "status": "undeclared", "reason": str(undeclared)}
+    except Exception as error:  # linbench's fault or a user's: recorded with its place; other cases go on
         oom = out_of_memory(error)
-        found = {
-            **_nothing(),
+        fields = {
+            **empty_fields(),
             "status": "oom" if oom else "failed",
             "reason": str(error).splitlines()[0] if oom else theirs(error),
         }
-    give_back(case.device)  # the next case needs it
-    return {**found, "environment": environment(case.device)}
+    release_memory(case.device)  # the next case needs it
+    return {**fields, "environment": environment(case.device)}
 
 
-def _nothing() -> dict[str, Any]:
-    """What is found before anything is."""
+def empty_fields() -> dict[str, Any]:
+    """Return the measured fields of a result before anything is measured."""
     return {
         "status": "ok",
         "reason": None,
@@ -153,14 +166,18 @@ def _nothing() -> dict[str, Any]:
     }
 
 
-def result_of(case: Asked, outcome: Outcome, peak: Ceilings | None, first: float | None) -> Result:
-    """What is stored.
+def result_of(
+    case: BenchmarkCase, outcome: Outcome, peaks: Ceilings | None, first_call: float | None
+) -> Result:
+    """Return the result that is stored.
 
     Args:
-        first: seconds of the first call, if it was made when everything was compiled.
+        outcome: what `measure` returned, or why its process failed.
+        peaks: peak rates of the device in this run.
+        first_call: seconds of the first call, if it was made when everything was compiled.
     """
-    found: dict[str, Any] = outcome.value or {
-        **_nothing(),
+    fields: dict[str, Any] = outcome.value or {
+        **empty_fields(),
         "status": "failed",
         "reason": outcome.failure,
         "environment": environment(case.device),
@@ -173,8 +190,8 @@ def result_of(case: Asked, outcome: Outcome, peak: Ceilings | None, first: float
         "bench": case.identity,
         "kernel_changes": len(CHANGES),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "of_peer": None if case.peer is None else peers.PEERS[case.peer[0]].note,
-        **found,
-        "first_call": found["first_call"] if first is None else first,
-        "ceilings": None if peak is None else peak._asdict(),
+        "of_peer": None if case.peer is None else peers.note_of(case.peer.name),
+        **fields,
+        "first_call": fields["first_call"] if first_call is None else first_call,
+        "ceilings": None if peaks is None else peaks._asdict(),
     }

@@ -1,5 +1,4 @@
-"""Medians after a warm-up. What is compared is called in turn, so that a change of the machine's mood meets
-all alike."""
+"""Medians of seconds after a warm-up. Calls to be compared take turns, so that all meet the same machine."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,19 +11,28 @@ from linbench.engine.cuda_graph import WARMUP, Captured, garbage_left
 from linbench.engine.workers import one_line
 
 Calls = Mapping[str, Callable[[], Any]]
+"""Calls to be compared, by name."""
 
 WARM_UP = 3
-_FEWEST, _ENOUGH_SECONDS, _AT_MOST = 5, 4.0, 3
-"""Calls, at the fewest, and seconds that are enough of them; so many times as long is too much even for
-these."""
+"""Calls of each before any is timed."""
+
+_MIN_CALLS, _BUDGET_SECONDS, _MAX_BUDGETS = 5, 4.0, 3
+"""A call is repeated until it has taken its budget, but at least `_MIN_CALLS` times, unless these take
+`_MAX_BUDGETS` times the budget."""
 
 _CACHE_BYTES = 1 << 28
-"""Several times the last-level cache of any GPU."""
+"""Bytes written between calls: 256 MiB, several times the last-level cache of a GPU (50 MB on an H100)."""
 
 
 class Spread(NamedTuple):
-    """Seconds of a call over so many `calls`: the median, and those that a fifth of them stayed under (low)
-    and exceeded (high)."""
+    """Seconds of a call.
+
+    Args:
+        median: median of all calls.
+        low: a fifth of the calls took less.
+        high: a fifth of the calls took more.
+        calls: how many calls there were.
+    """
 
     median: float
     low: float
@@ -33,25 +41,28 @@ class Spread(NamedTuple):
 
 
 class Ceilings(NamedTuple):
-    """What the device does at best: bytes per second of a copy, read and written, and operations per second
-    of a matrix product."""
+    """Peak rates of a device: bytes per second of a copy, read and written, and operations per second of a
+    matrix product."""
 
     bytes_per_second: float
     flops_per_second: float
 
 
-def as_called(calls: Calls, *, repeats: int, cuda: bool) -> dict[str, Spread]:
-    """Seconds that a caller waits for each until the device is done: of at most `repeats` calls, fewer if
-    they take very long.
+def time_as_called(calls: Calls, *, repeats: int, cuda: bool) -> dict[str, Spread]:
+    """Measure how long a caller waits for each call until the device is done.
 
-    On a GPU the cache is overwritten before every call.
+    On a GPU its cache is overwritten before every call.
+
+    Args:
+        repeats: most calls of each; fewer if they take very long.
     """
-    synchronise, scratch = (torch.cuda.synchronize, _scratch()) if cuda else (_nothing, None)
-    enough, began = _ENOUGH_SECONDS * len(calls), time.perf_counter()
+    synchronize, scratch = (torch.cuda.synchronize, _scratch()) if cuda else (_return_at_once, None)
+    budget = _BUDGET_SECONDS * len(calls)
+    began = time.perf_counter()
     for _ in range(WARM_UP):
         for call in calls.values():
             call()
-        if time.perf_counter() - began > enough:
+        if time.perf_counter() - began > budget:
             break
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
@@ -60,26 +71,26 @@ def as_called(calls: Calls, *, repeats: int, cuda: bool) -> dict[str, Spread]:
             for name, call in calls.items():
                 if scratch is not None:
                     scratch.zero_()
-                synchronise()
+                synchronize()
                 started = time.perf_counter()
                 call()
-                synchronise()
+                synchronize()
                 seconds[name].append(time.perf_counter() - started)
             spent = time.perf_counter() - began
-            if spent > (enough if i + 1 >= _FEWEST else _AT_MOST * enough):
+            if spent > (budget if i + 1 >= _MIN_CALLS else _MAX_BUDGETS * budget):
                 break
-    return {name: spread(found) for name, found in seconds.items()}
+    return {name: summarize(times) for name, times in seconds.items()}
 
 
-def replayed(calls: Calls, *, repeats: int) -> dict[str, Spread]:
-    """Seconds that the GPU alone needs for each, replayed from a CUDA graph, with nothing in its caches.
+def time_replayed(calls: Calls, *, repeats: int) -> dict[str, Spread]:
+    """Measure how long the GPU alone needs for each call, replayed from a CUDA graph, with empty caches.
 
-    The cache is overwritten before every replay; meanwhile the host runs ahead, so that no launch is waited
+    Caches are overwritten before every replay. The host runs ahead meanwhile, so that no launch is waited
     for.
 
-    Raises RuntimeError: a call that cannot be captured, in the words of `Captured`.
+    Raises RuntimeError: a call that cannot be captured, with the note of `Captured`.
     """
-    graphs = {name: captured(call) for name, call in calls.items()}
+    graphs = {name: capture_graph(call) for name, call in calls.items()}
     scratch = _scratch()
     events: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in calls}
     for _ in range(WARM_UP):
@@ -96,46 +107,46 @@ def replayed(calls: Calls, *, repeats: int) -> dict[str, Spread]:
             events[name].append((begin, end))
     torch.cuda.synchronize()
     return {
-        name: spread([begin.elapsed_time(end) / 1e3 for begin, end in found])
-        for name, found in events.items()
+        name: summarize([begin.elapsed_time(end) / 1e3 for begin, end in pairs])
+        for name, pairs in events.items()
     }
 
 
-def replayed_where_possible(calls: Calls, *, repeats: int) -> tuple[dict[str, Spread], dict[str, str]]:
-    """As `replayed`; of those that cannot be captured the reason instead."""
+def time_replayed_if_possible(calls: Calls, *, repeats: int) -> tuple[dict[str, Spread], dict[str, str]]:
+    """Measure as `time_replayed`; return a reason for each call that cannot be captured."""
     try:
-        return replayed(calls, repeats=repeats), {}
-    except Exception as error:  # whatever a call does that a graph cannot hold
+        return time_replayed(calls, repeats=repeats), {}
+    except Exception as error:  # a call may do anything that a graph cannot hold
         if len(calls) == 1:
             return {}, {next(iter(calls)): f"not captured: {one_line(error)}"}
     seconds: dict[str, Spread] = {}
     reasons: dict[str, str] = {}
     for name, call in calls.items():
-        alone = replayed_where_possible({name: call}, repeats=repeats)
-        seconds |= alone[0]
-        reasons |= alone[1]
+        of_one, reason = time_replayed_if_possible({name: call}, repeats=repeats)
+        seconds |= of_one
+        reasons |= reason
     return seconds, reasons
 
 
-def spread(seconds: Sequence[float]) -> Spread:
-    """Of at least one."""
+def summarize(seconds: Sequence[float]) -> Spread:
+    """Return the median and the fifths of at least one duration."""
     ordered = sorted(seconds)
     fifth = (len(ordered) - 1) // 5
     return Spread(median(ordered), ordered[fifth], ordered[-1 - fifth], len(ordered))
 
 
-def captured(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """The call as a CUDA graph, after a warm-up. Raises RuntimeError: it cannot be one."""
-    again = Captured(lambda: _discarded(call), "cuda")
+def capture_graph(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
+    """Capture a call as a CUDA graph, after a warm-up. Raises RuntimeError: it cannot be captured."""
+    captured = Captured(lambda: _discard_result(call), "cuda")
     for _ in range(WARMUP + 1):
-        again()
-    if again.graph is None:
-        raise RuntimeError(again.note)
-    return again.graph
+        captured()
+    if captured.graph is None:
+        raise RuntimeError(captured.note)
+    return captured.graph
 
 
-def peak_bytes(call: Callable[[], Any]) -> int:
-    """GPU memory that the call takes at most beyond what was there before."""
+def measure_peak_bytes(call: Callable[[], Any]) -> int:
+    """Return the most GPU memory that a call takes, beyond what was allocated before."""
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
@@ -145,32 +156,32 @@ def peak_bytes(call: Callable[[], Any]) -> int:
 
 
 def ceilings(device: str) -> Ceilings:
-    """Measured here and now: a copy of 1 GiB and a bf16 product of 8192 x 8192 matrices; on a CPU 64 MiB, and
-    1024 x 1024 in float32."""
+    """Measure the peak rates of a device.
+
+    On a GPU: a copy of 1 GiB and a bf16 product of 8192 x 8192 matrices. On a CPU: a copy of 64 MiB and a
+    float32 product of 1024 x 1024 matrices.
+    """
     cuda = device.startswith("cuda")
     if cuda:
         torch.cuda.set_device(device)
     source = torch.randn(1 << (28 if cuda else 24), device=device)
     target = torch.empty_like(source)
-    width = 8192 if cuda else 1024
-    x, y = (
-        torch.randn(width, width, device=device, dtype=torch.bfloat16 if cuda else torch.float32)
-        for _ in range(2)
-    )
+    width, dtype = (8192, torch.bfloat16) if cuda else (1024, torch.float32)
+    x, y = (torch.randn(width, width, device=device, dtype=dtype) for _ in range(2))
     calls = {"copy": lambda: target.copy_(source), "product": lambda: x @ y}
-    seconds = as_called(calls, repeats=20, cuda=cuda)
+    seconds = time_as_called(calls, repeats=20, cuda=cuda)
     return Ceilings(2 * source.nbytes / seconds["copy"].low, 2 * width**3 / seconds["product"].low)
 
 
 def _scratch() -> torch.Tensor:
-    """To be overwritten, so that nothing else is left in a GPU's cache."""
+    """Return memory that is overwritten between calls, so that a GPU's cache holds nothing of theirs."""
     return torch.empty(_CACHE_BYTES, dtype=torch.int8, device="cuda")
 
 
-def _discarded(call: Callable[[], Any]) -> None:
-    """What is captured returns nothing."""
+def _discard_result(call: Callable[[], Any]) -> None:
+    """Run a call without its result, which a graph would keep alive."""
     call()
 
 
-def _nothing() -> None:
-    """A CPU is done when a call returns."""
+def _return_at_once() -> None:
+    """Stand in for a GPU's synchronization: a CPU is done when a call returns."""

@@ -1,15 +1,24 @@
-"""`linbench bench`: speed and memory."""
+"""`linbench bench`: speed and memory of kernels, layers, training steps and the drawing of examples."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from linbench.cli import bench_layers
-from linbench.cli.bench_options import LAYER, SHAPE, TIMING, AgainOption, DeviceOption, DtypeOption, measured
+from linbench.cli.bench_options import (
+    LAYER,
+    SHAPE,
+    TIMING,
+    BenchOptions,
+    ShapedOptions,
+    measure_and_show,
+    takes,
+)
 from linbench.cli.help import help_of
-from linbench.cli.options import MOST, JsonOption, ResultsOption, names, numbers, whole_option
+from linbench.cli.options import MOST, names, numbers, whole_option
 from linbench.common.errors import UserError
 from linbench.common.streams import tell
 
@@ -20,207 +29,186 @@ if TYPE_CHECKING:
 
 Shape = TypeVar("Shape")
 
-bench = typer.Typer(help="Speed and memory, measured beside the peers.", no_args_is_help=True)
-bench.command("length", help=help_of(bench_layers.length))(bench_layers.length)
-bench.command("prefill", help=help_of(bench_layers.prefill))(bench_layers.prefill)
-bench.command("decode", help=help_of(bench_layers.decode))(bench_layers.decode)
-bench.command("memory", help=help_of(bench_layers.memory))(bench_layers.memory)
-bench.command("forms", help=help_of(bench_layers.forms))(bench_layers.forms)
 
-PresetOption = Annotated[
-    str | None,
-    typer.Option("--preset", rich_help_panel=SHAPE, help="tiny, benchmark, lm or long, instead of --shapes."),
-]
+def _names(option: str, panel: str, text: str) -> Any:
+    return typer.Option(option, metavar="NAMES", rich_help_panel=panel, help=text)
 
 
-@bench.command("ops")
-def ops(
-    operations: Annotated[
+def _repeat(text: str) -> Any:
+    return whole_option("--repeat", 1, MOST, rich_help_panel=TIMING, help=text)
+
+
+def _peer(text: str) -> Any:
+    return typer.Option(rich_help_panel=TIMING, help=text)
+
+
+def _shapes(example: str) -> Any:
+    return typer.Option(rich_help_panel=SHAPE, help=f"Such as {example}.")
+
+
+@dataclass(frozen=True)
+class _PresetOptions(ShapedOptions):
+    """Options of verbs whose shapes come from a preset or from --shapes."""
+
+    preset: Annotated[
         str | None,
         typer.Option(
-            "--ops",
-            metavar="NAMES",
-            rich_help_panel=LAYER,
-            help="Operations, separated by commas; default: all.",
+            "--preset", rich_help_panel=SHAPE, help="tiny, benchmark, lm or long, instead of --shapes."
         ),
-    ] = None,
-    shapes: Annotated[
-        str | None, typer.Option(rich_help_panel=SHAPE, help="Such as B256xT256xH2xD64,B8xT4096xH16xD128.")
-    ] = None,
-    preset: PresetOption = None,
-    dtype: DtypeOption = None,
-    peer: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=TIMING, help="fla or transformers: measure it too, in turn with ours."),
-    ] = None,
-    device: DeviceOption = "auto",
-    repeat: Annotated[
-        int | None,
-        whole_option(
-            "--repeat",
-            1,
-            MOST,
-            rich_help_panel=TIMING,
-            help="Calls that a median is of; default: 100, on a CPU 20.",
-        ),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True)
+class OperationOptions(_PresetOptions):
+    """Options of `linbench bench ops`."""
+
+    operations: Annotated[
+        str | None, _names("--ops", LAYER, "Operations, comma-separated; default: all.")
+    ] = None
+    shapes: Annotated[str | None, _shapes("B256xT256xH2xD64,B8xT4096xH16xD128")] = None
+    peer: Annotated[str | None, _peer("fla or transformers: measure it too, in turn with linbench's.")] = None
+    repeat: Annotated[int | None, _repeat("Calls behind a median; default: 100, on a CPU 20.")] = None
     first_call: Annotated[
         bool,
         typer.Option(
             "--first-call",
             rich_help_panel=TIMING,
-            help="Also seconds of the first call, with an empty cache.",
+            help="Also measure the first call, with an empty cache of compiled kernels.",
         ),
-    ] = False,
-    again: AgainOption = False,
-    results: ResultsOption = Path("results"),
-    as_json: JsonOption = False,
-) -> None:
-    """Kernels, forward and backward: as called, on the device alone, memory, and how near they come to what
-    the device could do."""
+    ] = False
+
+
+@takes(OperationOptions)
+def ops(options: OperationOptions) -> None:
+    """Measure kernels, forward and backward: as called, on the device alone, memory, and how near they come
+    to what the device can do."""
     from linbench.bench.kernel import add_cold_calls, plan, shapes_of
     from linbench.bench.operations import parse_shapes
     from linbench.experiments.device import pick_device
 
     cases = plan(
-        device=pick_device(device),
-        operations=names("--ops", operations),
-        shapes=_shapes(preset, shapes, shapes_of, parse_shapes),
-        dtype=dtype,
-        peer=peer,
-        repeats=repeat,
+        device=pick_device(options.device),
+        operations=names("--ops", options.operations),
+        shapes=_pick_shapes(options.preset, options.shapes, shapes_of, parse_shapes),
+        dtype=options.dtype,
+        peer=options.peer,
+        repeats=options.repeat,
     )
-    more = (
-        (lambda found, store: add_cold_calls(cases, found, store, again=again, tell=tell))
-        if first_call
-        else None
-    )
-    measured(cases, _tables, results=results, again=again, as_json=as_json, more=more)
+    cold_calls = partial(add_cold_calls, cases, again=options.again, tell=tell)
+    measure_and_show(cases, _tables, options, extend=cold_calls if options.first_call else None)
 
 
-@bench.command("train")
-def train(
+@dataclass(frozen=True)
+class StepOptions(_PresetOptions):
+    """Options of `linbench bench train`."""
+
     models: Annotated[
         str | None,
-        typer.Option(
-            "--models",
-            metavar="NAMES",
-            rich_help_panel=LAYER,
-            help="Layer patterns, separated by commas; default: those of the peer.",
-        ),
-    ] = None,
-    shapes: Annotated[
-        str | None, typer.Option(rich_help_panel=SHAPE, help="Such as B512xT64xD64,B128xT256xD128.")
-    ] = None,
-    preset: PresetOption = None,
+        _names("--models", LAYER, "Layer patterns, comma-separated; default: those that the peer has."),
+    ] = None
+    shapes: Annotated[str | None, _shapes("B512xT64xD64,B128xT256xD128")] = None
     replicas: Annotated[
         str,
         typer.Option(
-            metavar="NUMBERS", rich_help_panel=SHAPE, help="Models trained as one program, such as 1,12."
+            metavar="NUMBERS", rich_help_panel=SHAPE, help="Models that train as one program, such as 1,12."
         ),
-    ] = "1",
-    dtype: DtypeOption = None,
+    ] = "1"
     peer: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=TIMING,
-            help="zoology-style: measure it too, in turn with ours; it needs flash-linear-attention.",
-        ),
-    ] = None,
+        _peer("zoology-style: measure it too, in turn with linbench's; it needs flash-linear-attention."),
+    ] = None
     profile: Annotated[
         bool,
         typer.Option(
-            "--profile", rich_help_panel=TIMING, help="Also where the time of a step goes on a GPU."
-        ),
-    ] = False,
-    device: DeviceOption = "auto",
-    repeat: Annotated[
-        int | None,
-        whole_option(
-            "--repeat",
-            1,
-            MOST,
+            "--profile",
             rich_help_panel=TIMING,
-            help="Windows that a median is of; default: 9, on a CPU 5.",
+            help="Also measure where the time of a step goes; needs a GPU.",
         ),
-    ] = None,
-    again: AgainOption = False,
-    results: ResultsOption = Path("results"),
-    as_json: JsonOption = False,
-) -> None:
-    """Whole training steps: milliseconds, tokens per second, memory, and where the time goes."""
+    ] = False
+    repeat: Annotated[int | None, _repeat("Windows behind a median; default: 9, on a CPU 5.")] = None
+
+
+@takes(StepOptions)
+def train(options: StepOptions) -> None:
+    """Measure whole training steps: milliseconds, tokens per second, memory, and where the time goes."""
     from linbench.bench.step import parse_shapes, plan, shapes_of
     from linbench.experiments.device import pick_device
     from linbench.experiments.pattern import split_models
 
     cases = plan(
-        device=pick_device(device),
-        models=[] if models is None else split_models(models),
-        shapes=_shapes(preset, shapes, shapes_of, parse_shapes),
-        replicas=numbers("--replicas", replicas),
-        precision=dtype,
-        peer=peer,
-        repeats=repeat,
-        by_part=profile,
+        device=pick_device(options.device),
+        models=[] if options.models is None else split_models(options.models),
+        shapes=_pick_shapes(options.preset, options.shapes, shapes_of, parse_shapes),
+        replicas=numbers("--replicas", options.replicas),
+        precision=options.dtype,
+        peer=options.peer,
+        repeats=options.repeat,
+        by_part=options.profile,
     )
-    measured(cases, _tables, results=results, again=again, as_json=as_json)
+    measure_and_show(cases, _tables, options)
 
 
-@bench.command("data")
-def data(
+@dataclass(frozen=True)
+class DataOptions(BenchOptions):
+    """Options of `linbench bench data`."""
+
     tasks: Annotated[
-        str | None,
-        typer.Option(
-            "--tasks",
-            metavar="NAMES",
-            rich_help_panel=SHAPE,
-            help="TASK or TASK/PRESET, separated by commas; default: all.",
-        ),
-    ] = None,
-    device: DeviceOption = "auto",
-    peer: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=TIMING, help="numpy: measure it too, in turn with ours, on a CPU."),
-    ] = None,
-    repeat: Annotated[
-        int | None,
-        whole_option(
-            "--repeat",
-            1,
-            MOST,
-            rich_help_panel=TIMING,
-            help="Draws that a median is of; default: 50, on a CPU 5.",
-        ),
-    ] = None,
-    again: AgainOption = False,
-    results: ResultsOption = Path("results"),
-    as_json: JsonOption = False,
-) -> None:
-    """Drawing examples: tokens per second; on a CPU the time of 100,000 examples on one core, on a GPU also a
-    batch of 2^18 tokens alone."""
+        str | None, _names("--tasks", SHAPE, "TASK or TASK/PRESET, comma-separated; default: all.")
+    ] = None
+    peer: Annotated[str | None, _peer("numpy: measure it too, in turn with linbench's, on a CPU.")] = None
+    repeat: Annotated[int | None, _repeat("Draws behind a median; default: 50, on a CPU 5.")] = None
+
+
+@takes(DataOptions)
+def data(options: DataOptions) -> None:
+    """Measure the drawing of examples: tokens per second; on a CPU also the time of 100,000 examples on one
+    core, on a GPU also a batch of 2^18 tokens alone."""
     from linbench.bench.generators import plan
     from linbench.experiments.device import pick_device
 
-    cases = plan(names("--tasks", tasks), device=pick_device(device), peer=peer, repeats=repeat)
-    measured(cases, _tables, results=results, again=again, as_json=as_json)
+    cases = plan(
+        names("--tasks", options.tasks),
+        device=pick_device(options.device),
+        peer=options.peer,
+        repeats=options.repeat,
+    )
+    measure_and_show(cases, _tables, options)
 
 
-def _shapes(
+bench = typer.Typer(help="Speed and memory, measured beside the peers.", no_args_is_help=True)
+for _verb in (
+    bench_layers.length,
+    bench_layers.prefill,
+    bench_layers.decode,
+    bench_layers.memory,
+    bench_layers.forms,
+    ops,
+    train,
+    data,
+):
+    bench.command(_verb.__name__, help=help_of(_verb))(_verb)
+
+
+def _pick_shapes(
     preset: str | None,
     shapes: str | None,
-    of: "Callable[[Preset], tuple[Shape, ...]]",
-    parsed: "Callable[[str], tuple[Shape, ...]]",
+    of_preset: "Callable[[Preset], tuple[Shape, ...]]",
+    parse: "Callable[[str], tuple[Shape, ...]]",
 ) -> "tuple[Shape, ...]":
-    """Of a preset or as they are written; none where neither is given. Raises UserError: both are, or what is
-    given is none."""
+    """Return the shapes of a preset or those that are written out; none if neither is given.
+
+    Raises UserError: both are given, or what is given is wrong.
+    """
     from linbench.bench.presets import shaped
 
     if preset is not None and shapes is not None:
         raise UserError("--preset and --shapes both say what shapes are measured; leave out one of them.")
-    return of(shaped(preset)) if preset is not None else parsed(shapes) if shapes is not None else ()
+    if preset is not None:
+        return of_preset(shaped(preset))
+    return () if shapes is None else parse(shapes)
 
 
-def _tables(found: "Sequence[Result]") -> "list[Words]":
+def _tables(results: "Sequence[Result]") -> "list[Words]":
     from linbench.report.tables.benchmarks import bench_tables
 
-    return bench_tables(found)
+    return bench_tables(results)

@@ -1,73 +1,123 @@
-"""What the verbs of `linbench bench` do once they know what is asked."""
+"""Options that verbs of `linbench bench` share, and how their results are printed."""
 
+import inspect
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from linbench.cli.options import tell_set_aside
+from linbench.cli.options import JsonOption, ResultsOption, tell_set_aside
 from linbench.common import escape
 from linbench.common.errors import EXIT_CELLS_FAILED
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
-    from linbench.bench.case import Asked
+    from linbench.bench.case import BenchmarkCase
     from linbench.report.style.wording import Words
     from linbench.results.record import Result
     from linbench.results.store import Store
 
 SHAPE, LAYER, TIMING = "Shape", "Layer", "Measuring"
+"""Titles of panels of options in help texts."""
 
-DtypeOption = Annotated[
-    str | None,
-    typer.Option("--dtype", rich_help_panel=SHAPE, help="bf16 or fp32; default: fp32 on a CPU, else bf16."),
-]
-DeviceOption = Annotated[
-    str, typer.Option("--device", rich_help_panel=TIMING, help="auto, cpu, cuda or cuda:N.")
-]
-AgainOption = Annotated[
-    bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")
-]
+Options = TypeVar("Options", bound="BenchOptions")
 
 
-def measured(
-    cases: "Sequence[Asked]",
-    tables: "Callable[[Sequence[Result]], Sequence[Words]]",
-    *,
-    results: Path,
-    again: bool,
-    as_json: bool,
-    more: "Callable[[list[Result], Store], None] | None" = None,
-) -> None:
-    """Measure, or read what was measured, and print it as `linbench table` does.
+@dataclass(frozen=True)
+class BenchOptions:
+    """Options of every verb of `linbench bench`. A verb has a dataclass of its own, with this as a base."""
+
+    device: Annotated[
+        str, typer.Option("--device", rich_help_panel=TIMING, help="auto, cpu, cuda or cuda:N.")
+    ] = "auto"
+    again: Annotated[
+        bool, typer.Option("--again", rich_help_panel=TIMING, help="Measure anew what was measured before.")
+    ] = False
+    results: ResultsOption = Path("results")
+    as_json: JsonOption = False
+
+
+@dataclass(frozen=True)
+class ShapedOptions(BenchOptions):
+    """Options of verbs whose cases have shapes and a dtype."""
+
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            "--dtype", rich_help_panel=SHAPE, help="bf16 or fp32; default: fp32 on a CPU, else bf16."
+        ),
+    ] = None
+
+
+def takes(options: type[Options], *, without: Sequence[str] = ()) -> Callable[..., Callable[..., None]]:
+    """Return a decorator that gives a verb the fields of a dataclass as its options.
+
+    The verb is called with one argument, the dataclass.
 
     Args:
-        more: what else is found of them, and kept.
+        without: fields that this verb does not offer; they keep their defaults.
+    """
+    parameters = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=field.type,
+        )
+        for field in fields(options)
+        if field.name not in without
+    ]
+
+    def decorate(verb: Callable[[Options], None]) -> Callable[..., None]:
+        @wraps(verb)
+        def run(**given: Any) -> None:
+            verb(options(**given))
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
+def measure_and_show(
+    cases: "Sequence[BenchmarkCase]",
+    tables: "Callable[[Sequence[Result]], Sequence[Words]]",
+    options: BenchOptions,
+    *,
+    extend: "Callable[[list[Result], Store], None] | None" = None,
+) -> None:
+    """Measure cases, or read what was measured, and print the results as `linbench table` does.
+
+    Args:
+        extend: measures more of the results, and stores it.
     """
     from linbench.bench.run import run
     from linbench.report.tables.comparison import LEFT
     from linbench.report.terminal import show
     from linbench.results.reference import store_at
 
-    store = store_at(results)
-    found = run(cases, store, again=again, tell=tell)
-    if more is not None:
-        more(found, store)
+    store = store_at(options.results)
+    results = run(cases, store, again=options.again, tell=tell)
+    if extend is not None:
+        extend(results, store)
     tell_set_aside(store.set_aside)
-    if as_json:
-        print(json.dumps(found))
+    if options.as_json:
+        print(json.dumps(results))
     else:
-        shown = tables(found)
-        for table in shown:
+        drawn = tables(results)
+        for table in drawn:
             print(f"{escape.one_line(table.title)}\n")
             show(list(table.frame.columns), table.frame.to_numpy().tolist(), left=LEFT)
             print()
-        print("\n".join(dict.fromkeys(escape.one_line(table.caption) for table in shown)))
-    if bad := [result for result in found if result["status"] == "failed"]:
+        print("\n".join(dict.fromkeys(escape.one_line(table.caption) for table in drawn)))
+    if failed := [result for result in results if result["status"] == "failed"]:
         tell(
-            f"linbench: {len(bad)} of {len(found)} could not be measured; the first: {bad[0]['label']}:"
-            f" {bad[0]['reason']}."
+            f"linbench: {len(failed)} of {len(results)} could not be measured; the first:"
+            f" {failed[0]['label']}: {failed[0]['reason']}."
         )
         raise typer.Exit(EXIT_CELLS_FAILED)

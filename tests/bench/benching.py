@@ -9,7 +9,7 @@ from linbench.bench.layer import Case
 from linbench.bench.presets import Preset, base
 from linbench.results.store import Store
 
-SMALL = Preset("for tests", d_model=16, heads=2, lengths=(4, 8), tokens=16, decoded=3)
+SMALL = Preset("for tests", d_model=16, heads=2, lengths=(4, 8), tokens=16, decode_batch=3)
 
 PLAIN = """
 import torch

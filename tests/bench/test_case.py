@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from linbench.bench import presets
+from linbench.bench.case import PeerVersion
 from linbench.bench.decode import cases as decode_cases
 from linbench.bench.forms import cases as form_cases
 from linbench.bench.layer import Case
@@ -116,11 +117,11 @@ def test_an_identity_is_all_that_names_a_result_and_nothing_else() -> None:
             {"length": 9},
             {"precision": "bf16"},
             {"backend": "scan"},
-            {"peer": ("sdpa", "1.0")},
+            {"peer": PeerVersion("sdpa", "1.0")},
         )
     ]
     others += [
-        replace(others[-1], peer=("sdpa", "1.1")),
+        replace(others[-1], peer=PeerVersion("sdpa", "1.1")),
         a_case("gated_deltanet"),
         a_case("deltanet[neg_eigval=true]"),
     ]

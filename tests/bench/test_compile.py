@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from linbench.bench.compile import compiled_ahead
+from linbench.bench.compile import compile_ahead
 
 
 class Case(NamedTuple):
@@ -39,7 +39,7 @@ def test_what_has_no_memory_beside_the_others_is_compiled_once_more_alone(
     }
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     told: list[str] = []
-    found = compiled_ahead(
+    found = compile_ahead(
         fails_at_first,
         [Case(name, why, tmp_path / name) for name, why in failures.items()],
         seconds=60.0,

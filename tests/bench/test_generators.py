@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from linbench.bench import run as measured
-from linbench.bench.generators import Drawn, find, one_thread, plan
+from linbench.bench.case import PeerVersion
+from linbench.bench.generators import GeneratorCase, measure, one_thread, plan
 from linbench.bench.timing import Ceilings
 from linbench.common.errors import UserError
 from linbench.engine.workers import Outcome
@@ -19,7 +20,7 @@ from linbench.results.environment import environment
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.tasks.mqar import MQAR
 
-QUICK = Drawn("mqar", "quick", "cpu", None, 1)
+QUICK = GeneratorCase("mqar", "quick", "cpu", None, 1)
 
 
 def test_a_task_is_all_its_presets_and_nothing_is_every_task() -> None:
@@ -48,7 +49,11 @@ def test_what_names_a_result() -> None:
         len(
             {
                 case.id
-                for case in (QUICK, replace(QUICK, preset="quick-hard"), replace(QUICK, peer=("numpy", "2")))
+                for case in (
+                    QUICK,
+                    replace(QUICK, preset="quick-hard"),
+                    replace(QUICK, peer=PeerVersion("numpy", "2")),
+                )
             }
         )
         == 3
@@ -64,15 +69,18 @@ def test_a_cpu_draws_with_one_thread() -> None:
 
 @pytest.mark.slow
 def test_a_row_on_a_cpu_beside_a_peer() -> None:
-    sides = find(replace(QUICK, peer=("numpy", "2")))["sides"]
+    sides = measure(replace(QUICK, peer=PeerVersion("numpy", "2")))["sides"]
     assert 0 < sides[OURS][AS_CALLED]["median"] < sides["numpy"][AS_CALLED]["median"]
-    other = find(Drawn("parity", "quick", "cpu", ("numpy", "2"), 1))["sides"]
+    other = measure(GeneratorCase("parity", "quick", "cpu", PeerVersion("numpy", "2"), 1))["sides"]
     assert other["numpy"] == {"reason": "draws MQAR only"}
 
 
-def a_result(case: Drawn, sides: dict[str, Any]) -> dict[str, Any]:
+def a_result(case: GeneratorCase, sides: dict[str, Any]) -> dict[str, Any]:
     return measured.result_of(
-        case, Outcome({**measured._nothing(), "sides": sides, "environment": environment("cpu")}), None, None
+        case,
+        Outcome({**measured.empty_fields(), "sides": sides, "environment": environment("cpu")}),
+        None,
+        None,
     )
 
 
@@ -82,7 +90,8 @@ def test_tables() -> None:
     (words,) = bench_tables(
         [
             a_result(
-                replace(QUICK, peer=("numpy", "2")), {OURS: {AS_CALLED: each}, "numpy": {AS_CALLED: slower}}
+                replace(QUICK, peer=PeerVersion("numpy", "2")),
+                {OURS: {AS_CALLED: each}, "numpy": {AS_CALLED: slower}},
             )
         ]
     )
@@ -130,5 +139,5 @@ def test_the_command(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.gpu
 def test_a_row_on_a_gpu() -> None:
-    ours = find(Drawn("mqar", "quick", "cuda:0", None, 3))["sides"][OURS]
+    ours = measure(GeneratorCase("mqar", "quick", "cuda:0", None, 3))["sides"][OURS]
     assert 0 < ours[REPLAYED]["median"] <= ours["batch"]["median"]

@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 
 from linbench.bench import kernel, peers, timing
-from linbench.bench import kernel as ops
 from linbench.bench import run as measured
-from linbench.bench.case import anywhere
-from linbench.bench.kernel import Kernel
+from linbench.bench.case import PeerVersion, anywhere
+from linbench.bench.kernel import KernelCase
 from linbench.bench.operations import SHAPES, all_operations, parse_shapes
 from linbench.bench.presets import PRESETS
-from linbench.bench.timing import WARM_UP, Ceilings, Spread, as_called
+from linbench.bench.timing import WARM_UP, Ceilings, Spread, time_as_called
 from linbench.common.errors import UserError
 from linbench.engine.workers import Outcome
 from linbench.kernels import matrix_state
@@ -68,33 +67,33 @@ def test_shapes() -> None:
 
 
 def test_plans() -> None:
-    cases = ops.plan(device="cuda:0")
+    cases = kernel.plan(device="cuda:0")
     assert len(cases) == len(SHAPES["cuda"]) * len(all_operations())
     assert {(case.dtype, case.repeats) for case in cases} == {("bf16", 100)}
-    (case,) = ops.plan(device="cpu", operations=["kda"], shapes=[SHAPE], repeats=3)
-    assert case == Kernel("kda", SHAPE, "fp32", "cpu", None, 3)
+    (case,) = kernel.plan(device="cpu", operations=["kda"], shapes=[SHAPE], repeats=3)
+    assert case == KernelCase("kda", SHAPE, "fp32", "cpu", None, 3)
     with pytest.raises(UserError, match="did you mean 'gla'"):
-        ops.plan(device="cpu", operations=["glaa"])
+        kernel.plan(device="cpu", operations=["glaa"])
     with pytest.raises(UserError, match="did you mean 'bf16'"):
-        ops.plan(device="cpu", dtype="bf161")
+        kernel.plan(device="cpu", dtype="bf161")
     with pytest.raises(UserError, match="did you mean 'transformers'"):
-        ops.plan(device="cpu", peer="transformer")
+        kernel.plan(device="cpu", peer="transformer")
 
 
 def test_a_preset_is_a_shape_for_each_length() -> None:
-    assert ops.shapes_of(PRESETS["benchmark"]) == (Shape(256, 256, 2, 64),)
-    assert ops.shapes_of(PRESETS["long"])[-1] == Shape(1, 65536, 8, 128)
+    assert kernel.shapes_of(PRESETS["benchmark"]) == (Shape(256, 256, 2, 64),)
+    assert kernel.shapes_of(PRESETS["long"])[-1] == Shape(1, 65536, 8, 128)
 
 
 def test_what_names_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Kernel("kda", SHAPE, "fp32", "cpu", None, 3)
+    case = KernelCase("kda", SHAPE, "fp32", "cpu", None, 3)
     assert case.identity["kernels"] == {"matrix_state": matrix_state.VERSION}
     assert replace(case, repeats=9).id == case.id
     others = [
         replace(case, operation="gla"),
         replace(case, shape=Shape(2, 9, 2, 4)),
         replace(case, dtype="bf16"),
-        replace(case, peer=("fla", None)),
+        replace(case, peer=PeerVersion("fla", None)),
     ]
     assert len({case.id, *(other.id for other in others)}) == 5
     threads = torch.get_num_threads()
@@ -106,7 +105,9 @@ def test_what_names_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_calls_are_timed_in_turn() -> None:
     heard: list[str] = []
-    found = as_called({"a": lambda: heard.append("a"), "b": lambda: heard.append("b")}, repeats=7, cuda=False)
+    found = time_as_called(
+        {"a": lambda: heard.append("a"), "b": lambda: heard.append("b")}, repeats=7, cuda=False
+    )
     assert "".join(heard) == "ab" * 10
     assert all(
         0 < seconds.low <= seconds.median <= seconds.high and seconds.calls == 7 for seconds in found.values()
@@ -120,32 +121,32 @@ def test_medians_and_fifths_on_a_clock_of_ones_own(monkeypatch: pytest.MonkeyPat
     def call() -> None:
         now[0] += next(waits)
 
-    monkeypatch.setattr(timing, "_ENOUGH_SECONDS", 1000.0)
-    assert as_called({"it": call}, repeats=11, cuda=False)["it"] == Spread(5.0, 2.0, 8.0, 11), (
+    monkeypatch.setattr(timing, "_BUDGET_SECONDS", 1000.0)
+    assert time_as_called({"it": call}, repeats=11, cuda=False)["it"] == Spread(5.0, 2.0, 8.0, 11), (
         "warm-up is not counted, nor do two outliers matter"
     )
     waits = iter([1.0] * 100)
-    monkeypatch.setattr(timing, "_ENOUGH_SECONDS", 7.0)
-    assert as_called({"it": call}, repeats=50, cuda=False)["it"].calls == 8, (
+    monkeypatch.setattr(timing, "_BUDGET_SECONDS", 7.0)
+    assert time_as_called({"it": call}, repeats=50, cuda=False)["it"].calls == 8, (
         "what takes very long is called fewer times"
     )
     waits = iter([100.0] * 2)
-    assert as_called({"it": call}, repeats=50, cuda=False)["it"].calls == 1, (
+    assert time_as_called({"it": call}, repeats=50, cuda=False)["it"].calls == 1, (
         "and what takes longer still once, after once to warm up"
     )
 
 
-def with_peer(monkeypatch: pytest.MonkeyPatch, call: Any) -> Kernel:
-    monkeypatch.setattr(peers, "calls", lambda name, compiling=False: {"linear_attention": call})
-    monkeypatch.setattr(peers, "lacking", lambda name, device, measures: None)
-    return Kernel("linear_attention", SHAPE, "fp32", "cpu", ("fla", "0"), 2)
+def with_peer(monkeypatch: pytest.MonkeyPatch, call: Any) -> KernelCase:
+    monkeypatch.setattr(peers, "operation_calls", lambda name, compiling=False: {"linear_attention": call})
+    monkeypatch.setattr(peers, "unavailable_reason", lambda name, device, measured: None)
+    return KernelCase("linear_attention", SHAPE, "fp32", "cpu", PeerVersion("fla", "0"), 2)
 
 
 def test_a_peer_is_measured_beside_ours_and_its_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def a_tenth_off(x: dict[str, Tensor]) -> Tensor:
         return 1.1 * all_operations()["linear_attention"].call(x)
 
-    found = kernel.find(with_peer(monkeypatch, a_tenth_off))
+    found = kernel.measure(with_peer(monkeypatch, a_tenth_off))
     sides = found["sides"]
     assert found["bare"]["median"] > 0, "of a function that computes nothing"
     assert sides["linbench"]["error"] < 1e-6
@@ -166,8 +167,8 @@ def test_a_peer_that_raises_is_a_word_in_its_row(monkeypatch: pytest.MonkeyPatch
         raise NotImplementedError("not here")
 
     case = with_peer(monkeypatch, raising)
-    assert kernel.find(case)["sides"]["fla"] == {"reason": "NotImplementedError: not here"}
-    assert set(kernel.find(replace(case, operation="gla"))["sides"]) == {"linbench"}, (
+    assert kernel.measure(case)["sides"]["fla"] == {"reason": "NotImplementedError: not here"}
+    assert set(kernel.measure(replace(case, operation="gla"))["sides"]) == {"linbench"}, (
         "the peer does not have it"
     )
 
@@ -183,17 +184,17 @@ def test_a_peer_that_cannot_be_had_is_told_and_installing_it_asks_anew(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
-    (case,) = ops.plan(device="cpu", operations=["l2_norm"], shapes=[SHAPE], peer="fla", repeats=1)
+    (case,) = kernel.plan(device="cpu", operations=["l2_norm"], shapes=[SHAPE], peer="fla", repeats=1)
     (found,) = measured.run([case], Store(tmp_path), tell=lambda line: None)
     assert found["status"] == "ok"
     assert "pip install 'linbench[fla]'" in found["sides"]["fla"]["reason"]
     (words,) = bench_tables([found])
     assert "fla: flash-linear-attention is not installed" in words.frame["notes"][0]
     monkeypatch.setattr(peers, "version_of", lambda name: "0.6.0")
-    (again,) = ops.plan(device="cpu", operations=["l2_norm"], shapes=[SHAPE], peer="fla", repeats=1)
+    (again,) = kernel.plan(device="cpu", operations=["l2_norm"], shapes=[SHAPE], peer="fla", repeats=1)
     assert again.id != case.id
     monkeypatch.setattr(peers, "find_spec", lambda name: object())
-    assert "runs on a GPU only" in kernel.find(again)["sides"]["fla"]["reason"]
+    assert "runs on a GPU only" in kernel.measure(again)["sides"]["fla"]["reason"]
 
 
 @pytest.mark.usefixtures("known_ceilings")
@@ -206,7 +207,7 @@ def test_an_operation_that_raises_shows_why_and_the_rest_go_on(
     operations = norms.FAMILY.operations
     broken = Operation(operations["l2_norm"].inputs, raising, lambda shape: 0.0)
     monkeypatch.setitem(operations, "l2_norm", broken)
-    cases = [Kernel(name, SHAPE, "fp32", "cpu", None, 1) for name in ("l2_norm", "rms_norm")]
+    cases = [KernelCase(name, SHAPE, "fp32", "cpu", None, 1) for name in ("l2_norm", "rms_norm")]
     first, second = measured.run(cases, Store(tmp_path), tell=lambda line: None)
     assert (first["status"], second["status"]) == ("failed", "ok")
     assert "no [such] thing" in first["reason"]
@@ -222,7 +223,7 @@ def spread(median: float) -> dict[str, float]:
 
 def a_result(name: str, theirs: float, **more: Any) -> dict[str, Any]:
     """Of both ours takes 2 s as called and 1 s on the device, the peer as long both ways."""
-    case = Kernel(name, SHAPE, "bf16", "cpu", ("fla", "0"), 1)
+    case = KernelCase(name, SHAPE, "bf16", "cpu", PeerVersion("fla", "0"), 1)
     sides = {
         OURS: {"both": {AS_CALLED: spread(2.0), REPLAYED: spread(1.0)}},
         "fla": {"both": {AS_CALLED: spread(theirs), REPLAYED: spread(theirs)}},
@@ -233,7 +234,7 @@ def a_result(name: str, theirs: float, **more: Any) -> dict[str, Any]:
         "bare": spread(0.5),
         "environment": environment("cpu"),
     }
-    outcome = Outcome({**measured._nothing(), **found, **more})
+    outcome = Outcome({**measured.empty_fields(), **found, **more})
     return measured.result_of(case, outcome, Ceilings(bytes_per_second=100.0, flops_per_second=10.0), None)
 
 
@@ -285,10 +286,10 @@ def test_drawn_beside_a_peer(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_on_a_gpu_there_is_device_time_and_memory() -> None:
-    (case,) = ops.plan(
+    (case,) = kernel.plan(
         device="cuda:0", operations=["gated_deltanet"], shapes=[Shape(4, 64, 2, 32)], repeats=5
     )
-    ours = kernel.find(case)["sides"]["linbench"]
+    ours = kernel.measure(case)["sides"]["linbench"]
     forward, both = ours["forward"], ours["both"]
     assert 0 < forward["replayed"]["median"] < both["replayed"]["median"] < both["as_called"]["median"] < 1
     assert ours["peak_bytes"] >= 4 * 64 * 2 * 32 * 2

@@ -1,6 +1,5 @@
 """Layers, timed, counted and kept: no assertion on how long anything takes."""
 
-import importlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,9 +12,11 @@ from torch import Tensor, nn
 
 from linbench.bench import peers
 from linbench.bench import run as measured
-from linbench.bench.layer import ROOM, filled, ours
+from linbench.bench.layer import SPARE_PLACES, build_layer, prefilled_state
 from linbench.bench.layer_side import Side
-from linbench.bench.memory import held_at_most
+from linbench.bench.memory import peak_allocated
+from linbench.bench.peer import UnsupportedByPeerError
+from linbench.bench.peers import fla
 from linbench.bench.presets import PRESETS, base
 from linbench.bench.timing import Ceilings
 from linbench.engine.layer_under_test import Subject, tensors
@@ -51,7 +52,7 @@ def test_a_question_to_a_layer(question: str, model: str, tmp_path: Path) -> Non
     assert (found["status"], found["reason"], found["label"], found["kind"]) == ("ok", None, model, SPEED)
     assert 0 < found["sides"][OURS]["as_called"]["low"] <= found["sides"][OURS]["as_called"]["median"]
     assert found["first_call"] > 0
-    mixer: Any = ours(case).module
+    mixer: Any = build_layer(case).module
     at = {"batch": 2, "length": 8}
     assert found["cost"] == {
         "flops": work_flops(mixer, question, **at),
@@ -76,11 +77,11 @@ def test_states_that_are_decoded_from_hold_the_context() -> None:
     case = a_case("attention", question="decode", length=8)
     subject = Subject(case.cell)
     mixer = subject.build(torch.float32)
-    state = filled(subject, mixer, 3, 8)
-    assert (state.seen.tolist(), state.keys.shape[::2]) == ([8] * 3, (3, 8 + ROOM))
+    state = prefilled_state(subject, mixer, 3, 8)
+    assert (state.seen.tolist(), state.keys.shape[::2]) == ([8] * 3, (3, 8 + SPARE_PLACES))
     assert torch.equal(state.positions[:, :8], torch.arange(8).expand(3, 8))
     x = torch.randn(3, 1, 16)
-    ours(case).after(3, 8)(x)  # there is room for one more
+    build_layer(case).after(3, 8)(x)  # there is room for one more
     assert all(part.is_contiguous() for part in tensors(state))
 
 
@@ -98,14 +99,16 @@ def test_memory_is_that_of_the_tensors_and_states_are_counted(tmp_path: Path) ->
 
 def test_a_state_that_is_not_as_declared_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = a_case(question="memory")
-    own = type(ours(case).module).state_floats
+    own = type(build_layer(case).module).state_floats
     monkeypatch.setattr(
-        type(ours(case).module), "state_floats", lambda self, length: own(self, length)._replace(shift=1)
+        type(build_layer(case).module),
+        "state_floats",
+        lambda self, length: own(self, length)._replace(shift=1),
     )
     assert run([case], tmp_path)[0]["marks"] == ["state_size"]
 
 
-def test_bytes_held_at_most() -> None:
+def test_bytes_peak_allocated() -> None:
     def call() -> None:
         x = torch.zeros(1000)  # 4,000 bytes
         y = x + 1  # 8,000
@@ -116,9 +119,9 @@ def test_bytes_held_at_most() -> None:
         del z, w
         torch.zeros(1)
 
-    assert held_at_most(call) == 12_000
+    assert peak_allocated(call) == 12_000
     given = torch.zeros(1 << 20)
-    assert held_at_most(lambda: given.add_(1).view(-1)) == 0, (
+    assert peak_allocated(lambda: given.add_(1).view(-1)) == 0, (
         "what was there before, and is written in place or seen otherwise, is not counted"
     )
 
@@ -135,7 +138,7 @@ def test_training_holds_what_backward_needs() -> None:
 
         return chain
 
-    kept = held_at_most(call(9)) - held_at_most(call(1))
+    kept = peak_allocated(call(9)) - peak_allocated(call(1))
     assert 8 * 4 * 100 * 4 <= kept <= 9 * 4 * 100 * 4 + 2 * 100 * 100 * 4
 
 
@@ -180,7 +183,7 @@ def test_softmax_of_torch_is_a_peer_of_attention_alone(tmp_path: Path) -> None:
 
 def test_softmax_of_torch_decodes_what_it_computes_as_a_whole() -> None:
     (case,) = base(["attention"], SMALL, device="cpu", peer="sdpa")
-    side = peers.layer("sdpa", replace(case, question="decode"))
+    side = peers.build_peer_layer("sdpa", replace(case, question="decode"))
     x = torch.randn(2, 5, 16)
     with torch.no_grad():
         whole, keys, _ = side.prefill(x)
@@ -208,8 +211,8 @@ def test_a_peer_that_cannot_be_had_or_refuses_is_a_row_that_says_so(
         raise NotImplementedError("not on Sundays")
 
     side = Side(nn.Linear(16, 16), refusing, refusing, lambda batch, context: refusing)
-    monkeypatch.setattr(peers, "lacking", lambda name, device, measures: None)
-    monkeypatch.setattr(peers, "layer", lambda name, case, compiling=False: side)
+    monkeypatch.setattr(peers, "unavailable_reason", lambda name, device, measured: None)
+    monkeypatch.setattr(peers, "build_peer_layer", lambda name, case, compiling=False: side)
     assert run([missing], tmp_path, again=True)[0]["sides"]["fla"] == {
         "reason": "NotImplementedError: not on Sundays"
     }
@@ -263,11 +266,11 @@ def test_the_commands(linbench: Callable[..., Any]) -> None:
     [
         (
             ["--set", "protocol.lr=1e-3"],
-            "linbench: --set protocol.lr says nothing of a layer; only model.NAME does.",
+            "linbench: --set protocol.lr has no effect on a layer; use model.NAME.",
         ),
         (
             ["--set", "task.seq_len=64"],
-            "linbench: --set task.seq_len says nothing of a layer; only model.NAME does.",
+            "linbench: --set task.seq_len has no effect on a layer; use model.NAME.",
         ),
         (
             ["--heads", "2", "--set", "model.heads=4"],
@@ -321,14 +324,17 @@ def test_a_layer_that_fails_costs_the_exit_code(linbench: Callable[..., Any], mi
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs
-@pytest.mark.parametrize("name", ["fla", "transformers"])
-def test_layers_of_peers_are_of_the_size_of_ours(name: str) -> None:
-    pytest.importorskip(peers.PEERS[name].package)
-    module = importlib.import_module(peers.PEERS[name].module)
-    for case in base(list(getattr(module, "LAYERS", ["gated_deltanet"])), PRESETS["benchmark"], device="cpu"):
+@pytest.mark.parametrize(
+    ("name", "models"), [("fla", list(fla.LAYERS)), ("transformers", ["gated_deltanet"])]
+)
+def test_layers_of_peers_are_of_the_size_of_ours(name: str, models: list[str]) -> None:
+    peer = peers.find_peers()[name]
+    pytest.importorskip(peer.package)
+    assert peer.layer is not None
+    for case in base(models, PRESETS["benchmark"], device="cpu"):
         theirs, own = (
             sum(p.numel() for p in side.module.parameters())
-            for side in (module.layer(case, False), ours(case))
+            for side in (peer.layer(case, False), build_layer(case))
         )
         assert theirs == pytest.approx(own, rel=0.02), case.mixer
 
@@ -336,11 +342,10 @@ def test_layers_of_peers_are_of_the_size_of_ours(name: str) -> None:
 def test_a_peer_whose_cache_grows_is_not_asked_for_the_same_token_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = importlib.import_module(peers.PEERS["fla"].module)
-    monkeypatch.setattr(module, "prepare", lambda compiling: None)
-    monkeypatch.setattr(module, "built", lambda name, **offered: torch.nn.Identity())
-    with pytest.raises(peers.LacksError, match="makes longer"):
-        module.layer(a_case("fox"), False).after(1, 8)
+    monkeypatch.setattr(fla, "prepare", lambda compiling: None)
+    monkeypatch.setattr(fla, "build", lambda name, **offered: torch.nn.Identity())
+    with pytest.raises(UnsupportedByPeerError, match="makes longer"):
+        fla.layer(a_case("fox"), False).after(1, 8)
 
 
 def test_a_module_without_parameters_is_timed_and_one_that_raises_has_a_row_alone(tmp_path: Path) -> None:

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from linbench.bench import machine, nvml
-from linbench.bench.machine import BUSY, THROTTLED, Moment, marks, moment
+from linbench.bench.machine import BUSY, THROTTLED, LoadSample, marks, sample_load
 
 
 def test_what_others_take_of_a_cpu_is_what_the_machine_did_less_what_we_did(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def ended(every: float | None) -> None:
-        monkeypatch.setattr(machine, "moment", lambda: Moment(wall=12.0, own=6.0, every=every))
+        monkeypatch.setattr(machine, "sample_load", lambda: LoadSample(wall=12.0, own=6.0, all_cores=every))
 
-    began = Moment(wall=2.0, own=1.0, every=100.0)
+    began = LoadSample(wall=2.0, own=1.0, all_cores=100.0)
     ended(106.0)  # in ten seconds 6 of all cores, of which 5 ours
     assert marks(began, "cpu") == []
     ended(107.0)
@@ -26,10 +26,10 @@ def test_what_others_take_of_a_cpu_is_what_the_machine_did_less_what_we_did(
 
 
 def test_where_the_machine_does_not_say_the_load_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    began = Moment(wall=0.0, own=0.0, every=None)
+    began = LoadSample(wall=0.0, own=0.0, all_cores=None)
     for load, expected in ((torch.get_num_threads() + 0.1, []), (torch.get_num_threads() + 1.0, [BUSY])):
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
-        monkeypatch.setattr(machine, "moment", lambda: Moment(1.0, 1.0, None))
+        monkeypatch.setattr(machine, "sample_load", lambda: LoadSample(1.0, 1.0, None))
         assert marks(began, "cpu") == expected
 
 
@@ -43,11 +43,11 @@ def test_busy_seconds_are_read_where_all_cores_are_ours(
     )
     monkeypatch.setattr(machine, "_STAT", stat)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
-    assert moment().every == pytest.approx(170 / os.sysconf("SC_CLK_TCK"))
+    assert sample_load().all_cores == pytest.approx(170 / os.sysconf("SC_CLK_TCK"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
-    assert moment().every is None, "those of a whole host say nothing of a container's share"
+    assert sample_load().all_cores is None, "those of a whole host say nothing of a container's share"
     monkeypatch.setattr(machine, "_STAT", tmp_path / "none")
-    assert moment().every is None
+    assert sample_load().all_cores is None
 
 
 class Library:
@@ -88,9 +88,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
 def test_strangers_on_a_gpu(gpu: Library, pids: str, expected: list[str]) -> None:
     known = {"O": os.getpid(), "P": os.getppid()}
     gpu.pids = [known[pid] if pid in known else int(pid) for pid in pids]
-    assert marks(moment(), "cuda:0") == expected
+    assert marks(sample_load(), "cuda:0") == expected
     gpu.failing = 1
-    assert marks(moment(), "cuda:0") == []
+    assert marks(sample_load(), "cuda:0") == []
 
 
 @pytest.mark.parametrize(
@@ -99,16 +99,16 @@ def test_strangers_on_a_gpu(gpu: Library, pids: str, expected: list[str]) -> Non
 )
 def test_clocks_held_back(gpu: Library, reasons: int, expected: list[str]) -> None:
     gpu.active = reasons
-    assert marks(moment(), "cuda:0") == expected
+    assert marks(sample_load(), "cuda:0") == expected
 
 
 def test_what_cannot_be_asked_marks_nothing(gpu: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu.active = 0x4
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="other"))
-    assert marks(moment(), "cuda:0") == []
+    assert marks(sample_load(), "cuda:0") == []
 
     def missing() -> None:
         raise OSError("libnvidia-ml.so.1: cannot open shared object file")
 
     monkeypatch.setattr(nvml, "_nvml", missing)
-    assert marks(moment(), "cuda:0") == []
+    assert marks(sample_load(), "cuda:0") == []

@@ -11,9 +11,9 @@ import pytest
 
 from linbench.bench import case as asked
 from linbench.bench import compile as compiling
-from linbench.bench import layer as layers
+from linbench.bench import layer_timing, timing
 from linbench.bench import run as measured
-from linbench.bench import timing
+from linbench.bench.case import PeerVersion
 from linbench.bench.layer import Case
 from linbench.bench.length import cases as length_cases
 from linbench.bench.presets import base
@@ -46,7 +46,7 @@ class Rehearsal:
         for place, argument in enumerate(arguments):
             if function is measured.ceilings:
                 yield place, Outcome(Ceilings(1e10, 1e11))
-            elif getattr(function, "args", None) == (measured.compile_all,):
+            elif getattr(function, "args", None) == (measured.precompile,):
                 self.compiled.append(str(argument))
                 crowded = workers > 1 and str(argument) in self.large
                 yield (
@@ -63,7 +63,7 @@ class Rehearsal:
                         place,
                         Outcome(
                             {
-                                **measured._nothing(),
+                                **measured.empty_fields(),
                                 "sides": sides,
                                 "first_call": 0.1,
                                 "environment": ENVIRONMENT,
@@ -111,7 +111,7 @@ def test_what_needs_much_memory_is_compiled_again_alone(
 
 def test_a_peer_that_breaks_the_process_costs_its_own_side(rehearsal: Rehearsal, tmp_path: Path) -> None:
     rehearsal.dying.add("fla")
-    case = on_a_gpu(replace(a_case(), peer=("fla", "0.6")))
+    case = on_a_gpu(replace(a_case(), peer=PeerVersion("fla", "0.6")))
     (found,) = run([case], tmp_path)
     assert rehearsal.measured == [f"{case} fla", f"{case} None"]
     assert (found["status"], found["sides"]["fla"]) == ("ok", {"reason": "its process died with SIGSEGV"})
@@ -123,7 +123,9 @@ def test_long_calls_are_not_captured_and_those_that_cannot_be_say_why(
 ) -> None:
     medians = {"short": 0.01, "refusing": 0.02, "long": 1.5}
     monkeypatch.setattr(
-        layers, "as_called", lambda calls, **_: {name: Spread(medians[name], 0.0, 2.0, 5) for name in calls}
+        layer_timing,
+        "time_as_called",
+        lambda calls, **_: {name: Spread(medians[name], 0.0, 2.0, 5) for name in calls},
     )
     asked: list[str] = []
 
@@ -133,8 +135,8 @@ def test_long_calls_are_not_captured_and_those_that_cannot_be_say_why(
             "refusing": "not captured: it looks at a number"
         }
 
-    monkeypatch.setattr(layers, "replayed_where_possible", replay)
-    found = layers._seconds(on_a_gpu(a_case()), dict.fromkeys(medians, lambda: None))
+    monkeypatch.setattr(layer_timing, "time_replayed_if_possible", replay)
+    found = layer_timing._time_calls(on_a_gpu(a_case()), dict.fromkeys(medians, lambda: None))
     assert asked == ["short", "refusing"]
     assert found["short"]["replayed"]["median"] == 0.005
     assert {name: side.get("note") for name, side in found.items()} == {
@@ -150,8 +152,8 @@ def test_what_cannot_be_captured_together_is_tried_alone(monkeypatch: pytest.Mon
             raise RuntimeError("could not be captured: it waits")
         return {name: Spread(1.0, 1.0, 1.0, repeats) for name in calls}
 
-    monkeypatch.setattr(timing, "replayed", replay)
-    seconds, reasons = timing.replayed_where_possible({"good": int, "bad": int, "fine": int}, repeats=3)
+    monkeypatch.setattr(timing, "time_replayed", replay)
+    seconds, reasons = timing.time_replayed_if_possible({"good": int, "bad": int, "fine": int}, repeats=3)
     assert (list(seconds), reasons) == (
         ["good", "fine"],
         {"bad": "not captured: RuntimeError: could not be captured: it waits"},

@@ -9,8 +9,9 @@ import pytest
 
 from linbench.bench import run as measured
 from linbench.bench import step as train
+from linbench.bench.case import PeerVersion
 from linbench.bench.presets import PRESETS
-from linbench.bench.step import MODELS, SHAPES, Shape, Steps, find, parse_shapes, plan, shapes_of
+from linbench.bench.step import MODELS, SHAPES, Shape, StepCase, measure, parse_shapes, plan, shapes_of
 from linbench.bench.timing import Ceilings
 from linbench.common.errors import UserError
 from linbench.engine import batches
@@ -29,8 +30,8 @@ def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "_WINDOW_SECONDS", 0.02)
 
 
-def row(**changes: Any) -> Steps:
-    return replace(Steps("deltanet", SMALL, "fp32", 1, "cpu", None, 2, False), **changes)
+def row(**changes: Any) -> StepCase:
+    return replace(StepCase("deltanet", SMALL, "fp32", 1, "cpu", None, 2, False), **changes)
 
 
 def test_shapes() -> None:
@@ -70,7 +71,7 @@ def test_what_names_a_result() -> None:
         row(replicas=2),
         row(model="gla"),
         row(shape=Shape(2, 16, 32)),
-        row(peer=("zoology-style", None)),
+        row(peer=PeerVersion("zoology-style", None)),
         row(by_part=True),
     ]
     assert len({row().id, *(other.id for other in others)}) == 6
@@ -80,7 +81,7 @@ def test_what_names_a_result() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_row_on_a_cpu(replicas: int) -> None:
-    found = find(row(replicas=replicas))
+    found = measure(row(replicas=replicas))
     assert 0 < found["sides"][OURS][AS_CALLED]["low"] <= found["sides"][OURS][AS_CALLED]["median"]
     assert (found["captured"], set(found["sides"][OURS])) == (False, {AS_CALLED})
 
@@ -90,9 +91,9 @@ def test_small_batches_do_not_go_on_beyond_the_end_of_the_run(monkeypatch: pytes
     rate for that many."""
     monkeypatch.setitem(batches.AT_ONCE, "cpu", 1 << 16)
     monkeypatch.setitem(train.AHEAD, "cpu", 4)
-    monkeypatch.setattr(train, "_STEPS", 6 * 4)
+    monkeypatch.setattr(train, "_MAX_STEPS_PER_WINDOW", 6 * 4)
     monkeypatch.setattr(train, "_WINDOW_SECONDS", 0.0)
-    assert find(row())["sides"][OURS][AS_CALLED]["median"] > 0
+    assert measure(row())["sides"][OURS][AS_CALLED]["median"] > 0
 
 
 def test_windows_are_as_long_as_what_a_call_does_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,14 +104,16 @@ def test_windows_are_as_long_as_what_a_call_does_now_and_then(monkeypatch: pytes
         calls[0] += 1
         now[0] += 1.0 + 8.0 * (calls[0] % 4 == 0)  # every fourth takes nine times as long
 
-    assert train._in_turn({"it": call}, 3, fewest={"it": 4}, cuda=False)["it"].median == pytest.approx(3.0)
+    assert train._time_in_turn({"it": call}, 3, multiples={"it": 4}, cuda=False)[
+        "it"
+    ].median == pytest.approx(3.0)
 
 
 def spread(median: float) -> dict[str, float]:
     return {"median": median, "low": 0.9 * median, "high": 1.1 * median, "calls": 5}
 
 
-def a_result(case: Steps, ours: float, theirs: float | None = None, **more: Any) -> dict[str, Any]:
+def a_result(case: StepCase, ours: float, theirs: float | None = None, **more: Any) -> dict[str, Any]:
     sides = {OURS: {AS_CALLED: spread(ours), "peak_bytes": 1 << 21}} | (
         {} if theirs is None else {"zoology-style": {AS_CALLED: spread(theirs)}}
     )
@@ -118,7 +121,13 @@ def a_result(case: Steps, ours: float, theirs: float | None = None, **more: Any)
     return measured.result_of(
         case,
         Outcome(
-            {**measured._nothing(), "sides": sides, "parts": parts, "environment": environment("cpu"), **more}
+            {
+                **measured.empty_fields(),
+                "sides": sides,
+                "parts": parts,
+                "environment": environment("cpu"),
+                **more,
+            }
         ),
         None,
         None,
@@ -126,7 +135,7 @@ def a_result(case: Steps, ours: float, theirs: float | None = None, **more: Any)
 
 
 def test_rows_in_words() -> None:
-    case = row(shape=Shape(512, 64, 64), precision="bf16", peer=("zoology-style", "0"))
+    case = row(shape=Shape(512, 64, 64), precision="bf16", peer=PeerVersion("zoology-style", "0"))
     lost = {"sides": {}, "parts": None, "status": "failed", "reason": "its process died with SIGKILL"}
     results = [
         a_result(case, 1e-3, 8e-3),

@@ -1,5 +1,7 @@
-"""flash-linear-attention 0.6: log decays in float32, q and k normalised before, no final state; and its
-layers, as published."""
+"""Kernels and layers of flash-linear-attention 0.6.
+
+Kernels get log decays in float32 and normalized q and k, and return no final state. Layers are as published.
+"""
 
 import inspect
 import os
@@ -10,16 +12,19 @@ from torch import Tensor, nn
 
 from linbench.bench.layer import Case
 from linbench.bench.layer_side import Side, random_tokens
-from linbench.bench.peers import Calls, LacksError
+from linbench.bench.peer import OperationCalls, Peer, UnsupportedByPeerError
 from linbench.models.blocks.heads import head_dims
 
 _WARM_UP_MS, _TUNING_MS = 5, 20
+"""Milliseconds for which its autotuner runs each of hundreds of configurations, to warm up and to time; its
+default is to time for 100."""
 
 
-def calls(compiling: bool) -> Calls:
-    """Its chunked form of every recurrence."""
+def operations(compiling: bool) -> OperationCalls:
+    """Return its chunked form of every recurrence that it has."""
     prepare(compiling)
     from fla import ops
+    from fla.ops.gated_delta_product import chunk_gated_delta_product
 
     def output(
         function: Callable[..., Any], *names: str, **more: Any
@@ -31,9 +36,8 @@ def calls(compiling: bool) -> Calls:
         return call
 
     def rwkv7(x: dict[str, Tensor]) -> Tensor:
-        o: Tensor = ops.chunk_rwkv7(
-            x["q"], x["log_decay"], x["k"], x["v"], x["a"], x["b"], scale=x["q"].shape[-1] ** -0.5
-        )[0]
+        scale = x["q"].shape[-1] ** -0.5
+        o: Tensor = ops.chunk_rwkv7(x["q"], x["log_decay"], x["k"], x["v"], x["a"], x["b"], scale=scale)[0]
         return o
 
     qkv = ("q", "k", "v")
@@ -44,7 +48,7 @@ def calls(compiling: bool) -> Calls:
         "rwkv6": output(ops.chunk_rwkv6, *qkv, "log_decay", "bonus"),
         "deltanet": output(ops.chunk_delta_rule, *qkv, "beta"),
         "gated_deltanet": output(ops.chunk_gated_delta_rule, *qkv, "log_decay", "beta"),
-        "gated_deltaproduct": output(_delta_product(), *qkv, "log_decay", "beta", num_householder=2),
+        "gated_deltaproduct": output(chunk_gated_delta_product, *qkv, "log_decay", "beta", num_householder=2),
         "comba": output(ops.chunk_comba, *qkv, "erase_key", "log_decay", "beta"),
         "kda": output(ops.chunk_kda, *qkv, "log_decay", "beta"),
         "rwkv7": rwkv7,
@@ -66,119 +70,113 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "kda": ("KimiDeltaAttention", {}),
     "fox": ("ForgettingAttention", {}),
 }
-"""Its class for a model of ours, with what is not its default. Its Mamba-2 needs mamba_ssm, its softmax
-flash-attn."""
+"""By linbench's model, fla's class and arguments that differ from its defaults. Its Mamba-2 needs mamba_ssm
+and its softmax attention flash-attn, so they are left out."""
 
 _GROWING = ("fox",)
-"""Layers with a cache, which every call makes longer; no state of the others grows."""
+"""Layers with a cache, which every call makes longer; the states of all others keep their size."""
 
-_LONG_ENOUGH = 256
-"""Tokens before the one that is decoded, where no state grows."""
+_CONTEXT_TOKENS = 256
+"""Tokens taken in before decoding by layers whose state does not grow: more would change nothing."""
 
 
 def layer(case: Case, compiling: bool) -> Side:
-    """Its layer of the case's sizes. Raises LacksError: it has none, or only as published."""
+    """Build its layer of the case's sizes.
+
+    Raises UnsupportedByPeerError: it has none, or the case is not in the native form.
+    """
     if case.mixer not in LAYERS:
-        raise LacksError(f"has no layer {case.mixer}")
+        raise UnsupportedByPeerError(f"has no layer {case.mixer}")
     if case.cell.model.form != "native":
-        raise LacksError("has layers as published; --form native compares them")
+        raise UnsupportedByPeerError("has layers as published; --form native compares them")
     prepare(compiling)
     name, more = LAYERS[case.mixer]
-    settings: Any = case.settings
-    key_dim, value_dim = head_dims(settings, case.width)
-    sizes = {
-        "hidden_size": case.width,
-        "num_heads": settings.heads,
-        "head_dim": key_dim,
-        "expand_k": settings.heads * key_dim / case.width,
-    }
-    ratios = {
-        "expand_v": settings.heads * value_dim / case.width,
-        "expand_v of head_dim": value_dim / key_dim,
-        "expand_ratio": key_dim,
-    }
-    own = {
-        ours: getattr(settings, theirs, None)
-        for ours, theirs in (("allow_neg_eigval", "neg_eigval"), ("num_householder", "steps"))
-    }
-    given = {argument: value for argument, value in own.items() if value is not None}
-    module = built(
-        name, **sizes, **ratios, **given, **_normalised(settings), layer_idx=0, num_hidden_layers=2, **more
-    )
+    module = build(name, **_arguments(case), layer_idx=0, num_hidden_layers=2, **more)
 
-    def carried(x: Tensor, cache: Any) -> Tensor:
+    def call_with_cache(x: Tensor, cache: Any) -> Tensor:
         y: Tensor = module(x, past_key_values=cache, use_cache=True)[0]
         return y
 
-    def empty() -> Any:
+    def empty_cache() -> Any:
         from fla.models.utils import Cache
 
         return Cache()
 
     def after(batch: int, context: int) -> Callable[[Tensor], Any]:
         if case.mixer in _GROWING:
-            raise LacksError(
+            raise UnsupportedByPeerError(
                 "has a cache that every token makes longer: it cannot be asked again and again from the same"
             )
-        cache = empty()
-        carried(
-            random_tokens(batch, min(context, _LONG_ENOUGH), case.width, like=next(module.parameters())),
-            cache,
-        )
-        return lambda x: carried(x, cache)
+        cache = empty_cache()
+        weight = next(module.parameters())
+        call_with_cache(random_tokens(batch, min(context, _CONTEXT_TOKENS), case.width, like=weight), cache)
+        return lambda x: call_with_cache(x, cache)
 
-    return Side(module, lambda x: module(x)[0], lambda x: carried(x, empty()), after)
+    return Side(module, lambda x: module(x)[0], lambda x: call_with_cache(x, empty_cache()), after)
 
 
-def _normalised(settings: Any) -> dict[str, Any]:
-    """What its linear attention divides by, and the norm that it has in its place unless it is told
-    otherwise."""
-    if not hasattr(settings, "normalise"):
-        return {}
-    return {
-        "do_feature_map_norm": settings.normalise,
-        "output_norm": "rmsnorm" if settings.output_norm == "rms" else "identity",
+def _arguments(case: Case) -> dict[str, Any]:
+    """Return arguments for any of its layers; `build` drops those that a class does not have."""
+    settings: Any = case.settings
+    key_dim, value_dim = head_dims(settings, case.width)
+    arguments = {
+        "hidden_size": case.width,
+        "num_heads": settings.heads,
+        "head_dim": key_dim,
+        "expand_k": settings.heads * key_dim / case.width,
+        "expand_v": settings.heads * value_dim / case.width,
+        "expand_v of head_dim": value_dim / key_dim,
+        "expand_ratio": key_dim,
     }
+    for argument, setting in (("allow_neg_eigval", "neg_eigval"), ("num_householder", "steps")):
+        value = getattr(settings, setting, None)
+        if value is not None:
+            arguments[argument] = value
+    if hasattr(settings, "normalise"):  # its linear attention has a norm instead unless told otherwise
+        arguments["do_feature_map_norm"] = settings.normalise
+        arguments["output_norm"] = "rmsnorm" if settings.output_norm == "rms" else "identity"
+    return arguments
 
 
-def built(name: str, **offered: Any) -> nn.Module:
-    """A layer with those of the arguments that its constructor names. Where heads have a dimension of their
-    own and no `expand_k`, values are as many times as wide as `expand_v of head_dim` says."""
+def build(name: str, **offered: Any) -> nn.Module:
+    """Build a layer with those of the offered arguments that its constructor has.
+
+    If heads have a dimension of their own and there is no `expand_k`, values are `expand_v of head_dim` times
+    as wide as keys.
+    """
     from fla import layers
 
     cls = getattr(layers, name)
-    named = inspect.signature(cls.__init__).parameters
+    parameters = inspect.signature(cls.__init__).parameters
     of_head = offered.pop("expand_v of head_dim", None)
-    if of_head is not None and "head_dim" in named and "expand_k" not in named:
+    if of_head is not None and "head_dim" in parameters and "expand_k" not in parameters:
         offered["expand_v"] = of_head
-    made: nn.Module = cls(**{argument: value for argument, value in offered.items() if argument in named})
-    return made
+    taken = {argument: value for argument, value in offered.items() if argument in parameters}
+    layer: nn.Module = cls(**taken)
+    return layer
 
 
 def prepare(compiling: bool) -> None:
-    """Before fla is first used: what it refuses here is timed all the same, and tuning is short."""
-    # read when fla is imported: what was tuned beside other work must not be believed later
+    """Set up fla before its first use: lift its guard, and make its tuning short.
+
+    Args:
+        compiling: run every configuration once, only to compile it.
+    """
+    # fla reads this when it is imported: configurations tuned beside other work must not be used later
     os.environ["FLA_CACHE_RESULTS"] = "0"
     _lift_guard()
     _tune_briefly(compiling)
 
 
-def _delta_product() -> Any:
-    from fla.ops.gated_delta_product import chunk_gated_delta_product
-
-    return chunk_gated_delta_product
-
-
 def _lift_guard() -> None:
-    """`chunk_bwd_dqkwg` raises for scalar gates on Hopper with Triton 3.4 to 3.7.0; this constant decides
-    it."""
+    """Let `chunk_bwd_dqkwg` run with scalar gates on Hopper under Triton 3.4 to 3.7.0, which fla refuses."""
     from fla.ops.common import chunk_o
 
     chunk_o.TRITON_ABOVE_3_7_1 = True
 
 
 def _tune_briefly(compiling: bool) -> None:
-    """Each of the hundreds of configurations runs for 20 ms, or only once when it is about compiling them."""
+    """Run each of the hundreds of configurations for `_TUNING_MS`, or once if they are to be compiled."""
     from triton import testing
     from triton.runtime.autotuner import Autotuner
 
@@ -189,3 +187,18 @@ def _tune_briefly(compiling: bool) -> None:
         return testing.do_bench(call, warmup=_WARM_UP_MS, rep=_TUNING_MS, quantiles=quantiles)
 
     Autotuner.do_bench = property(lambda self: bench, lambda self, other: None)
+
+
+PEER = Peer(
+    name="fla",
+    package="fla",
+    distribution="flash-linear-attention",
+    runs_on=("cuda",),
+    note=(
+        "fla refuses scalar gates on Hopper with Triton 3.4 to 3.7.0, where their gradients may be wrong (its"
+        " issue 640); the guard is lifted, for timing only. It tunes with 20 ms for each configuration"
+        " instead of 100."
+    ),
+    operations=operations,
+    layer=layer,
+)

@@ -1,4 +1,4 @@
-"""The torch fallback of transformers."""
+"""Gated DeltaNet of transformers, in the torch form that it falls back to."""
 
 import inspect
 from collections.abc import Callable
@@ -8,13 +8,15 @@ from torch import Tensor
 
 from linbench.bench.layer import Case
 from linbench.bench.layer_side import Side, random_tokens
-from linbench.bench.peers import Calls, LacksError
+from linbench.bench.peer import OperationCalls, Peer, UnsupportedByPeerError
 from linbench.models.blocks.heads import head_dims
 
 
-def calls(compiling: bool) -> Calls:
-    """Gated DeltaNet. The function itself, not the wrapper that would prefer flash-linear-attention where
-    that is installed."""
+def operations(compiling: bool) -> OperationCalls:
+    """Return its chunked Gated DeltaNet.
+
+    It is unwrapped: the wrapper would call flash-linear-attention if that is installed.
+    """
     from transformers.models.qwen3_next import modeling_qwen3_next
 
     chunked: Any = inspect.unwrap(modeling_qwen3_next.torch_chunk_gated_delta_rule)
@@ -27,10 +29,12 @@ def calls(compiling: bool) -> Calls:
 
 
 def layer(case: Case, compiling: bool) -> Side:
-    """Qwen3-Next's Gated DeltaNet of the case's sizes, in its torch form. Raises LacksError: another model,
-    or not as published."""
+    """Build Qwen3-Next's Gated DeltaNet of the case's sizes, in its torch form.
+
+    Raises UnsupportedByPeerError: another model, or not in its native form.
+    """
     if case.mixer != "gated_deltanet" or case.cell.model.form != "native":
-        raise LacksError("has Gated DeltaNet only, as published")
+        raise UnsupportedByPeerError("has Gated DeltaNet only, as published")
     from transformers import DynamicCache, Qwen3NextConfig
     from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 
@@ -49,12 +53,27 @@ def layer(case: Case, compiling: bool) -> Side:
         setattr(qwen, name, inspect.unwrap(getattr(qwen, name)))
     module = qwen.Qwen3NextGatedDeltaNet(config, layer_idx=0)
 
-    def empty() -> Any:
-        return DynamicCache(config=config)
+    def prefill(x: Tensor) -> Any:
+        return module(x, cache_params=DynamicCache(config=config))
 
     def after(batch: int, context: int) -> Callable[[Tensor], Any]:
-        cache = empty()
-        module(random_tokens(batch, context, case.width, like=next(module.parameters())), cache_params=cache)
+        cache = DynamicCache(config=config)
+        tokens = random_tokens(batch, context, case.width, like=next(module.parameters()))
+        module(tokens, cache_params=cache)
         return lambda x: module(x, cache_params=cache)
 
-    return Side(module, module, lambda x: module(x, cache_params=empty()), after)
+    return Side(module, module, prefill, after)
+
+
+PEER = Peer(
+    name="transformers",
+    package="transformers",
+    distribution="transformers",
+    runs_on=("cpu", "cuda"),
+    note=(
+        "transformers: the torch form of Qwen3-Next's gated delta rule, which it uses where"
+        " flash-linear-attention is not installed."
+    ),
+    operations=operations,
+    layer=layer,
+)

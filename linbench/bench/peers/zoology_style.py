@@ -1,6 +1,8 @@
-"""A training step as recall benchmarks are usually written (zoology, 2312.04927): eager, logits over the
-whole vocabulary at every position, batches from the host, two looks at the loss a step. Its layers are
-flash-linear-attention's, softmax is torch's own."""
+"""A training step as recall benchmarks are usually written (zoology, 2312.04927).
+
+It is eager, computes logits over the whole vocabulary at every position, takes batches from the host, and
+reads the loss twice a step. Its layers are flash-linear-attention's; softmax attention is torch's own.
+"""
 
 from collections.abc import Callable
 from itertools import cycle
@@ -10,50 +12,52 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linbench.bench.peer import Peer
 from linbench.bench.peers import fla
 from linbench.bench.peers.sdpa import Softmax
 from linbench.experiments.cell import Cell
 from linbench.tasks.base import IGNORE
 
 BATCHES = 16
-"""Made beforehand, and used in turn."""
+"""Batches that are made before the first step and then used in turn."""
 
 
 def train_step(cell: Cell, compiling: bool) -> Callable[[], None]:
-    """One step on the cell's task, with a model of its width, layers and heads. Raises KeyError: there is no
-    such layer there."""
+    """Return a function that takes one step on the cell's task, with a model of its width, layers and heads.
+
+    Raises KeyError: there is no such layer.
+    """
     (name,) = {layer.entry.name for layer in cell.model.layers}
     fla.prepare(compiling)
     settings: Any = cell.model.layers[0].settings
     width, heads = cell.model.backbone.d_model, settings.heads
-    model = _Model(
-        [_LAYERS[name](width, heads, i) for i in range(len(cell.model.layers))],
-        cell.task.settings.vocab_size,
-        width,
-    ).to(cell.device)
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=cell.protocol.lr, weight_decay=cell.protocol.weight_decay
-    )
-    batches = cycle([_batch(cell, i) for i in range(BATCHES)])
-    bf16 = cell.protocol.precision == "bf16"
-    heard: dict[str, float] = {}
+    mixers = [_LAYERS[name](width, heads, index) for index in range(len(cell.model.layers))]
+    model = _Model(mixers, cell.task.settings.vocab_size, width).to(cell.device)
+    protocol = cell.protocol
+    optimizer = torch.optim.AdamW(model.parameters(), lr=protocol.lr, weight_decay=protocol.weight_decay)
+    batches = cycle([_batch(cell, number) for number in range(BATCHES)])
+    bf16 = protocol.precision == "bf16"
+    shown: dict[str, float] = {}
 
     def step() -> None:
         inputs, targets = (x.to(cell.device) for x in next(batches))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=bf16):
             logits = model(inputs)
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORE)
         loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        heard["progress bar"] = loss.item()
-        heard["logger"] = loss.item()
+        optimizer.step()
+        shown["progress bar"] = loss.item()
+        shown["logger"] = loss.item()
 
     return step
 
 
 class _Model(nn.Module):
-    """Embedding, layers with a layer norm before each, and a tied head everywhere: what our own model has."""
+    """Embedding, layers with a layer norm before each, and a tied head at every position.
+
+    It has the parameters of linbench's model.
+    """
 
     def __init__(self, mixers: list[nn.Module], vocabulary: int, width: int) -> None:
         super().__init__()
@@ -71,7 +75,7 @@ class _Model(nn.Module):
 
 
 def _fla(name: str, **settings: Any) -> Callable[[int, int, int], nn.Module]:
-    return lambda width, heads, index: fla.built(
+    return lambda width, heads, index: fla.build(
         name,
         hidden_size=width,
         num_heads=heads,
@@ -91,8 +95,24 @@ _LAYERS: dict[str, Callable[[int, int, int], nn.Module]] = {
 
 
 def _batch(cell: Cell, number: int) -> tuple[Tensor, Tensor]:
-    """On the host: inputs and, for every position, a target or `IGNORE`; both [B, T]."""
+    """Draw a batch on the host: inputs, and a target or `IGNORE` at every position, both [B, T]."""
     size = cell.protocol.batch_size
-    drawn = cell.task.sample(torch.arange(number * size, (number + 1) * size), seed=cell.seed, split="train")
+    index = torch.arange(number * size, (number + 1) * size)
+    drawn = cell.task.sample(index, seed=cell.seed, split="train")
     targets = torch.full_like(drawn.inputs, IGNORE).scatter(1, drawn.positions, drawn.targets)
     return drawn.inputs, targets
+
+
+PEER = Peer(
+    name="zoology-style",
+    package="fla",
+    distribution="flash-linear-attention",
+    runs_on=("cuda",),
+    note=(
+        "zoology-style: a step as recall benchmarks usually take it, with layers of flash-linear-attention"
+        " 0.6 (softmax: torch's) and the same widths, heads and layers: eager, autocast, logits at every"
+        " position, batches made beforehand on the host, two looks at the loss. fla's guard against scalar"
+        " gates on Hopper is lifted, for timing only."
+    ),
+    train_step=train_step,
+)

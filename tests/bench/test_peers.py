@@ -1,0 +1,108 @@
+"""Peers are modules in a folder: one that is added there is found, timed and shown, with no edit elsewhere."""
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linbench.bench import peers
+from linbench.bench import run as measured
+from linbench.bench.timing import Ceilings
+
+SLOW_SUM = """
+from torch import nn
+
+from linbench.bench.layer_side import Side
+from linbench.bench.peer import Peer, UnsupportedByPeerError
+
+
+class Sum(nn.Module):
+    def forward(self, x):
+        return x.cumsum(dim=1)
+
+
+def layer(case, compiling):
+    if case.mixer != "linear_attention":
+        raise UnsupportedByPeerError("sums only")
+    module = Sum()
+    return Side(module, module, module, lambda batch, context: module)
+
+
+def operations(compiling):
+    return {"l2_norm": lambda x: x["x"] / x["x"].norm(dim=-1, keepdim=True)}
+
+
+PEER = Peer(
+    name="slow-sum",
+    package="torch",
+    distribution="torch",
+    runs_on=("cpu", "cuda"),
+    note="slow-sum: a sum, for tests.",
+    layer=layer,
+    operations=operations,
+)
+"""
+
+
+@pytest.fixture
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A peer in a folder of its own, which the scan looks into as well."""
+    (tmp_path / "slow_sum.py").write_text(SLOW_SUM)
+    monkeypatch.setattr(peers, "__path__", [*peers.__path__, str(tmp_path)])
+    importlib.invalidate_caches()
+    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
+    yield
+    sys.modules.pop("linbench.bench.peers.slow_sum", None)
+    vars(peers).pop("slow_sum", None)
+
+
+def test_the_peers_that_linbench_ships() -> None:
+    found = peers.find_peers()
+    assert {name: peer.measures for name, peer in found.items()} == {
+        "fla": ["operations", "layers"],
+        "numpy": ["draws"],
+        "sdpa": ["layers"],
+        "transformers": ["operations", "layers"],
+        "zoology-style": ["training steps"],
+    }
+    assert all(peer.note.startswith(("fla ", f"{name}: ")) for name, peer in found.items())
+
+
+@pytest.mark.usefixtures("added")
+def test_a_peer_from_another_folder_is_timed_beside_layers(linbench: Callable[..., Any]) -> None:
+    shape = ["--d-model", "16", "--lengths", "8", "--tokens", "16", "--device", "cpu", "--repeat", "1"]
+    words = ["bench", "length", *shape, "--peer", "slow-sum", "--models", "linear_attention,deltanet"]
+    ended = linbench(*words, "--json")
+    assert ended.code == 0, ended.err
+    trained, _, memory, refused, *_ = json.loads(ended.out)
+    assert trained["bench"]["peer"]["name"] == "slow-sum"
+    assert trained["sides"]["slow-sum"]["as_called"]["median"] > 0
+    assert trained["of_peer"] == "slow-sum: a sum, for tests."
+    assert set(memory["sides"]) == {"linbench"}
+    assert refused["sides"]["slow-sum"] == {"reason": "sums only"}
+    assert "linear_attention, slow-sum" in linbench(*words).out
+
+
+@pytest.mark.usefixtures("added")
+def test_a_peer_from_another_folder_is_timed_beside_kernels(linbench: Callable[..., Any]) -> None:
+    shape = ["--shapes", "B2xT9xH2xD8", "--device", "cpu", "--repeat", "1"]
+    ended = linbench("bench", "ops", *shape, "--ops", "l2_norm", "--peer", "slow-sum", "--json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)[0]["sides"]["slow-sum"]["both"]["as_called"]["median"] > 0
+    other = linbench("bench", "data", "--tasks", "mqar/quick", "--device", "cpu", "--peer", "slow-sum")
+    assert other.code == 2, "it draws nothing"
+    assert "unknown peer for draws 'slow-sum'" in other.err
+
+
+def test_finding_peers_imports_none_of_their_packages() -> None:
+    script = (
+        "import sys; from linbench.bench.peers import find_peers; assert len(find_peers()) >= 5;"
+        " print(sorted({'fla', 'transformers'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
