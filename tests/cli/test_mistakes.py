@@ -59,11 +59,11 @@ import pytest
         ),
         (
             ["bench", "length", "--set", "heads=4", "--device", "cpu"],
-            "--set heads says nothing of a layer; did you mean model.heads?",
+            "--set heads has no effect on a layer; did you mean model.heads?",
         ),
         (
             ["bench", "length", "--set", "task.x=4", "--device", "cpu"],
-            "--set task.x says nothing of a layer; only model.NAME does.",
+            "--set task.x has no effect on a layer; use model.NAME.",
         ),
         (
             ["bench", "ops", "--ops", "", "--device", "cpu"],
