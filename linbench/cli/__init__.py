@@ -22,6 +22,7 @@ from linbench.cli import (
     gate,
     listing,
     report,
+    results,
     run,
     show,
     sweep,
@@ -74,6 +75,7 @@ _VERBS: dict[str, Callable[..., Any]] = {
 for _name, _verb in _VERBS.items():
     app.command(_name, help=help_of(_verb))(_verb)
 app.add_typer(bench.bench, name="bench")
+app.add_typer(results.results, name="results")
 
 
 @app.callback()

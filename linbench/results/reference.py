@@ -1,12 +1,15 @@
-"""The results that come with linbench, which every option that takes a folder of results knows by the name
-`reference`."""
+"""The results that come with linbench.
 
-from collections.abc import Iterator
+Every option that takes a folder of results knows them by the name `reference`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from linbench.common.errors import UserError, nearest
 from linbench.common.files import folder_below
+from linbench.results.packs import Line
 from linbench.results.record import FINAL, Result
 from linbench.results.store import Store, below
 
@@ -19,8 +22,7 @@ SHIPPED = ("cpu", "h100", "h200")
 
 
 class Reference(Store):
-    """All results that come with linbench as one store, of which nothing is changed and to which nothing is
-    added."""
+    """All results that come with linbench, as one store that is only read."""
 
     read_only = True
 
@@ -31,36 +33,52 @@ class Reference(Store):
             part.set_aside = self.set_aside  # one list: what any part sets aside
 
     def prepare(self) -> None:
-        """There is nothing to prepare."""
+        """Do nothing: nothing is written here."""
 
     def get(self, cell_id: str) -> Result | None:
-        """The result of a cell, or None. Raises StorageError: it is there and cannot be read."""
+        """Return the result of a cell, or None. Raises StorageError: it is there and cannot be read."""
         return next((result for part in self.parts if (result := part.get(cell_id)) is not None), None)
 
     def by_kind(self) -> dict[str, list[Result]]:
-        """Every sound result by its kind, in the order of their ids, each once. Raises StorageError: a file
-        is there and cannot be read."""
+        """Return every sound result by its kind, in the order of their ids, each once.
+
+        Raises StorageError: a file is there and cannot be read.
+        """
         found: dict[str, dict[str, Result]] = {}
         for part in self.parts:
             for kind, results in part.by_kind().items():
                 found.setdefault(kind, {}).update({result["id"]: result for result in results})
         return {kind: [results[name] for name in sorted(results)] for kind, results in found.items()}
 
+    def packed_lines(self) -> Mapping[str, Sequence[Line]]:
+        """Return the lines of all packs by the ids of their results.
+
+        Raises StorageError: the system fails to read a pack.
+        """
+        found: dict[str, list[Line]] = {}
+        for part in self.parts:
+            for cell_id, lines in part.packed_lines().items():
+                found.setdefault(cell_id, []).extend(lines)
+        return found
+
     def may_add(self) -> None:
-        """Raises UserError: nothing may be added."""
+        """Refuse to add anything. Raises UserError: always."""
         raise UserError(
             "what is asked for is not among the results that come with linbench, which are only read; name a"
             f" folder of yours with {self.option}."
         )
 
     def put(self, result: Result) -> Path:
-        """Raises UserError: nothing may be added."""
+        """Refuse to add a result. Raises UserError: always."""
         self.may_add()
         return self.folder
 
     @contextmanager
     def claim(self, cell_id: str) -> Iterator[bool]:
-        """Let go on whoever asks for a cell that is there. Raises UserError: it would have to be run."""
+        """Claim a cell that has a result, so that whoever asks for it goes on.
+
+        Raises UserError: it would have to be run.
+        """
         result = self.get(cell_id)
         if result is None or result["status"] not in FINAL:
             self.may_add()
@@ -78,8 +96,7 @@ def store_at(folder: str | Path, option: str = "--results") -> Store:
 
 
 def stores_below(folder: str | Path) -> list[Store]:
-    """Return a store for each folder with result files, this one and those in it; for `reference` those that
-    come with linbench."""
+    """Return a store for each folder with results, this one and those below; `reference`: those of linbench."""
     return _stores() if str(folder) == REFERENCE else below(Path(folder))
 
 
@@ -96,7 +113,7 @@ def stores_at(name: str) -> list[Store]:
 
 
 def place_beside(folder: Path, name: str, option: str) -> Path:
-    """Return the place of what is made of the results in a folder where the user names none: below it.
+    """Return the path below a results folder where what is made of it goes, when the user names no other.
 
     Raises UserError: it is `reference`, which is only read. StorageError: the place is a link that leads out
     of the folder.

@@ -10,9 +10,10 @@ import pytest
 
 from linbench.common.errors import StorageError
 from linbench.experiments.cell import SCHEMA
-from linbench.results import store as stores
+from linbench.results import result_text
 from linbench.results.record import Result, from_outside
-from linbench.results.store import UNREADABLE, Store
+from linbench.results.result_text import UNREADABLE
+from linbench.results.store import Store
 from tests.records import a_point, a_record
 
 ID = "a" * 64
@@ -73,15 +74,15 @@ def test_of_two_writers_over_a_torn_file_one_keeps_it_and_neither_fails(
 ) -> None:
     path = store.put(a_result())
     path.write_bytes(b"{")
-    other, read = Store(store.folder), stores.read_regular
+    other, read = Store(store.folder), result_text.read_regular
 
-    def slowly(found: Path) -> bytes:
-        monkeypatch.setattr(stores, "read_regular", read)
-        text = read(found)
+    def slowly(found: Path, most: int) -> bytes:
+        monkeypatch.setattr(result_text, "read_regular", read)
+        text = read(found, most)
         path.rename(path.with_name(f"{path.name}.unreadable-0"))  # the other does so in the meantime
         return text
 
-    monkeypatch.setattr(stores, "read_regular", slowly)
+    monkeypatch.setattr(result_text, "read_regular", slowly)
     store.put(a_result())
     assert (len(store.set_aside), len(store.unreadable)) == (0, 1)
     assert other.get(ID) == a_result()

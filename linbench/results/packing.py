@@ -1,0 +1,288 @@
+"""Loose results into packs and back, safe against a kill at any moment.
+
+A pack is written, read back and listed before any loose file of its results is removed. Whatever a run was
+killed over, the same command again goes on from there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from linbench.common.errors import UserError
+from linbench.common.files import LEFTOVER, storage_sentence, unused, write_whole
+from linbench.common.hashing import canonical
+from linbench.experiments.suite import blocks, load, shipped
+from linbench.results.matching import agree
+from linbench.results.packs import (
+    Line,
+    PackError,
+    describe,
+    faults,
+    line_id,
+    numbered,
+    pack_name,
+    pack_paths,
+    read_lines,
+    read_manifest,
+    write_manifest,
+    write_pack,
+)
+from linbench.results.record import Result
+from linbench.results.result_text import NewerResultError, check_text, read_file, result_text
+from linbench.results.schema.fields import CELL
+from linbench.results.store import Store
+
+UNKNOWN = "unknown"
+"""The command in the manifest of a pack whose writer did not say, or was killed before it could."""
+
+_LOCK = "packing"
+
+
+class Packed(NamedTuple):
+    """A pack that was written: its path, its results, and bytes before and after."""
+
+    path: Path
+    rows: int
+    loose_bytes: int
+    packed_bytes: int
+
+
+class Packing(NamedTuple):
+    """What `pack` did: the packs it wrote, and loose files removed whose result a pack had already."""
+
+    packs: list[Packed]
+    removed: int
+
+
+class Unpacking(NamedTuple):
+    """What `unpack` did: files written, files that were there already, and those that differ and were left."""
+
+    written: int
+    there: int
+    differ: list[Path]
+
+
+class _Loose(NamedTuple):
+    """A sound result in a file of its own: the file's content, and the line that it makes in a pack."""
+
+    path: Path
+    content: bytes
+    result: Result
+    line: bytes
+
+
+def pack(store: Store, name: str | None = None, command: str | None = None) -> Packing:
+    """Move the loose results of a folder into new packs.
+
+    Results that do not count stay where they are, in `store.set_aside`; those of an older schema stay, too.
+
+    Args:
+        name: the one pack that all go to. Without it each goes to the pack that `pack_names` gives.
+        command: the command that measured them, for the manifest.
+
+    Raises UserError: the name cannot be one or is taken; the store is only read; another process packs there.
+    StorageError: something cannot be read, written, or is not read back as it was written.
+    """
+    store.loose_ids()  # a folder that is not there is told before one is made
+    with _alone(store):
+        _list_unlisted(store.folder)
+        found = _loose_results(store)
+        packed = {cell_id: lines[0].text for cell_id, lines in store.packed_lines().items()}
+        there = [one for one in found if packed.get(one.result["id"]) == one.line]
+        groups: dict[str, list[_Loose]] = {}
+        new = [one for one in found if packed.get(one.result["id"]) != one.line]
+        names = {} if name else pack_names([one.result for one in new], store.folder)
+        for one in new:
+            groups.setdefault(name or names[one.result["id"]], []).append(one)
+        _remove(there)
+        return Packing([_write(store.folder, *group, command, name) for group in groups.items()], len(there))
+
+
+def unpack(store: Store, into: Store) -> Unpacking:
+    """Write the results in a folder's packs as files of their own; the packs stay.
+
+    Of several lines with one id the newest that is sound counts. A file that is there already is never
+    replaced. Lines that do not count are in `store.set_aside`.
+
+    Raises UserError: `into` is only read. StorageError: something cannot be read or written.
+    """
+    store.loose_ids()
+    written, there, differ = 0, 0, list[Path]()
+    with _alone(into):
+        for cell_id, lines in sorted(store.packed_lines().items()):
+            text = _sound_text(store, cell_id, lines)
+            path = into.folder / f"{cell_id}.json"
+            if text is None:
+                continue
+            if not path.exists() and not path.is_symlink():
+                with storage_sentence(into.folder, "cannot keep results in"):
+                    write_whole(path, text)
+                written += 1
+            elif read_file(path) == text:
+                there += 1
+            else:
+                differ.append(path)
+    return Unpacking(written, there, differ)
+
+
+def verify(store: Store) -> list[str]:
+    """Return a sentence for everything in a folder that does not count; none: all can be trusted.
+
+    Raises StorageError: the system fails to read something.
+    """
+    told = faults(store.folder)
+    _loose_results(store)
+    return told + [f"{place} does not count: {why}." for place, why in store.set_aside.items()]
+
+
+def pack_names(results: Sequence[Result], folder: Path) -> dict[str, str]:
+    """Return the name of the pack that each result goes to, by its id.
+
+    In a folder called `claims` that is `claims`; else `speeds` for what benchmarks measured, and for cells the
+    shipped suite that asks the same of its models, where there is one, or `cells`.
+    """
+    if folder.resolve().name == "claims":
+        return {result["id"]: "claims" for result in results}
+    cells = [result for result in results if result.get("kind", CELL) == CELL]
+    suites = _suites(cells, folder.resolve().name)
+    names = {result["id"]: "speeds" for result in results}
+    return names | {cell["id"]: suites.get(_asked_text(cell["cell"]), "cells") for cell in cells}
+
+
+def _suites(cells: Sequence[Result], first: str) -> dict[str, str]:
+    """Return the suite of each thing that is asked of models, as `_asked_text` writes it.
+
+    first: the suite to take where several ask it.
+    """
+    asked = {_asked_text(one["cell"]): _asked(one["cell"]) for one in cells}
+    tasks = {each["task"]["name"] for each in asked.values()}
+    found: dict[str, str] = {}
+    for name in sorted(shipped(), key=lambda name: (name != first, name)):
+        suite = load(name)
+        if not tasks & {task.task.partition("/")[0] for task in suite.tasks}:
+            continue
+        for block in blocks(suite, device="cpu")[0]:
+            of_suite = [_asked(cells[0].identity) for _, cells in block.rows[:1]]
+            for text, each in asked.items():
+                if text not in found and any(agree(each, other) for other in of_suite):
+                    found[text] = name
+    return found
+
+
+def _asked(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a cell asks of its model: task, form and training, without versions, learning rate and device."""
+    task, model, protocol = identity["task"], identity["model"], identity["protocol"]["settings"]
+    chosen = {"lr", "weight_decay", "precision"}
+    return {
+        "task": {name: value for name, value in task.items() if name not in ("version", "draws", "source")},
+        "form": model["form"],
+        "model": {"settings": model["backbone"]["settings"]},
+        "protocol": {"settings": {name: value for name, value in protocol.items() if name not in chosen}},
+    }
+
+
+def _asked_text(identity: Mapping[str, Any]) -> str:
+    return canonical(_asked(identity))
+
+
+@contextmanager
+def _alone(store: Store) -> Iterator[None]:
+    """Keep other processes from packing the same folder. Raises UserError, StorageError."""
+    if store.read_only:
+        raise UserError(
+            "the results that come with linbench are only read; name a folder of yours, or with --to another."
+        )
+    store.prepare()
+    with store.claim(_LOCK) as ours:
+        if not ours:
+            raise UserError(f"another process is packing {store.folder}; wait until it has ended.")
+        yield
+
+
+def _list_unlisted(folder: Path) -> None:
+    """List packs in the manifest whose writer was killed before it could."""
+    entries = read_manifest(folder)
+    for path in pack_paths(folder):
+        if pack_name(path) in entries:
+            continue
+        try:
+            lines = list(numbered(path, read_lines(path)))
+        except PackError:  # the store sets it aside
+            continue
+        found = [_checked(line, line_id(line.text) or "") for line in lines]
+        sound = [result for result in found if result is not None]
+        entry = describe(sound, path.read_bytes(), UNKNOWN)
+        write_manifest(folder, read_manifest(folder) | {pack_name(path): entry | {"rows": len(lines)}})
+
+
+def _checked(line: Line, cell_id: str) -> Result | None:
+    try:
+        found = check_text(line.text, cell_id, line.place)
+    except NewerResultError:
+        return None
+    return None if isinstance(found, str) else found
+
+
+def _loose_results(store: Store) -> list[_Loose]:
+    """Return the sound loose results of a folder; what does not count is set aside, and stays."""
+    found = []
+    for cell_id in sorted(store.loose_ids()):
+        path = store.folder / f"{cell_id}.json"
+        content = read_file(path)
+        try:
+            result = check_text(content, cell_id, path) if isinstance(content, bytes) else content
+        except NewerResultError as newer:
+            result = newer.reason
+        if isinstance(result, str):
+            store.set_aside.setdefault(path, result)
+        elif result is not None and isinstance(content, bytes):
+            found.append(_Loose(path, content, result, result_text(result)))
+    return found
+
+
+def _write(
+    folder: Path, name: str, found: Sequence[_Loose], command: str | None, given: str | None
+) -> Packed:
+    """Write one pack, then remove the loose files of its results."""
+    taken = {*read_manifest(folder), *map(pack_name, pack_paths(folder))}
+    free = name if given else unused(name, taken)
+    said = command or _command(name, folder)
+    path = write_pack(folder, free, [(one.result, one.line) for one in found], said)
+    _remove(found)
+    return Packed(path, len(found), sum(len(one.content) for one in found), path.stat().st_size)
+
+
+def _command(name: str, folder: Path) -> str:
+    """Return the command that usually measures what a pack of that name holds."""
+    if name in shipped():
+        return f"linbench sweep {name} --results {folder}"
+    return {"speeds": "linbench bench", "claims": "linbench claims --run"}.get(name, UNKNOWN)
+
+
+def _remove(found: Sequence[_Loose]) -> None:
+    """Remove loose files whose result a pack has. One that another process has replaced meanwhile stays."""
+    for one in found:
+        aside = one.path.with_name(f"{LEFTOVER}{one.path.name}")
+        with storage_sentence(one.path, "cannot remove"):
+            try:
+                one.path.rename(aside)
+            except FileNotFoundError:
+                continue
+            if aside.read_bytes() == one.content:
+                aside.unlink()
+            elif not one.path.exists():
+                aside.rename(one.path)
+
+
+def _sound_text(store: Store, cell_id: str, lines: Sequence[Line]) -> bytes | None:
+    """Return the newest line of a result that is sound, or of a newer or older schema; others are set aside."""
+    for line in lines:
+        try:
+            found = check_text(line.text, cell_id, line.place)
+        except NewerResultError:
+            return line.text
+        if not isinstance(found, str):
+            return line.text
+        store.set_aside.setdefault(line.place, found)
+    return None

@@ -1,0 +1,342 @@
+"""Packs: many results of one folder in a single compressed file that is never changed.
+
+A pack is `NAME.jsonl.xz`: one result a line, as canonical JSON with its checksum, sorted so that results which
+are alike stand beside each other, since these compress well. The manifest `packs.json` beside the packs lists
+them in the order in which they were made, each with the number of its results, their devices and commits, the
+command that measured them and the SHA-256 of the file. Where two packs have a result of the same id, the one
+made later counts.
+"""
+
+import hashlib
+import json
+import lzma
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from linbench.common.errors import StorageError, UserError
+from linbench.common.files import MOST_BYTES, file_name, storage_sentence, write_whole
+from linbench.common.hashing import canonical
+from linbench.common.reading import read_json
+from linbench.common.text import counted
+from linbench.results.record import Result
+from linbench.results.result_text import UNREADABLE, NewerResultError, check_text, read_file
+from linbench.results.schema.fields import CELL
+
+SUFFIX = ".jsonl.xz"
+MANIFEST = "packs.json"
+
+MOST_TEXT = 256 << 20
+"""Bytes that a pack may unpack to. The largest that is shipped has 30 MB; a hostile one could fill any memory."""
+
+MOST_MEMORY = 128 << 20
+"""Bytes that the decompressor may use. What `write_pack` makes takes 65 MiB, most of it the dictionary."""
+
+_ID = re.compile(rb'"id":"([0-9a-f]{64})"')
+_FILE_ID = re.compile("[0-9a-f]{64}")
+
+
+class Entry(TypedDict):
+    """What the manifest says of a pack."""
+
+    rows: int
+    sha256: str
+    devices: list[str]
+    commits: list[str]
+    command: str
+
+
+class Line(NamedTuple):
+    """One line of a pack, not yet checked, and its place: the pack's path, a colon and the line's number."""
+
+    place: Path
+    text: bytes
+
+
+class PackError(StorageError):
+    """A pack or manifest that cannot be used."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} cannot be used: {reason}.")
+        self.reason = reason
+
+
+class Packs:
+    """The packs of one folder. They are read when a result is first asked for, and again when there are new ones.
+
+    `set_aside` has what does not count, packs and lines, each with the reason.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.set_aside: dict[Path, str] = {}
+        self._lines: dict[str, list[Line]] | None = None
+        self._state: tuple[int, ...] = ()
+
+    def lines(self) -> Mapping[str, Sequence[Line]]:
+        """Return the lines of each result by its id, those of the newest pack first.
+
+        Raises StorageError: the system fails to read a pack.
+        """
+        state = self._manifest_state()
+        if self._lines is None or state != self._state:
+            self.set_aside.clear()
+            lines = dict[str, list[Line]]()
+            for path in reversed(self._ordered()):
+                for name, line in self._lines_of(path).items():
+                    lines.setdefault(name, []).append(line)
+            self._lines, self._state = lines, state
+        return self._lines
+
+    def _ordered(self) -> list[Path]:
+        """Return the paths of all packs, the oldest first. A damaged manifest is set aside: names decide then."""
+        try:
+            return pack_paths(self.folder)
+        except PackError as damaged:
+            self.set_aside[self.folder / MANIFEST] = damaged.reason
+            return _found(self.folder)
+
+    def _lines_of(self, path: Path) -> dict[str, Line]:
+        """Return the lines of one pack by the ids of their results. What does not count is set aside."""
+        found = dict[str, Line]()
+        try:
+            texts = read_lines(path)
+        except PackError as damaged:
+            self.set_aside[path] = f"no result of this pack counts: {damaged.reason}"
+            return found
+        for line in numbered(path, texts):
+            name = line_id(line.text)
+            if name is None:
+                self.set_aside[line.place] = UNREADABLE
+            elif name in found:
+                self.set_aside[line.place] = _repeats(found[name])
+            else:
+                found[name] = line
+        return found
+
+    def _manifest_state(self) -> tuple[int, ...]:
+        """Return what changes whenever a pack is made: `write_pack` replaces the manifest."""
+        try:
+            found = (self.folder / MANIFEST).stat()
+        except OSError:
+            return ()
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def pack_paths(folder: Path) -> list[Path]:
+    """Return the paths of the packs in a folder in the order in which they were made.
+
+    Packs that the manifest does not list come last, in the order of their names: whoever wrote one was killed
+    before it was listed.
+
+    Raises PackError: the manifest is damaged.
+    """
+    found = _found(folder)
+    order = {name: place for place, name in enumerate(read_manifest(folder))} if found else {}
+    return sorted(found, key=lambda path: order.get(pack_name(path), len(order)))
+
+
+def _found(folder: Path) -> list[Path]:
+    with storage_sentence(folder, "cannot read results in"):
+        return (
+            sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX)) if folder.is_dir() else []
+        )
+
+
+def pack_name(path: Path) -> str:
+    """Return a pack's name: its file's without the suffix."""
+    return path.name.removesuffix(SUFFIX)
+
+
+def read_lines(path: Path) -> list[bytes]:
+    """Return the lines of a pack, not yet checked.
+
+    Raises PackError: it is no pack, is damaged or larger than `MOST_TEXT`. StorageError: the system fails to
+    read it.
+    """
+    compressed = read_file(path)
+    if compressed is None:
+        raise PackError(path, "it is not there")
+    if isinstance(compressed, str):
+        raise PackError(path, compressed)
+    return _decompress(path, compressed).removesuffix(b"\n").split(b"\n")
+
+
+def _decompress(path: Path, compressed: bytes) -> bytes:
+    try:
+        reader = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_MEMORY)
+        text = reader.decompress(compressed, max_length=MOST_TEXT + 1)
+    except lzma.LZMAError as error:
+        raise PackError(path, f"it is no xz file, or a damaged one ({str(error).rstrip('.')})") from error
+    if len(text) > MOST_TEXT:
+        raise PackError(path, f"it holds more than the {MOST_TEXT >> 20} MiB that are read")
+    if not reader.eof:
+        raise PackError(path, "it is cut short")
+    if reader.unused_data:
+        raise PackError(path, "something follows its end")
+    return text
+
+
+def numbered(path: Path, texts: Sequence[bytes]) -> Iterator[Line]:
+    """Yield each line of a pack with its place."""
+    for number, text in enumerate(texts, 1):
+        yield Line(path.with_name(f"{path.name}:{number}"), text)
+
+
+def line_id(text: bytes) -> str | None:
+    """Return the id that a line says it has; None: it says none.
+
+    It is found without parsing where only one is written. Whoever reads the result still checks it.
+    """
+    if len(text) > MOST_BYTES:
+        return None
+    written = _ID.findall(text)
+    if len(written) == 1:
+        return str(written[0], "ascii")
+    try:
+        name = read_json(text)["id"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return name if isinstance(name, str) and _FILE_ID.fullmatch(name) else None
+
+
+def read_manifest(folder: Path) -> dict[str, Entry]:
+    """Return the manifest's entries by the names of packs, the oldest first; none where there is no manifest.
+
+    Raises PackError: it is damaged. StorageError: the system fails to read it.
+    """
+    path = folder / MANIFEST
+    text = read_file(path)
+    if text is None:
+        return {}
+    if isinstance(text, str):
+        raise PackError(path, text)
+    try:
+        return TypeAdapter(dict[str, Entry]).validate_python(read_json(text), strict=True)
+    except (ValueError, ValidationError) as error:
+        raise PackError(path, "it is damaged; `linbench results pack` cannot go on without it") from error
+
+
+def write_pack(folder: Path, name: str, results: Sequence[tuple[Result, bytes]], command: str) -> Path:
+    """Write results as a new pack, read it back, and list it in the manifest.
+
+    Args:
+        name: the pack's name, without its suffix.
+        results: sound results, each with its text as it is stored.
+        command: the command that measured them.
+
+    Raises UserError: the name cannot be one, or is taken. StorageError: the pack cannot be written, or is not
+    read back as it was written.
+    """
+    path = folder / f"{name}{SUFFIX}"
+    if file_name(name) != name:
+        raise UserError(
+            f"'{name}' cannot be the name of a pack; use a-z, 0-9, '.', '_' and '-', such as zoo."
+        )
+    entries = read_manifest(folder)
+    if name in entries or path.exists():
+        raise UserError(f"there is a pack {path} already, and packs are never changed; choose another name.")
+    texts = [text for _, text in sorted(results, key=lambda one: _order(one[0]))]
+    content = b"".join(text + b"\n" for text in texts)
+    if len(content) > MOST_TEXT:
+        raise UserError(
+            f"these {len(texts)} results have {len(content) >> 20} MiB, and a pack may have"
+            f" {MOST_TEXT >> 20}; pack them in parts, from several folders."
+        )
+    compressed = lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+    with storage_sentence(folder, "cannot write a pack in"):
+        write_whole(path, compressed)
+    if read_lines(path) != texts:
+        raise PackError(path, "it does not read as it was written")
+    write_manifest(folder, entries | {name: describe([one for one, _ in results], compressed, command)})
+    return path
+
+
+def describe(results: Sequence[Result], compressed: bytes, command: str) -> Entry:
+    """Return what the manifest says of a pack of these results."""
+    return {
+        "rows": len(results),
+        "sha256": hashlib.sha256(compressed).hexdigest(),
+        "devices": sorted({str(identity_of(result).get("device")) for result in results}),
+        "commits": sorted({str(result["environment"].get("commit")) for result in results}),
+        "command": command,
+    }
+
+
+def write_manifest(folder: Path, entries: Mapping[str, Entry]) -> None:
+    """Write the manifest of a folder. Raises StorageError: it cannot be written."""
+    text = json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
+    with storage_sentence(folder, "cannot write a pack in"):
+        write_whole(folder / MANIFEST, text.encode())
+
+
+def faults(folder: Path) -> list[str]:
+    """Return a sentence for everything that is wrong with the packs of a folder; none: all is sound.
+
+    Raises StorageError: the system fails to read one.
+    """
+    try:
+        entries = read_manifest(folder)
+    except PackError as damaged:
+        entries, told = {}, [str(damaged)]
+    else:
+        told = []
+    paths = {pack_name(path): path for path in _found(folder)}
+    for name in entries.keys() - paths.keys():
+        told.append(f"{folder / MANIFEST} lists a pack {name}{SUFFIX} that is not there.")
+    for name, path in paths.items():
+        told += _pack_faults(path, entries.get(name))
+    return told
+
+
+def _pack_faults(path: Path, entry: Entry | None) -> Iterator[str]:
+    if entry is None:
+        yield f"{path} is not listed in {MANIFEST}; `linbench results pack {path.parent}` lists it."
+    try:
+        texts = read_lines(path)
+    except PackError as damaged:
+        yield str(damaged)
+        return
+    if entry and entry["sha256"] != hashlib.sha256(path.read_bytes()).hexdigest():
+        yield f"{path} is not the file that {MANIFEST} lists: its SHA-256 is another."
+    if entry and entry["rows"] != len(texts):
+        yield f"{path} has {counted(len(texts), 'result')}, and {MANIFEST} says {entry['rows']}."
+    first = dict[str, Line]()
+    for line in numbered(path, texts):
+        name = line_id(line.text)
+        if name in first:
+            yield f"{line.place} does not count: {_repeats(first[name])}."
+        elif reason := _line_fault(line, name):
+            yield f"{line.place} does not count: {reason}."
+        if name is not None:
+            first.setdefault(name, line)
+
+
+def _line_fault(line: Line, name: str | None) -> str | None:
+    if name is None:
+        return UNREADABLE
+    try:
+        found = check_text(line.text, name, line.place)
+    except NewerResultError as newer:
+        return newer.reason
+    return found if isinstance(found, str) else None
+
+
+def _repeats(first: Line) -> str:
+    return f"{first.place.name} has a result of this id already"
+
+
+def identity_of(result: Result) -> Mapping[str, Any]:
+    """Return what a result was measured of: its cell, or what was timed."""
+    identity: Mapping[str, Any] = result["cell" if result.get("kind", CELL) == CELL else "bench"]
+    return identity
+
+
+def _order(result: Result) -> tuple[str, str, str, str]:
+    """Put results that are alike beside each other."""
+    identity = canonical(identity_of(result))
+    return str(result.get("kind", CELL)), str(result.get("label", "")), identity, str(result["id"])
