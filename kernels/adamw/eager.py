@@ -6,7 +6,8 @@ EPSILON = 1e-8
 
 
 def adamw(
-    weights: Tensor, gradients: Tensor, mean: Tensor, square: Tensor, now: Tensor, rates: Tensor, decays: Tensor, scale: Tensor, decaying: Tensor,
+    weights: Tensor, gradients: Tensor, mean: Tensor, square: Tensor,
+    now: Tensor, rates: Tensor, decays: Tensor, scale: Tensor, decaying: Tensor,
     norms: Tensor | None, clip: float, betas: tuple[float, float],
 ) -> None:  # fmt: skip
     """Arguments as of `linbench.kernels.adamw.adamw`."""

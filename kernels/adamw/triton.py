@@ -11,7 +11,8 @@ BLOCK = 1024
 
 @triton.jit
 def _step(
-    weights, gradients, means, squares, now, rates, decays, scale, decaying, norms, n, clip, beta1, beta2, epsilon,
+    weights, gradients, means, squares, now, rates, decays,
+    scale, decaying, norms, n, clip, beta1, beta2, epsilon,
     BLOCK: tl.constexpr, CLIPS: tl.constexpr,
 ):  # fmt: skip
     """Grid (n / BLOCK, R)."""
@@ -40,12 +41,14 @@ def _step(
 
 
 def adamw(
-    weights: Tensor, gradients: Tensor, mean: Tensor, square: Tensor, now: Tensor, rates: Tensor, decays: Tensor, scale: Tensor, decaying: Tensor,
+    weights: Tensor, gradients: Tensor, mean: Tensor, square: Tensor,
+    now: Tensor, rates: Tensor, decays: Tensor, scale: Tensor, decaying: Tensor,
     norms: Tensor | None, clip: float, betas: tuple[float, float],
 ) -> None:  # fmt: skip
     """Arguments as of `linbench.kernels.adamw.adamw`."""
     replicas, n = weights.shape
     _step[(triton.cdiv(n, BLOCK), replicas)](
-        weights, gradients, mean, square, now, rates, decays, scale, decaying, weights if norms is None else norms, n, clip, *betas, EPSILON,
+        weights, gradients, mean, square, now, rates, decays, scale, decaying,
+        weights if norms is None else norms, n, clip, *betas, EPSILON,
         BLOCK=BLOCK, CLIPS=norms is not None, num_warps=4,
     )  # fmt: skip

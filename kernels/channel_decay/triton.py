@@ -41,7 +41,8 @@ def _forward(
 
 @triton.jit
 def _backward(
-    offset, base, dy, doffset, sums, rows, C, programs, bound, ROWS: tl.constexpr, BC: tl.constexpr, TILES: tl.constexpr, BOUNDED: tl.constexpr
+    offset, base, dy, doffset, sums, rows, C, programs, bound, ROWS: tl.constexpr,
+    BC: tl.constexpr, TILES: tl.constexpr, BOUNDED: tl.constexpr
 ):  # fmt: skip
     """Grid (replicas * programs), TILES tiles each. sums [replicas, programs, C]: of the gradient of base."""
     replica, _, program = share(tl.program_id(0).to(tl.int64), programs, 1)
@@ -69,18 +70,9 @@ def forward(offset: Tensor, base: Tensor, bound: float | None) -> Tensor:
     (replicas, channels), rows, launch = base.shape, len(offset) // len(base), forward_launch(base.shape[1])
     y, programs = torch.empty_like(offset, dtype=torch.float32), -(-rows // launch.rows)
     _forward[(replicas * programs,)](
-        offset,
-        base,
-        y,
-        rows,
-        channels,
-        programs,
-        bound or 0.0,
-        ROWS=launch.rows,
-        BC=launch.padded,
-        BOUNDED=bound is not None,
-        num_warps=launch.warps,
-    )
+        offset, base, y, rows, channels, programs, bound or 0.0, ROWS=launch.rows,
+        BC=launch.padded, BOUNDED=bound is not None, num_warps=launch.warps,
+    )  # fmt: skip
     return y
 
 
@@ -100,7 +92,8 @@ def backward(offset: Tensor, base: Tensor, dy: Tensor, bound: float | None) -> t
     )
     _backward[(replicas * programs,)](
         offset, base, dy, doffset, sums, rows, channels, programs, bound or 0.0,
-        ROWS=launch.rows, BC=launch.padded, TILES=launch.tiles, BOUNDED=bound is not None, num_warps=launch.warps,
+        ROWS=launch.rows, BC=launch.padded, TILES=launch.tiles,
+        BOUNDED=bound is not None, num_warps=launch.warps,
     )  # fmt: skip
     return doffset, summed(sums)
 

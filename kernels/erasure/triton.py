@@ -143,7 +143,8 @@ def backward(
     dk, doffset = torch.empty_like(k), torch.empty_like(offset)
     sums = k.new_empty(replicas, programs, 3, heads, width, dtype=torch.float32)
     _backward[(replicas * programs * heads,)](
-        k, offset, base, k_k, k_a, dwritten.contiguous(), derased.contiguous(), drated.contiguous(), dk, doffset, sums, rows, heads, width, programs,
+        k, offset, base, k_k, k_a, dwritten.contiguous(), derased.contiguous(),
+        drated.contiguous(), dk, doffset, sums, rows, heads, width, programs,
         ROWS=launch.rows, BK=launch.padded, TILES=launch.tiles, SHORTEST=_SHORTEST, num_warps=launch.warps,
     )  # fmt: skip
     return dk, doffset, summed(sums)

@@ -87,7 +87,8 @@ def _turned(
 
 @triton.jit
 def _network(
-    x, key, height, width, FIRST: tl.constexpr, SECOND: tl.constexpr, STEP: tl.constexpr, MULTIPLIER: tl.constexpr, TURNS: tl.constexpr
+    x, key, height, width, FIRST: tl.constexpr, SECOND: tl.constexpr,
+    STEP: tl.constexpr, MULTIPLIER: tl.constexpr, TURNS: tl.constexpr
 ):  # fmt: skip
     left, right = x // width, x % width
     for turn in range(0, TURNS, 2):
@@ -99,7 +100,8 @@ def _network(
 @triton.jit(do_not_specialize=_NUMBERS)
 def _permuted(
     key, x, y, count, columns, row_stride, column_stride, size, height, width,
-    BLOCK: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, STEP: tl.constexpr, MULTIPLIER: tl.constexpr, TURNS: tl.constexpr,
+    BLOCK: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr,
+    STEP: tl.constexpr, MULTIPLIER: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """key [rows], x and y [rows, columns], `count` places in all."""
     place, row, column, mask = _places(count, columns, BLOCK)
@@ -130,17 +132,9 @@ def bits(key: Tensor, counter: Tensor | None, columns: int) -> Tensor:
     if y.numel():
         key, counters = key.expand(len(y)), (y if counter is None else counter).expand_as(y)
         _bits[_grid(y)](
-            key,
-            counters,
-            y,
-            y.numel(),
-            columns,
-            *key.stride(),
-            *counters.stride(),
-            COUNTED=counter is None,
-            BLOCK=_BLOCK,
-            **_MIXING,
-        )
+            key, counters, y, y.numel(), columns, *key.stride(), *counters.stride(),
+            COUNTED=counter is None, BLOCK=_BLOCK, **_MIXING,
+        )  # fmt: skip
     return y
 
 
@@ -151,18 +145,9 @@ def permuted(key: Tensor, x: Tensor, size: int) -> Tensor:
     if y.numel():
         key, x = key.contiguous(), x.expand_as(y)
         _permuted[_grid(y)](
-            key,
-            x,
-            y,
-            y.numel(),
-            y.shape[1],
-            *x.stride(),
-            size,
-            *eager.sides(size),
-            BLOCK=_BLOCK,
-            **_MIXING,
-            **_TURNING,
-        )
+            key, x, y, y.numel(), y.shape[1], *x.stride(), size,
+            *eager.sides(size), BLOCK=_BLOCK, **_MIXING, **_TURNING,
+        )  # fmt: skip
     return y
 
 

@@ -18,7 +18,8 @@ from linbench.kernels.row_tiles import backward_launch, forward_launch, place, s
 @triton.jit
 def _forward(
     x, added, weight, bias, gate, total, y, rows, heads, D, programs, part, eps,
-    ROWS: tl.constexpr, BD: tl.constexpr, ADDED: tl.constexpr, CENTRE: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+    ROWS: tl.constexpr, BD: tl.constexpr, ADDED: tl.constexpr, CENTRE: tl.constexpr,
+    WEIGHT: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Grid (replicas * programs * heads). x, gate, y [replicas * rows, heads, D], weight, bias [replicas,
     heads, D]; `part`: of the sum of squares, 1 or 1 / D.
@@ -58,7 +59,8 @@ def _centred(x, mask, part):
 @triton.jit
 def _backward(
     x, weight, bias, gate, dy, dtotal, dx, dadded, sums, dgate, rows, heads, D, programs, part, eps,
-    ROWS: tl.constexpr, BD: tl.constexpr, TILES: tl.constexpr, TOTAL: tl.constexpr, ADDED: tl.constexpr, CENTRE: tl.constexpr,
+    ROWS: tl.constexpr, BD: tl.constexpr, TILES: tl.constexpr,
+    TOTAL: tl.constexpr, ADDED: tl.constexpr, CENTRE: tl.constexpr,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Grid (replicas * programs * heads), TILES tiles each; sums [replicas, programs, 1 or 2 with BIAS,
@@ -142,7 +144,8 @@ def forward(
     programs = -(-rows // launch.rows)
     _forward[(replicas * programs * heads,)](
         x, added, weight, bias, gate, total, y, rows, heads, width, programs, _part(kind, width), eps,
-        ROWS=launch.rows, BD=launch.padded, ADDED=added is not None, CENTRE=kind == "layer", WEIGHT=weight is not None, BIAS=bias is not None,
+        ROWS=launch.rows, BD=launch.padded, ADDED=added is not None,
+        CENTRE=kind == "layer", WEIGHT=weight is not None, BIAS=bias is not None,
         ACTIVATION=activation, num_warps=launch.warps,
     )  # fmt: skip
     return y, total
@@ -150,7 +153,8 @@ def forward(
 
 @operator("norm_backward", differentiable=False)
 def backward(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, gate: Tensor | None, dy: Tensor, dtotal: Tensor | None, kind: str, activation: str, eps: float,
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, gate: Tensor | None,
+    dy: Tensor, dtotal: Tensor | None, kind: str, activation: str, eps: float,
     added: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x, which is the sum where there is one, in its dtype and in that of what was `added`, of
@@ -172,8 +176,10 @@ def backward(
     dadded = x.new_empty(x.shape if added != x.dtype else (len(x), 0), dtype=added)
     sums = x.new_empty(replicas, programs, _weights(weight, bias), heads, width, dtype=torch.float32)
     _backward[(replicas * programs * heads,)](
-        x, weight, bias, gate, dy, dtotal, dx, dadded, sums, dgate, rows, heads, width, programs, _part(kind, width), eps,
-        ROWS=launch.rows, BD=launch.padded, TILES=launch.tiles, TOTAL=dtotal is not None, ADDED=added != x.dtype, CENTRE=kind == "layer",
+        x, weight, bias, gate, dy, dtotal, dx, dadded, sums, dgate,
+        rows, heads, width, programs, _part(kind, width), eps,
+        ROWS=launch.rows, BD=launch.padded, TILES=launch.tiles,
+        TOTAL=dtotal is not None, ADDED=added != x.dtype, CENTRE=kind == "layer",
         WEIGHT=weight is not None, BIAS=bias is not None, ACTIVATION=activation, num_warps=launch.warps,
     )  # fmt: skip
     return dx, dadded, x.new_empty(0) if weight is None else summed(sums), dgate
@@ -208,7 +214,8 @@ def _(
 
 @backward.register_fake
 def _(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, gate: Tensor | None, dy: Tensor, dtotal: Tensor | None, kind: str, activation: str, eps: float,
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, gate: Tensor | None,
+    dy: Tensor, dtotal: Tensor | None, kind: str, activation: str, eps: float,
     added: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     dadded = x.new_empty(x.shape if added != x.dtype else (x.shape[0], 0), dtype=added)

@@ -46,18 +46,9 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
     shape, y = launch(x.shape[1]), torch.empty(x.shape, dtype=x.dtype, device=x.device)
     grid = (-(-len(x) // shape["TILE"]),)
     _turn[grid](
-        x,
-        cos.contiguous(),
-        sin.contiguous(),
-        y,
-        len(x),
-        len(cos),
-        x.stride(0),
-        x.shape[1],
-        cos.shape[1],
-        BACK=back,
-        **shape,
-    )
+        x, cos.contiguous(), sin.contiguous(), y, len(x), len(cos),
+        x.stride(0), x.shape[1], cos.shape[1], BACK=back, **shape,
+    )  # fmt: skip
     return y
 
 

@@ -184,22 +184,9 @@ def forward(
         state.new_empty(batch, -(-length // shape["BT"]), width, states),
     )
     _forward[grid](
-        u,
-        step,
-        rate,
-        write,
-        read,
-        state,
-        y,
-        last,
-        starts,
-        length,
-        width,
-        states,
-        batch // len(rate),
-        SIGNED=signed,
-        **shape,
-    )
+        u, step, rate, write, read, state, y, last, starts, length,
+        width, states, batch // len(rate), SIGNED=signed, **shape,
+    )  # fmt: skip
     return y, last, starts
 
 
@@ -230,7 +217,8 @@ def backward(
     dwrite = write.new_empty(batch, grid[0] // batch, length, states)
     dread = torch.empty_like(dwrite)
     _backward[grid](
-        u, step, rate, write, read, starts, dy, dlast, du, dstep, drate, dwrite, dread, dstate, length, width, states, batch // len(rate),
+        u, step, rate, write, read, starts, dy, dlast, du, dstep, drate,
+        dwrite, dread, dstate, length, width, states, batch // len(rate),
         SIGNED=signed, **shape,
     )  # fmt: skip
     return du, dstep, summed(drate.unflatten(0, (len(rate), -1))), summed(dwrite), summed(dread), dstate

@@ -52,25 +52,16 @@ def forward(
         x.new_empty(batch, width - 1, channels),
     )
     triton.forward[(launch.programs(batch, length, channels),)](
-        x,
-        weight,
-        state,
-        *y,
-        last,
-        length,
-        channels,
-        *_widths(parts),
-        batch // replicas,
-        normed,
-        eps,
-        **_switches(launch, width, silu, normed, state),
-    )
+        x, weight, state, *y, last, length, channels, *_widths(parts), batch // replicas,
+        normed, eps, **_switches(launch, width, silu, normed, state),
+    )  # fmt: skip
     return *y, last
 
 
 @operator("short_convolution_backward", differentiable=False)
 def backward(
-    x: Tensor, weight: Tensor, state: Tensor | None, dy0: Tensor, dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
+    x: Tensor, weight: Tensor, state: Tensor | None, dy0: Tensor,
+    dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
     silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x, weight and state; the last is empty where there is no state."""
@@ -81,7 +72,8 @@ def backward(
     dx, dstate = torch.empty_like(x), x.new_empty(batch, width - 1 if state is not None else 0, channels)
     partial = x.new_empty(batch, -(-length // launch.steps), width, channels, dtype=torch.float32)
     triton.backward[(launch.programs(batch, length, channels),)](
-        x, weight, state, *dy, dlast, dx, partial, dstate, length, channels, *_widths(parts), batch // replicas, normed, eps,
+        x, weight, state, *dy, dlast, dx, partial, dstate, length,
+        channels, *_widths(parts), batch // replicas, normed, eps,
         **_switches(launch, width, silu, normed, state), LAST=dlast is not None,
     )  # fmt: skip
     return dx, summed(partial.view(replicas, -1, width, channels)).to(weight.dtype), dstate
@@ -108,7 +100,8 @@ def _(
 
 @backward.register_fake
 def _(
-    x: Tensor, weight: Tensor, state: Tensor | None, dy0: Tensor, dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
+    x: Tensor, weight: Tensor, state: Tensor | None, dy0: Tensor,
+    dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
     silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return (

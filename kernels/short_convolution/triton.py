@@ -113,7 +113,8 @@ def forward(
 
 @triton.jit
 def backward(
-    x, weight, state, dy0, dy1, dy2, dlast, dx, dweight, dstate, T, C, C0, C1, C2, rows_per_replica, normed, eps,
+    x, weight, state, dy0, dy1, dy2, dlast, dx, dweight,
+    dstate, T, C, C0, C1, C2, rows_per_replica, normed, eps,
     W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
     STATE: tl.constexpr, LAST: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip

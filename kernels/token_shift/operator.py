@@ -34,7 +34,8 @@ def forward(
     launch, y = forward_launch(length, width), [torch.empty_like(x, dtype=dtype) for _ in range(streams)]
     triton.forward[(launch.programs(batch, length, width),)](
         x, mix, last, *_six(offset), *_six(y), length, width, batch // replicas,
-        N=streams, ROWS=launch.rows, BD=launch.block, LAST=last is not None, OFFSET=len(offset) > 0, num_warps=launch.warps,
+        N=streams, ROWS=launch.rows, BD=launch.block, LAST=last is not None,
+        OFFSET=len(offset) > 0, num_warps=launch.warps,
     )  # fmt: skip
     return y
 
@@ -55,8 +56,10 @@ def backward(
     )
     partial = x.new_empty(batch, launch.chunks(length), streams, width, dtype=torch.float32)
     triton.backward[(launch.programs(batch, length, width),)](
-        x, mix, last, *_six(offset), *_six(dy), dx, partial, dlast, *_six(doffset), length, width, batch // replicas,
-        N=streams, ROWS=launch.rows, STEPS=launch.steps, BD=launch.block, LAST=last is not None, OFFSET=len(offset) > 0, num_warps=launch.warps,
+        x, mix, last, *_six(offset), *_six(dy), dx, partial,
+        dlast, *_six(doffset), length, width, batch // replicas,
+        N=streams, ROWS=launch.rows, STEPS=launch.steps, BD=launch.block,
+        LAST=last is not None, OFFSET=len(offset) > 0, num_warps=launch.warps,
     )  # fmt: skip
     return dx, summed(partial.view(replicas, -1, streams, width)).to(mix.dtype), dlast, doffset
 

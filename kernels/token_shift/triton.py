@@ -109,8 +109,10 @@ def _left(dmix, n: tl.constexpr, dshare, c, exists, D):
 
 @triton.jit
 def backward(
-    x, mix, last, o0, o1, o2, o3, o4, o5, dy0, dy1, dy2, dy3, dy4, dy5, dx, dmix, dlast, do0, do1, do2, do3, do4, do5, T, D, rows_per_replica,
-    N: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BD: tl.constexpr, LAST: tl.constexpr, OFFSET: tl.constexpr,
+    x, mix, last, o0, o1, o2, o3, o4, o5, dy0, dy1, dy2, dy3, dy4, dy5, dx,
+    dmix, dlast, do0, do1, do2, do3, do4, do5, T, D, rows_per_replica,
+    N: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
+    BD: tl.constexpr, LAST: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
     """Grid as in `forward`; dmix [B, chunks, N, D] in float32.
 

@@ -22,8 +22,10 @@ from linbench.kernels.operators import fold_replicas, operator
 
 @triton.jit
 def _part(
-    q, k, v, here, there, slopes, c_q, c_k, found, most, total, S, window, scale, k_b, k_s, k_h, v_b, v_s, v_h, slopes_b,
-    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PARTS: tl.constexpr,
+    q, k, v, here, there, slopes, c_q, c_k, found, most, total,
+    S, window, scale, k_b, k_s, k_h, v_b, v_s, v_h, slopes_b,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PARTS: tl.constexpr,
     NOTHING: tl.constexpr, WINDOW: tl.constexpr, SLOPES: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
     """Grid (PARTS of every B H). q [B, 1, H, K], k [B, S, HK, K], v [B, S, HK, V], here [B, 1], there [B, S],
@@ -134,8 +136,10 @@ def decode(
     sizes: dict[str, Any] = {"V": value_dim, "BV": power_of_two(value_dim), "PARTS": parts}
     keys = power_of_two(key_dim)
     _part[(parts * rows,)](
-        q, k, v, here, there, slopes, c_q, c_k, found, most, total, places, window or 0, scale, *k.stride()[:3], *v.stride()[:3],
-        0 if slopes is None else slopes.stride(0), H=heads, HK=key_heads, K=key_dim, BK=keys, C=_block(max(keys, sizes["BV"])), NOTHING=EMPTY,
+        q, k, v, here, there, slopes, c_q, c_k, found, most, total,
+        places, window or 0, scale, *k.stride()[:3], *v.stride()[:3],
+        0 if slopes is None else slopes.stride(0), H=heads, HK=key_heads,
+        K=key_dim, BK=keys, C=_block(max(keys, sizes["BV"])), NOTHING=EMPTY,
         WINDOW=window is not None, SLOPES=slopes is not None, GATED=c_q is not None, num_warps=4, **sizes,
     )  # fmt: skip
     if parts > 1:

@@ -58,7 +58,8 @@ def _sums(sums, bh, n, T, i, GATED: tl.constexpr):
 @triton.jit
 def _scores(
     a, high_a, low_a, b, sums, bh, first, n, T, i, ks, scale, window,
-    STRIDE: tl.constexpr, K: tl.constexpr, BY_KEYS: tl.constexpr, MASKED: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+    STRIDE: tl.constexpr, K: tl.constexpr, BY_KEYS: tl.constexpr, MASKED: tl.constexpr,
+    GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """To base 2, of queries a, a block that begins at `first`, with keys b of the one at n, rows STRIDE
     apart; or BY_KEYS of keys a with queries b.
@@ -79,7 +80,8 @@ def _scores(
 def _forward(
     q, k, v, sums, o, lse, T, scale, window,
     H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, SQ: tl.constexpr, SK: tl.constexpr, SV: tl.constexpr,
-    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
+    GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (T / C of every B H). q, k [B, T, H, K], v [B, T, H, V], tokens SQ, SK and SV apart, sums [B, H,
     2, T] -> o [B, T, H, V], and lse [B, H, T], the logarithm to base 2 of the sum of weights."""
@@ -96,27 +98,9 @@ def _forward(
         for n in range(first if OWN else earliest, first + C if OWN else first, C):
             k_n = k + (sequence + n) * SK + head * K
             s = _scores(
-                q_m,
-                high_m,
-                low_m,
-                k_n,
-                sums,
-                bh,
-                first,
-                n,
-                T,
-                i,
-                ks,
-                scale,
-                window,
-                SK,
-                K,
-                False,
-                OWN or WINDOW,
-                GATED,
-                WINDOW,
-                DT,
-            )
+                q_m, high_m, low_m, k_n, sums, bh, first, n, T, i, ks, scale,
+                window, SK, K, False, OWN or WINDOW, GATED, WINDOW, DT,
+            )  # fmt: skip
             more = tl.maximum(most, tl.max(s, axis=1))
             above = tl.where(more == float("-inf"), 0.0, more)  # of a query that has seen no key yet
             p, kept = tl.exp2(s - above[:, None]), tl.exp2(most - above)
@@ -136,7 +120,8 @@ def _forward(
 def _query_gradients(
     q, k, v, sums, o, lse, do, dq, dc, delta, T, scale, window,
     H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, SQ: tl.constexpr, SK: tl.constexpr, SV: tl.constexpr,
-    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
+    GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid as `_forward`: dq, delta [B, H, T] = o . do, which every score's gradient is less by, and what
     queries give to dc: nothing, as c shifts all scores of a query alike, but for delta's rounding, which is
@@ -159,27 +144,9 @@ def _query_gradients(
         for n in range(first if OWN else earliest, first + C if OWN else first, C):
             k_n = k + (sequence + n) * SK + head * K
             s = _scores(
-                q_m,
-                high_m,
-                low_m,
-                k_n,
-                sums,
-                bh,
-                first,
-                n,
-                T,
-                i,
-                ks,
-                scale,
-                window,
-                SK,
-                K,
-                False,
-                OWN or WINDOW,
-                GATED,
-                WINDOW,
-                DT,
-            )
+                q_m, high_m, low_m, k_n, sums, bh, first, n, T, i, ks, scale,
+                window, SK, K, False, OWN or WINDOW, GATED, WINDOW, DT,
+            )  # fmt: skip
             p = tl.exp2(s - lse_m[:, None])
             ds = p * (
                 dot(do_m, load_transposed(v + (sequence + n) * SV + head * V, i, T - n, SV, vs, V), DT)
@@ -196,7 +163,8 @@ def _query_gradients(
 def _key_gradients(
     q, k, v, sums, lse, do, delta, dk, dv, dc, T, scale, window,
     H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, SQ: tl.constexpr, SK: tl.constexpr, SV: tl.constexpr,
-    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
+    GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (T / C of every B H): dk, dv, and dc [B, T, H], beside what `_query_gradients` left there."""
     first, sequence, head, bh = _place(T, H, C, False)
@@ -217,27 +185,9 @@ def _key_gradients(
             lse_m = tl.load(lse + row + i, mask=i < T - m, other=float("inf"))
             delta_m = tl.load(delta + row + i, mask=i < T - m, other=0.0)
             s = _scores(
-                k_n,
-                high_n,
-                low_n,
-                q_m,
-                sums,
-                bh,
-                first,
-                m,
-                T,
-                i,
-                ks,
-                scale,
-                window,
-                SQ,
-                K,
-                True,
-                OWN or WINDOW,
-                GATED,
-                WINDOW,
-                DT,
-            )
+                k_n, high_n, low_n, q_m, sums, bh, first, m, T, i, ks,
+                scale, window, SQ, K, True, OWN or WINDOW, GATED, WINDOW, DT,
+            )  # fmt: skip
             p = tl.exp2(s - lse_m[None, :])
             dv_n = dot(p.to(DT), load_rows(do_m, i, T - m, H * V, vs, V), DT, dv_n)
             ds = p * (dot(v_n, load_transposed(do_m, i, T - m, H * V, vs, V), DT) - delta_m[None, :])

@@ -229,7 +229,8 @@ def four_sums_by_token(a, b, c, d):
 
 @triton.jit
 def store_key_gradients(
-    q, k, key, p, u, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta, dbeta_n, g, dq_n, dp_n, dkey, dk_n, kept, scale,
+    q, k, key, p, u, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt,
+    beta, dbeta_n, g, dq_n, dp_n, dkey, dk_n, kept, scale,
     dq, dk, dg, dsums, dbeta, dp, db, du, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
     LEVELS: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr,

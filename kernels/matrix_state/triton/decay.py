@@ -93,7 +93,8 @@ def lay_out(gate, laid, bh, block, N, T, stride, C: tl.constexpr, AT_ONCE: tl.co
 
 @triton.jit
 def decay_gradients(
-    g, dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr, AT_ONCE: tl.constexpr, STEPS: tl.constexpr, BEFORE: tl.constexpr
+    g, dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr,
+    AT_ONCE: tl.constexpr, STEPS: tl.constexpr, BEFORE: tl.constexpr
 ):  # fmt: skip
     """For `AT_ONCE` chunks of recurrence bh: the gradient dg of its log decay g, from dsums [P, B, H, N, 3,
     C] as `store_decay_parts` left them."""
@@ -148,7 +149,8 @@ def scalar_decay(sums, chunk, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.const
 
 @triton.jit
 def load_decay(
-    g, sums, chunk, rows, T, stride, columns, width, DECAY: tl.constexpr, TRANSPOSED: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr
+    g, sums, chunk, rows, T, stride, columns, width, DECAY: tl.constexpr,
+    TRANSPOSED: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr
 ):  # fmt: skip
     """g of a chunk; [C, K] as [K, C] if TRANSPOSED. Steps past the end decay nothing."""
     if DECAY == "vector":

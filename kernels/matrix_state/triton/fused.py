@@ -62,10 +62,13 @@ def begun(n, K: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr):
 
 @triton.jit
 def forward(
-    q, k, v, g, beta, p, b, u, first, o, last, sums, betas, states, writes, squares, inverses, scale, T, group,
+    q, k, v, g, beta, p, b, u, first, o, last, sums, betas,
+    states, writes, squares, inverses, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, LEVELS: tl.constexpr, AT_ONCE: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr, ALONE: tl.constexpr,
+    C: tl.constexpr, LEVELS: tl.constexpr, AT_ONCE: tl.constexpr, BK: tl.constexpr,
+    BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
+    STEPS: tl.constexpr, STATE: tl.constexpr, ALONE: tl.constexpr,
     SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs. A chunk that is ALONE
@@ -112,23 +115,9 @@ def forward(
             beta_n = tl.load(betas + chunk * C + tl.arange(0, C))
 
         a_q, a_p, a_qk, a_pk = scores(
-            q_n,
-            p_n,
-            key,
-            k_n,
-            g_n,
-            scale,
-            rows,
-            C,
-            LEVELS,
-            DECAY,
-            True,
-            UPDATE != "add",
-            UPDATE == "low_rank",
-            Q_BEFORE,
-            P_BEFORE,
-            DT,
-        )
+            q_n, p_n, key, k_n, g_n, scale, rows, C, LEVELS, DECAY, True,
+            UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT,
+        )  # fmt: skip
         if u is not None:
             a_q += scale * own_scores(q_n, k_n * load_bonus(u, bh, group, H, ks, K), rows)
         if UPDATE != "add":
@@ -178,10 +167,13 @@ def forward(
 
 @triton.jit
 def backward(
-    q, k, v, g, beta, p, b, u, sums, betas, states, writes, squares, inverses, do, dlast, dq, dk, dv, dg, dsums, dbeta, dp, db, du, dfirst, scale, T, group,
+    q, k, v, g, beta, p, b, u, sums, betas, states, writes, squares, inverses, do,
+    dlast, dq, dk, dv, dg, dsums, dbeta, dp, db, du, dfirst, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, LEVELS: tl.constexpr, AT_ONCE: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
+    C: tl.constexpr, LEVELS: tl.constexpr, AT_ONCE: tl.constexpr, BK: tl.constexpr,
+    BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
+    STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
     ALONE: tl.constexpr, FINE: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). dq, dk, dp and db come per value head: [B, T, H, K]."""
@@ -282,8 +274,10 @@ def backward(
         if u is not None:
             u_n, du_n = load_bonus(u, bh, group, H, ks, K), du + place_of_parts(bh, n, N, H, K)
         store_key_gradients(
-            q_n, k_n, key, p_n, u_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
-            dq, dk, dg, dsums, dbeta, dp, db, du_n, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
+            q_n, k_n, key, p_n, u_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt,
+            beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept, scale,
+            dq, dk, dg, dsums, dbeta, dp, db, du_n, gates, outputs,
+            decays, g_stride, chunk, rows, ks, T, H, K,
             LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
         )  # fmt: skip
         if not ALONE:
@@ -298,20 +292,8 @@ def backward(
         tl.debug_barrier()
         for block in range(0, tl.cdiv(N, AT_ONCE)):
             decay_gradients(
-                g,
-                dsums,
-                dg + decays,
-                bh,
-                block,
-                1,
-                0,
-                N,
-                T,
-                g_stride,
-                C,
-                AT_ONCE,
-                STEPS,
-                Q_BEFORE or P_BEFORE,
-            )
+                g, dsums, dg + decays, bh, block, 1, 0, N, T,
+                g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE,
+            )  # fmt: skip
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)

@@ -149,17 +149,9 @@ def rule(
     padded = value_block > 64 and (value_dim - 1) // 64 % 2 == 0  # half of the last 128 values would be none
     values = min(value_block, 64 if wide or key_block > 128 or padded else 128)
     return Launch(
-        "split",
-        min(shortest, chunk),
-        min(key_block, 64),
-        values,
-        walk_keys,
-        walk_values,
-        warps,
-        (ahead, ahead),
-        registers,
-        joined,
-    )
+        "split", min(shortest, chunk), min(key_block, 64), values,
+        walk_keys, walk_values, warps, (ahead, ahead), registers, joined,
+    )  # fmt: skip
 
 
 def _walked(rows: int, keys: int, values: int, apart: bool, processors: int) -> tuple[int, int]:

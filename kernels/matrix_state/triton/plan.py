@@ -77,17 +77,9 @@ def form_of(tensors: Tensors, switches: Switches, gradient: bool, final: bool) -
     types = (*(None if x is None else x.dtype for x in tensors), None, None)
     replicas = 0 if u is None else u.shape[0] // v.shape[2]
     return Form(
-        q.shape,
-        k.shape,
-        v.shape,
-        0 if g is None else g.dim(),
-        replicas,
-        types,
-        v.device,
-        switches,
-        gradient,
-        final,
-    )
+        q.shape, k.shape, v.shape, 0 if g is None else g.dim(),
+        replicas, types, v.device, switches, gradient, final,
+    )  # fmt: skip
 
 
 class Room:
@@ -168,17 +160,10 @@ class Plan:
         """Of scores and their gradients: where every row of the state forgets, few tokens count, and so does
         every rounding of what they are to each other."""
         self.launch = launch.rule(
-            rows=self.rows,
-            length=self.length,
-            key_dim=self.key_dim,
-            value_dim=self.value_dim,
-            wide=self.dtype == torch.float32,
-            fine=self.fine,
-            update=self.update,
-            decay=self.decay,
-            processors=launch.processors(form.device),
-            gradient=form.gradient,
-        )
+            rows=self.rows, length=self.length, key_dim=self.key_dim, value_dim=self.value_dim,
+            wide=self.dtype == torch.float32, fine=self.fine, update=self.update, decay=self.decay,
+            processors=launch.processors(form.device), gradient=form.gradient,
+        )  # fmt: skip
         self.split = self.launch.schedule == "split"
         chunk = self.launch.chunk
         self.chunks = -(-self.length // chunk)
@@ -186,13 +171,17 @@ class Plan:
         self.at_once = min(AT_ONCE, 1 << (self.chunks - 1).bit_length())
         handed_on = given["dlast"] is not None if self.back else form.final
         self.values: dict[str, Any] = {
-            "T": self.length, "H": self.heads, "HK": self.key_heads, "K": self.key_dim, "V": self.value_dim, "C": chunk,
-            "LEVELS": chunk.bit_length() - 1, "AT_ONCE": self.at_once, "BK": self.launch.key_block, "BV": self.launch.value_block,
-            "DECAY": self.decay, "UPDATE": self.update, "ERASE": given["p"] is not None, "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
+            "T": self.length, "H": self.heads, "HK": self.key_heads,
+            "K": self.key_dim, "V": self.value_dim, "C": chunk,
+            "LEVELS": chunk.bit_length() - 1, "AT_ONCE": self.at_once,
+            "BK": self.launch.key_block, "BV": self.launch.value_block,
+            "DECAY": self.decay, "UPDATE": self.update, "ERASE": given["p"] is not None,
+            "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
             "STEPS": self.length // self.tokens, "group": self.batch // max(1, form.replicas),
             "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient,
             "ALONE": self.chunks == 1 and not (self.solves or given["first"] is not None or handed_on),
-            "JOINED": self.launch.joined, "FINE": self.fine, "FINE_BACK": self.fine_back, "DT": launch.TYPES[self.dtype], "scale": switches.scale,
+            "JOINED": self.launch.joined, "FINE": self.fine, "FINE_BACK": self.fine_back,
+            "DT": launch.TYPES[self.dtype], "scale": switches.scale,
         }  # fmt: skip
         self.saved, self.scratch = self._saved(), self._scratch()
 

@@ -44,7 +44,8 @@ def own_gradients(da, t):
 
 @triton.jit
 def scores(
-    q, p, key, k, g, scale, t, C: tl.constexpr, LEVELS: tl.constexpr, DECAY: tl.constexpr, Q: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
+    q, p, key, k, g, scale, t, C: tl.constexpr, LEVELS: tl.constexpr,
+    DECAY: tl.constexpr, Q: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """[C, C] four times: scale q_i . key_j and p_i . key_j, scale q_i . k_j and p_i . k_j, with what has
@@ -98,7 +99,8 @@ def scores(
 
 @triton.jit
 def score_gradient(
-    x, z, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr
+    x, z, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr,
+    TRANSPOSED: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr
 ):  # fmt: skip
     """[C, C] (TRANSPOSED: its transpose): factor times the gradient of the products under `scores`, but for a
     vector decay, which has its part in every level.
@@ -139,7 +141,8 @@ def decayed(
 
 @triton.jit
 def both_decayed(
-    a, a_t, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr, FINE: tl.constexpr, FINE_T: tl.constexpr, DT: tl.constexpr
+    a, a_t, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr,
+    STRICT: tl.constexpr, FINE: tl.constexpr, FINE_T: tl.constexpr, DT: tl.constexpr
 ):  # fmt: skip
     """a [C, C] and its transpose, each `decayed` and, but for a vector decay, `rounded`."""
     a, a_t = (
@@ -182,7 +185,8 @@ def from_pairs(da, factor, level, t, DT: tl.constexpr, onto=None):
 
 @triton.jit
 def key_gradients(
-    q, p, key, k, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, dq, dp, g, t, LEVELS: tl.constexpr, DECAY: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
+    q, p, key, k, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, dq, dp, g, t,
+    LEVELS: tl.constexpr, DECAY: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """dq and dp [C, K] with what comes through `scores`, and what comes to key and k. Each da, dl is a

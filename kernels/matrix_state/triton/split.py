@@ -49,7 +49,8 @@ from linbench.kernels.matrix_state.triton.tiles import (
 @triton.jit
 def query_scores(
     q, y, g, sums, scale, chunk, rows, T, stride, g_stride, K,
-    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr,
+    Q_BEFORE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """[C, C]: q's scores of y, times scale. Of one key at a time: with two in a loop, Triton 3.6 was seen to
     get float32 wrong."""
@@ -68,7 +69,8 @@ def query_scores(
 
 @triton.jit
 def decay_sums(
-    g, sums, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, AT_ONCE: tl.constexpr, DECAY: tl.constexpr, STEPS: tl.constexpr,
+    g, sums, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr,
+    AT_ONCE: tl.constexpr, DECAY: tl.constexpr, STEPS: tl.constexpr,
     DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N / AT_ONCE of every B H), for a scalar decay: its sums."""
@@ -81,10 +83,13 @@ def decay_sums(
 
 @triton.jit
 def prepare(
-    q, k, v, g, sums, beta, p, b, u, writes, erasers, squares, inverses, q_start, key_end, k_end, kept, scale, T, group,
+    q, k, v, g, sums, beta, p, b, u, writes, erasers, squares,
+    inverses, q_start, key_end, k_end, kept, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr,
+    BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
+    STEPS: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr,
     FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N of every B H), for a vector decay, or where writes depend on the state: all of a chunk that
@@ -149,45 +154,13 @@ def prepare(
             a_q += scale * own_scores(q_n, k_n * load_bonus(u, bh, group, H, ks, K), rows)
     if not TOGETHER:
         a_q = query_scores(
-            q + queries,
-            b + keys,
-            g,
-            sums,
-            scale,
-            chunk,
-            rows,
-            T,
-            HK * K,
-            g_stride,
-            K,
-            C,
-            LEVELS,
-            BK,
-            DECAY,
-            Q_BEFORE,
-            STEPS,
-            DT,
-        )
+            q + queries, b + keys, g, sums, scale, chunk, rows, T, HK * K,
+            g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT,
+        )  # fmt: skip
         a_qk = query_scores(
-            q + queries,
-            k + keys,
-            g,
-            sums,
-            scale,
-            chunk,
-            rows,
-            T,
-            HK * K,
-            g_stride,
-            K,
-            C,
-            LEVELS,
-            BK,
-            DECAY,
-            Q_BEFORE,
-            STEPS,
-            DT,
-        )
+            q + queries, k + keys, g, sums, scale, chunk, rows, T, HK * K,
+            g_stride, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT,
+        )  # fmt: skip
     if UPDATE == "low_rank":
         store_square(stored_scores(squares, chunk, 1, C, UPDATE), C, a_qk)
         store_square(stored_scores(squares, chunk, 2, C, UPDATE), C, a_pk)
@@ -221,7 +194,8 @@ def prepare(
 def walk(
     k, v, sums, b, first, last, states, writes, erasers, key_end, k_end, kept, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
+    DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr,
     FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV of every B H, K / BK): the state at the start of every chunk. Where writes depend on the
@@ -277,8 +251,10 @@ def walk(
 def read(
     q, k, v, sums, o, states, writes, squares, q_start, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    Q_BEFORE: tl.constexpr, STEPS: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr,
+    BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    Q_BEFORE: tl.constexpr, STEPS: tl.constexpr, PREPARED: tl.constexpr,
+    SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N of every B H): the outputs."""
     n, bh = place_in_grid(tl.cdiv(T, C))
@@ -293,25 +269,9 @@ def read(
         a_q = load_square(stored_scores(squares, chunk, 0, C, UPDATE), C)
     else:
         a_q = query_scores(
-            q + queries,
-            k + keys,
-            sums,
-            sums,
-            scale,
-            chunk,
-            rows,
-            T,
-            HK * K,
-            0,
-            K,
-            C,
-            LEVELS,
-            BK,
-            DECAY,
-            Q_BEFORE,
-            STEPS,
-            DT,
-        )
+            q + queries, k + keys, sums, sums, scale, chunk, rows,
+            T, HK * K, 0, K, C, LEVELS, BK, DECAY, Q_BEFORE, STEPS, DT,
+        )  # fmt: skip
         if SAVE:
             store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
     g_n = scalar_decay(sums, chunk, C, DECAY, DT)

@@ -35,7 +35,8 @@ from linbench.kernels.matrix_state.triton.tiles import (
 def write_gradients(
     k, v, sums, do, writes, squares, dsquares, dstates, dwrites, key_end, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
+    UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr,
     FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N of every B H): what the outputs of their own chunk give to the writes z, and to q's scores of
@@ -89,8 +90,10 @@ def write_gradients(
 def walk_back(
     q, k, sums, b, do, dlast, dfirst, squares, dstates, dwrites, erasers, q_start, key_end, kept, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
-    STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr, JOINED: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
+    DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
+    STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
+    JOINED: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV of every B H, K / BK): the gradient of the state at the end of every chunk. Where writes
     depend on the state, all of the gradient of the writes z, too, and BK is all of K."""
@@ -169,7 +172,8 @@ def walk_back(
 def value_gradients(
     k, v, sums, beta, writes, squares, inverses, dsquares, do, dstates, dwrites, dv, dbeta, k_end, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
+    UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
     STEPS: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N of every B H), where writes depend on the state: what the gradient of the writes gives to the

@@ -33,11 +33,14 @@ from linbench.kernels.matrix_state.triton.tiles import (
 
 @triton.jit
 def gradients(
-    q, k, v, g, sums, beta, p, b, u, states, writes, squares, inverses, dsquares, do, dstates, dwrites, key_end, k_end, kept,
+    q, k, v, g, sums, beta, p, b, u, states, writes, squares,
+    inverses, dsquares, do, dstates, dwrites, key_end, k_end, kept,
     dq, dk, dv, dg, dsums, dbeta, dp, db, du, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
-    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
-    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, JOINED: tl.constexpr, FINE: tl.constexpr,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr,
+    BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
+    ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
+    STEPS: tl.constexpr, JOINED: tl.constexpr, FINE: tl.constexpr,
     FINE_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N of every B H, K / BK): all that is left to do once the states, the scores and their gradients
@@ -159,7 +162,8 @@ def gradients(
     if u is not None:
         u_n, du_n = load_bonus(u, bh, group, H, ks, K), du + place_of_parts(bh, n, tl.cdiv(T, C), H, K)
     store_key_gradients(
-        q_n, k_n, key, p_n, u_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k, dl_kt, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept_n, scale,
+        q_n, k_n, key, p_n, u_n, da, da_t, dl, dl_t, da_k, da_kt, dl_k,
+        dl_kt, beta_n, dbeta_n, g_n, dq_n, dp_n, dkey, dk_n, kept_n, scale,
         dq, dk, dg, dsums, dbeta, dp, db, du_n, gates, outputs, decays, g_stride, chunk, rows, ks, T, H, K,
         LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
     )  # fmt: skip
@@ -167,7 +171,8 @@ def gradients(
 
 @triton.jit
 def summed_gradients(
-    g, dsums, dg, P, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, AT_ONCE: tl.constexpr, DECAY: tl.constexpr,
+    g, dsums, dg, P, T, H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr,
+    C: tl.constexpr, AT_ONCE: tl.constexpr, DECAY: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """Grid (N / AT_ONCE of every B H), for a scalar decay: its gradient, from what P blocks of keys left."""
@@ -177,18 +182,6 @@ def summed_gradients(
     decays, g_stride = place_of_decays(outputs, H, K, DECAY)
     stride_p = rows_of_grid(tl.cdiv(N, AT_ONCE)) * N * 3 * C
     decay_gradients(
-        g + decays,
-        dsums,
-        dg + decays,
-        bh,
-        several,
-        P,
-        stride_p,
-        N,
-        T,
-        g_stride,
-        C,
-        AT_ONCE,
-        STEPS,
-        Q_BEFORE or P_BEFORE,
-    )
+        g + decays, dsums, dg + decays, bh, several, P, stride_p,
+        N, T, g_stride, C, AT_ONCE, STEPS, Q_BEFORE or P_BEFORE,
+    )  # fmt: skip
