@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linbench import kernels
+import linbench.kernels as kernels
 from linbench.common.scan import subpackage_names
 
 Inputs = dict[str, Tensor]
