@@ -8,7 +8,7 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nu
 RESULTS ?= results/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check figures docs clean
+.PHONY: help setup run test check figures drawn docs clean
 
 help:  ## show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,10 +34,14 @@ check: $(READY)  ## lint, types, import rules and the fast tests
 	$(BIN)/lint-imports
 	$(TESTS) -m 'not slow and not gpu'
 
-figures: $(READY)  ## every table and figure of RESULTS (default results/cpu) anew, from stored results alone
-	rm -rf $(RESULTS)/tables $(RESULTS)/figures
-	$(BIN)/linbench table --results $(RESULTS) --save $(RESULTS)/tables
-	$(BIN)/linbench figures --results $(RESULTS) --save $(RESULTS)/figures
+figures: $(READY)  ## every table and figure of RESULTS (default results/cpu), from stored results alone, into build/; those that pages show are renewed
+	rm -rf build/$(RESULTS)/tables build/$(RESULTS)/figures
+	$(BIN)/linbench table --results $(RESULTS) --save build/$(RESULTS)/tables
+	$(BIN)/linbench figures --results $(RESULTS) --save build/$(RESULTS)/figures
+	cd build/$(RESULTS) && for file in tables/* figures/*; do [ ! -e "$(CURDIR)/$(RESULTS)/$$file" ] || cp "$$file" "$(CURDIR)/$(RESULTS)/$$file"; done
+
+drawn: $(READY)  ## results/drawn.json, and the tables and pictures of results that pages show, anew from stored results
+	$(BIN)/python -m tests.results.drawn
 
 docs: $(READY)  ## the site of README and docs, in build/site; every link is checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --clean

@@ -13,6 +13,8 @@ import linbench
 from linbench.claims.stored_results import Stored
 from linbench.common.errors import UserError
 from linbench.results import reference
+from linbench.results.packing import pack
+from linbench.results.packs import MANIFEST, SUFFIX
 from linbench.results.reference import REFERENCE, SHIPPED, Reference, store_at, stores_at, stores_below
 from linbench.results.store import CELL, Store
 from tests.records import a_record
@@ -38,12 +40,11 @@ def test_every_store_that_is_shipped_is_in_the_wheel_and_no_table() -> None:
     patterns = settings["tool"]["setuptools"]["package-data"]["linbench"]
     package = Path(linbench.__file__).parent
     stores = [store.folder.relative_to(package).as_posix() for store in stores_at(REFERENCE)]
-    assert sorted(stores) == sorted(
-        Path(pattern).parent.as_posix() for pattern in patterns if pattern.startswith(REFERENCE)
-    )
-    assert all(
-        any(fnmatch.fnmatch(f"{folder}/{IDS[0]}.json", pattern) for pattern in patterns) for folder in stores
-    )
+    kept = [pattern for pattern in patterns if pattern.startswith(REFERENCE)]
+    assert {*stores} == {Path(pattern).parent.as_posix() for pattern in kept}
+    for folder in stores:
+        for name in (f"{IDS[0]}.json", f"zoo{SUFFIX}", MANIFEST):
+            assert any(fnmatch.fnmatch(f"{folder}/{name}", pattern) for pattern in kept)
     assert {Path(folder).parts[1] for folder in stores} == set(SHIPPED)
 
 
@@ -52,8 +53,11 @@ def test_all_that_decides_claims_here_is_shipped() -> None:
     assert {path.name for path in tracked if stores_below(path)} <= set(SHIPPED)
 
 
-@pytest.mark.usefixtures("shipped")
-def test_they_are_one_store_in_the_order_of_their_ids() -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_they_are_one_store_in_the_order_of_their_ids(shipped: Path, packed: bool) -> None:
+    if packed:
+        for one in stores_below(shipped):
+            pack(one, "mine")
     store = store_at(REFERENCE)
     assert isinstance(store, Reference)
     assert [result["id"] for result in store.all()] == IDS
@@ -120,8 +124,15 @@ def test_every_verb_that_takes_a_folder_of_results_knows_the_name(
         REFERENCE,
     )
     assert (ended.code, "are only read" in ended.err) == (2, True)
-    ended = linbench("run", "mqar", "--model", "deltanet", "--device", "cpu", "--results", REFERENCE)
-    assert (ended.code, "are only read" in ended.err) == (2, True)
+    for words in (
+        ("run", "mqar", "--model", "deltanet"),
+        ("sweep", "quick"),
+        ("compare", "deltanet", "attention"),
+        ("bench", "ops", "--preset", "tiny", "--ops", "l2_norm"),
+        ("bench", "decode", "--preset", "tiny", "--models", "deltanet"),
+    ):
+        ended = linbench(*words, "--device", "cpu", "--results", REFERENCE)
+        assert (ended.code, "are only read" in ended.err) == (2, True), words
     assert sorted(path.name for path in tmp_path.iterdir()) == ["drawn", "package", "page.html"], (
         "nothing is written beside"
     )
