@@ -29,7 +29,7 @@ def runs_triton(x: Tensor) -> bool:
     return _INSTALLED and (x.is_cuda or INTERPRETED) and x.dtype != torch.float64
 
 
-def takes_triton(x: Tensor, backend: str) -> bool:
+def uses_triton(x: Tensor, backend: str) -> bool:
     """Whether a door that has a torch and a Triton form takes the latter: `backend` is "auto", "torch" or
     "triton".
 
@@ -58,7 +58,7 @@ def preferring(backend: str) -> Iterator[list[str]]:
         _wished.pop()
 
 
-def chosen(
+def choose_backend(
     backend: str, backends: Collection[str], x: Tensor, *, otherwise: str, empty: str = "reference"
 ) -> str:
     """Which of its `backends` a door takes for x: the one that is named; for "auto" the one that is wished,
@@ -110,7 +110,7 @@ def product_dtype(x: Tensor) -> torch.dtype:
     )
 
 
-def summed(parts: Tensor) -> Tensor:
+def reduce_partials(parts: Tensor) -> Tensor:
     """parts [R, P, ...] in float32, a part from each of P programs -> [R, ...], the same every time."""
     # as a product: torch's own sum leaves a GPU idle where there are few columns
     ones = torch.ones(len(parts), 1, parts.shape[1], device=parts.device)
@@ -118,7 +118,7 @@ def summed(parts: Tensor) -> Tensor:
         return torch.bmm(ones, parts.flatten(2)).view(len(parts), *parts.shape[2:])
 
 
-def looked_on() -> bool:
+def is_traced() -> bool:
     """Whether something of torch's looks on, and must be told of operators by name: its compiler, a function
     transform such as torch.vmap, or a mode that counts them or computes without numbers."""
     active: bool = (
@@ -166,19 +166,21 @@ def vmap_rule(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) ->
 
 Function: Any = torch.autograd.function._SingleLevelFunction
 """As torch.autograd.Function, without what that does at every call for function transforms: to be applied
-where nothing is `looked_on`."""
+where nothing is `is_traced`."""
 
 _LIBRARY: Any = torch.library.Library("linbench", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
-def asks_gradient(args: Iterable[Any]) -> bool:
+def any_requires_grad(args: Iterable[Any]) -> bool:
     """Whether one of the tensors among them does."""
     return any(isinstance(x, Tensor) and x.requires_grad for x in args)
 
 
-def may_ask_gradient(args: Iterable[Any]) -> bool:
+def may_require_grad(args: Iterable[Any]) -> bool:
     """Whether one may be asked for: under a function transform what is stacked does not say so."""
-    return torch.is_grad_enabled() and (torch._C._are_functorch_transforms_active() or asks_gradient(args))
+    return torch.is_grad_enabled() and (
+        torch._C._are_functorch_transforms_active() or any_requires_grad(args)
+    )
 
 
 class Operator:
@@ -202,11 +204,11 @@ class Operator:
     def __call__(self, *args: Any) -> Any:
         """What torch knows by the name; where nothing of torch's looks on, the function itself, which costs
         the host less."""
-        if looked_on():
+        if is_traced():
             return self.packet(*args)
         return (
             self.with_gradient(*args)
-            if torch.is_grad_enabled() and (self.lists or asks_gradient(args))
+            if torch.is_grad_enabled() and (self.lists or any_requires_grad(args))
             else self.function(*args)
         )
 
@@ -247,10 +249,10 @@ def fold_replicas(operator: Operator) -> None:
     operator.register_vmap(partial(vmap_rule, operator))
 
 
-def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
+def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
     """The function, or where torch.compile sees that no gradient is wanted its forward: it would hand that a
     context, with `setup_context` or without."""
-    wanted = torch.is_grad_enabled() and asks_gradient(args)
+    wanted = torch.is_grad_enabled() and any_requires_grad(args)
     if torch.compiler.is_compiling() and not wanted:
         return function.forward(*args)
     return function.apply(*args)  # type: ignore[no-untyped-call]

@@ -20,7 +20,7 @@ _COMPILED_SECONDS = 0.1
 _rehearsing = False
 
 
-class Launched(NamedTuple):
+class KernelCall(NamedTuple):
     """A call of a Triton kernel; an argument may be a type, for a tensor of it."""
 
     kernel: Any
@@ -47,16 +47,16 @@ def compile_ahead(function: Callable[[], Any], device: torch.device) -> None:
     """
     if not _in_threads(device):
         return
-    with rehearsal() as launched:
+    with record_launches() as launched:
         function()
     each = list({call.form: call for call in launched}.values())
     if each and _takes_long(each[0]):
         compile_together(each[1:], device)
 
 
-def compile_together(calls: Sequence[Launched], device: torch.device) -> None:
+def compile_together(calls: Sequence[KernelCall], device: torch.device) -> None:
     """Compile these, before the first of them is launched on this GPU; what cannot be compiled says so where
-    it is launched. Does nothing where Triton cannot compile in threads, or in a `rehearsal`."""
+    it is launched. Does nothing where Triton cannot compile in threads, or in a `record_launches`."""
     if _in_threads(device) and not _rehearsing:
         _begin()
         with ThreadPoolExecutor(
@@ -83,10 +83,10 @@ def _begin() -> None:
     def nothing() -> None:
         pass
 
-    _tried(Launched(triton.jit(nothing), (1,), (), {}))
+    _tried(KernelCall(triton.jit(nothing), (1,), (), {}))
 
 
-def _takes_long(call: Launched) -> bool:
+def _takes_long(call: KernelCall) -> bool:
     """Compile it and see: Triton keeps on disk what it compiled, and to load that, threads only stand in each
     other's way."""
     _begin()
@@ -96,15 +96,15 @@ def _takes_long(call: Launched) -> bool:
 
 
 @contextmanager
-def rehearsal() -> Iterator[list[Launched]]:
+def record_launches() -> Iterator[list[KernelCall]]:
     """Meanwhile Triton kernels are not launched but noted."""
     from triton.runtime.jit import JITFunction
 
     global _rehearsing
-    launched: list[Launched] = []
+    launched: list[KernelCall] = []
 
     def note(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
-        launched.append(Launched(self, grid, arguments, options))
+        launched.append(KernelCall(self, grid, arguments, options))
 
     run = JITFunction.run
     JITFunction.run, _rehearsing = note, True
@@ -114,12 +114,12 @@ def rehearsal() -> Iterator[list[Launched]]:
         JITFunction.run, _rehearsing = run, False
 
 
-def _tried(call: Launched) -> None:
+def _tried(call: KernelCall) -> None:
     with suppress(Exception):
         _compiled(call)
 
 
-def _compiled(call: Launched) -> None:
+def _compiled(call: KernelCall) -> None:
     """Onto the disk alone. What launches a kernel is built here but not kept: up to Triton 3.6 it is a module
     of C of one name for all kernels, of which Python hands a thread what another thread has just loaded, so
     that a kernel got the arguments of another. Each is loaded where it is launched first."""

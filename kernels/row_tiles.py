@@ -38,7 +38,7 @@ def _power_of_two(n: int) -> int:
 
 
 @triton.jit
-def share(program, programs, heads):
+def program_index(program, programs, heads):
     """Replica, head, and which of the `programs` that these have, of grid (replicas * programs * heads)."""
     return program // heads // programs, program % heads, program // heads % programs
 

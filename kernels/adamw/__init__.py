@@ -6,7 +6,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from linbench.kernels.adamw import eager
-from linbench.kernels.operators import Backend, takes_triton
+from linbench.kernels.operators import Backend, uses_triton
 
 __all__ = ["Moments", "adamw"]
 
@@ -46,7 +46,7 @@ def adamw(
 
     Raises ValueError: a backend that is not there or does not run on the weights.
     """
-    if not takes_triton(weights, backend):
+    if not uses_triton(weights, backend):
         step = eager.adamw
     else:
         from linbench.kernels.adamw import triton

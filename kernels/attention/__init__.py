@@ -8,7 +8,7 @@ from linbench.kernels.attention.eager import dense
 from linbench.kernels.attention.positions import EMPTY, positions_from_zero
 from linbench.kernels.attention.reference import reference
 from linbench.kernels.dtypes import widened
-from linbench.kernels.operators import chosen, may_ask_gradient, require_heads, without_autocast
+from linbench.kernels.operators import choose_backend, may_require_grad, require_heads, without_autocast
 
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
 
@@ -94,7 +94,7 @@ def attention(
         if _has_kernel(q, k, v, key_positions, window, slopes, kept, scale)
         else _BACKENDS
     )
-    took = chosen(backend, backends, v, otherwise="dense", empty="dense")
+    took = choose_backend(backend, backends, v, otherwise="dense", empty="dense")
     one_more = took == "triton" and key_positions is not None
     groups = q.shape[2] // k.shape[2]
     if groups > 1 and not one_more:
@@ -133,7 +133,7 @@ def _has_kernel(
         return False
     if key_positions is not None:
         biased = slopes is not None or kept is not None
-        return biased and q.shape[1] == 1 and not may_ask_gradient((q, k, v, slopes, scale, *(kept or ())))
+        return biased and q.shape[1] == 1 and not may_require_grad((q, k, v, slopes, scale, *(kept or ())))
     # no tile is narrower than 16
     if max(k.shape[3], v.shape[3]) > _UNEVEN * max(min(k.shape[3], v.shape[3]), 16):
         return False

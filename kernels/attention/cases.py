@@ -40,12 +40,12 @@ def _gated_attention(
     def reference(given: Inputs) -> tuple[Tensor, ...]:
         q, k, v = (given[name].transpose(1, 2) for name in ("q", "k", "v"))
         i = torch.arange(length, device=q.device)
-        unseen = (i[:, None] < i) | (i[:, None] - i >= (window or length))
+        apply_eager = (i[:, None] < i) | (i[:, None] - i >= (window or length))
         scores = q @ k.mT * key_dim**-0.5
         if gates is not None:  # the gates from each key to each query are added one by one
             between = (i[:, None, None] >= i) & (i > i[:, None])  # [query, key, gate]
             scores = scores + torch.einsum("qkg,bgh->bhqk", between.to(q), given["gate"])
-        weights = scores.masked_fill(unseen, float("-inf")).softmax(-1)
+        weights = scores.masked_fill(apply_eager, float("-inf")).softmax(-1)
         return ((weights @ v).transpose(1, 2),)
 
     return KernelCase(kernel, reference, inputs)
@@ -81,9 +81,9 @@ def _cached_attention(
 
     def reference(given: Inputs) -> tuple[Tensor, ...]:
         at = given["positions"]
-        unseen = (at == EMPTY) | (at.amax(dim=1, keepdim=True) - at >= (window or places))
+        apply_eager = (at == EMPTY) | (at.amax(dim=1, keepdim=True) - at >= (window or places))
         scores = torch.einsum("bthk,bshk->bhs", given["q"], given["k"]) * key_dim**-0.5 + given["left"].mT
-        weights = scores.masked_fill(unseen[:, None], float("-inf")).softmax(-1)
+        weights = scores.masked_fill(apply_eager[:, None], float("-inf")).softmax(-1)
         return (torch.einsum("bhs,bshv->bhv", weights, given["v"])[:, None],)
 
     return KernelCase(kernel, reference, inputs, differentiable=False)

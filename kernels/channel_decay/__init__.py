@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from linbench.kernels.channel_decay.eager import eager
-from linbench.kernels.operators import Backend, takes_triton
+from linbench.kernels.operators import Backend, uses_triton
 
 __all__ = ["VERSION", "channel_decay"]
 
@@ -31,7 +31,7 @@ def channel_decay(
     """
     if base.ndim != 2 or offset.shape[-1] != base.numel():
         raise ValueError(f"offset [..., H K] and base [H, K], not {[tuple(offset.shape), tuple(base.shape)]}")
-    if not takes_triton(offset, backend):
+    if not uses_triton(offset, backend):
         return eager(offset, base, bound)
     from linbench.kernels.channel_decay import triton
 

@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas, operator, summed
-from linbench.kernels.row_tiles import backward_launch, forward_launch, place, share
+from linbench.kernels.operators import fold_replicas, operator, reduce_partials
+from linbench.kernels.row_tiles import backward_launch, forward_launch, place, program_index
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def _forward(
     offset, base, y, rows, C, programs, bound, ROWS: tl.constexpr, BC: tl.constexpr, BOUNDED: tl.constexpr
 ):
     """Grid (replicas * programs). offset, y [replicas * rows, C], base [replicas, C]."""
-    replica, _, program = share(tl.program_id(0).to(tl.int64), programs, 1)
+    replica, _, program = program_index(tl.program_id(0).to(tl.int64), programs, 1)
     at, mask = place(program, replica, 0, rows, 1, C, ROWS, BC)
     tl.store(y + at, _decay(offset, base, at, mask, replica, bound, C, BC, BOUNDED)[0], mask=mask)
 
@@ -45,7 +45,7 @@ def _backward(
     BC: tl.constexpr, TILES: tl.constexpr, BOUNDED: tl.constexpr
 ):  # fmt: skip
     """Grid (replicas * programs), TILES tiles each. sums [replicas, programs, C]: of the gradient of base."""
-    replica, _, program = share(tl.program_id(0).to(tl.int64), programs, 1)
+    replica, _, program = program_index(tl.program_id(0).to(tl.int64), programs, 1)
     dbase = tl.zeros([ROWS, BC], tl.float32)
     for i in range(TILES):
         at, mask = place(program + i * programs, replica, 0, rows, 1, C, ROWS, BC)
@@ -95,7 +95,7 @@ def backward(offset: Tensor, base: Tensor, dy: Tensor, bound: float | None) -> t
         ROWS=launch.rows, BC=launch.padded, TILES=launch.tiles,
         BOUNDED=bound is not None, num_warps=launch.warps,
     )  # fmt: skip
-    return doffset, summed(sums)
+    return doffset, reduce_partials(sums)
 
 
 @forward.register_fake

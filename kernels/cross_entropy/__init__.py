@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.cross_entropy.operator import forward
-from linbench.kernels.operators import Backend, takes_triton
+from linbench.kernels.operators import Backend, uses_triton
 
 __all__ = ["VERSION", "cross_entropy"]
 
@@ -49,7 +49,7 @@ def cross_entropy(
         )
     if targets.dtype != torch.int64:
         raise ValueError(f"targets must be int64, not {targets.dtype}")
-    triton = takes_triton(hidden, backend)
+    triton = uses_triton(hidden, backend)
     if hidden.dim() == 2:
         return cross_entropy(hidden[None], weight[None], targets[None], ignore=ignore, backend=backend)[0]
     # under vmap a tensor does not tell whether it requires a gradient

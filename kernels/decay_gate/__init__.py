@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from linbench.kernels.decay_gate.eager import eager
-from linbench.kernels.operators import Backend, takes_triton
+from linbench.kernels.operators import Backend, uses_triton
 
 __all__ = ["VERSION", "decay_gate"]
 
@@ -26,7 +26,7 @@ def decay_gate(step: Tensor, A_log: Tensor, bias: Tensor, *, backend: Backend = 
         raise ValueError(
             f"step [..., H], A_log [H], bias [H], not {[*map(tuple, (step.shape, A_log.shape, bias.shape))]}"
         )
-    if not takes_triton(step, backend):
+    if not uses_triton(step, backend):
         return eager(step, A_log, bias)
     from linbench.kernels.decay_gate import triton
 

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas, operator, summed
+from linbench.kernels.operators import fold_replicas, operator, reduce_partials
 
 
 @triton.jit
@@ -85,7 +85,7 @@ def backward(step: Tensor, A_log: Tensor, bias: Tensor, dy: Tensor) -> tuple[Ten
     programs = -(-rows // shape["TILE"])
     dstep, sums = torch.empty_like(step), step.new_empty(replicas, programs, 2, heads, dtype=torch.float32)
     _backward[(replicas * programs,)](step, A_log, bias, dy, dstep, sums, rows, heads, programs, **shape)
-    return dstep, summed(sums)
+    return dstep, reduce_partials(sums)
 
 
 @forward.register_fake

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.embedding import eager
-from linbench.kernels.operators import Backend, takes_triton
+from linbench.kernels.operators import Backend, uses_triton
 
 __all__ = ["VERSION", "embedding"]
 
@@ -30,7 +30,7 @@ def embedding(weight: Tensor, index: Tensor, *, backend: Backend = "auto") -> Te
         raise ValueError(f"weight must be [V, D], not {tuple(weight.shape)}")
     if index.dtype != torch.int64:
         raise ValueError(f"index must be int64, not {index.dtype}")
-    if not takes_triton(weight, backend):
+    if not uses_triton(weight, backend):
         return eager.embedding(weight, index)
     from linbench.kernels.embedding import triton
 

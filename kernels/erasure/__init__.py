@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.erasure.eager import eager
-from linbench.kernels.operators import Backend, takes_triton
+from linbench.kernels.operators import Backend, uses_triton
 
 __all__ = ["VERSION", "erasure"]
 
@@ -43,7 +43,7 @@ def erasure(
     ):
         shapes = [*map(tuple, (given.shape for given in (k, offset, base, k_k, k_a)))]
         raise ValueError(f"k [..., H, K], offset [..., H K] and base, k_k, k_a [H, K], not {shapes}")
-    if not takes_triton(k, backend):
+    if not uses_triton(k, backend):
         return eager(k, offset, base, k_k, k_a, dtype or k.dtype)
     from linbench.kernels.erasure import triton
 

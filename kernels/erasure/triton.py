@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas, operator, summed
-from linbench.kernels.row_tiles import backward_launch, forward_launch, place, share
+from linbench.kernels.operators import fold_replicas, operator, reduce_partials
+from linbench.kernels.row_tiles import backward_launch, forward_launch, place, program_index
 
 _SHORTEST = 1e-12
 
@@ -50,7 +50,7 @@ def _forward(
 ):
     """Grid (replicas * programs * heads). k, offset, written, erased, rated [replicas * rows, heads, K];
     base, k_k, k_a [replicas, heads, K]."""
-    replica, head, program = share(tl.program_id(0).to(tl.int64), programs, heads)
+    replica, head, program = program_index(tl.program_id(0).to(tl.int64), programs, heads)
     at, mask = place(program, replica, head, rows, heads, K, ROWS, BK)
     first, keyed, mixed = _own(base, k_k, k_a, replica, head, heads, K, BK)
     key = tl.load(k + at, mask=mask, other=0.0).to(tl.float32)
@@ -69,7 +69,7 @@ def _backward(
 ):  # fmt: skip
     """Grid (replicas * programs * heads), TILES tiles each. sums [replicas, programs, 3, heads, K]: of the
     gradients of base, k_k and k_a."""
-    replica, head, program = share(tl.program_id(0).to(tl.int64), programs, heads)
+    replica, head, program = program_index(tl.program_id(0).to(tl.int64), programs, heads)
     first, keyed, mixed = _own(base, k_k, k_a, replica, head, heads, K, BK)
     dfirst, dkeyed, dmixed = (
         tl.zeros([ROWS, BK], tl.float32),
@@ -147,7 +147,7 @@ def backward(
         drated.contiguous(), dk, doffset, sums, rows, heads, width, programs,
         ROWS=launch.rows, BK=launch.padded, TILES=launch.tiles, SHORTEST=_SHORTEST, num_warps=launch.warps,
     )  # fmt: skip
-    return dk, doffset, summed(sums)
+    return dk, doffset, reduce_partials(sums)
 
 
 @forward.register_fake

@@ -4,7 +4,7 @@ its place alone."""
 from torch import Tensor
 
 from linbench.kernels.hashing import eager
-from linbench.kernels.operators import Backend, takes_triton
+from linbench.kernels.operators import Backend, uses_triton
 
 __all__ = ["bits", "mixed", "permuted"]
 
@@ -19,7 +19,7 @@ def mixed(x: Tensor, plus: int = 0, *, backend: Backend = "auto") -> Tensor:
 
     Raises ValueError: a backend that is not there or does not run on x.
     """
-    if not takes_triton(x, backend):
+    if not uses_triton(x, backend):
         return eager.mixed(x + plus if plus else x)
     from linbench.kernels.hashing import triton
 
@@ -40,7 +40,7 @@ def bits(key: Tensor, counter: int | Tensor, *, backend: Backend = "auto") -> Te
 
     Raises ValueError: a backend that is not there or does not run on key.
     """
-    if not takes_triton(key, backend):
+    if not uses_triton(key, backend):
         return eager.bits(key, counter)
     from linbench.kernels.hashing import triton
 
@@ -67,7 +67,7 @@ def permuted(key: Tensor, x: Tensor, *, size: int, backend: Backend = "auto") ->
 
     Raises ValueError: a backend that is not there or does not run on key.
     """
-    if not takes_triton(key, backend):
+    if not uses_triton(key, backend):
         return eager.permuted(key, x, size)
     from linbench.kernels.hashing import triton
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.chunkwise import chunkwise
-from linbench.kernels.matrix_state.recurrence import Problem, Read, check
+from linbench.kernels.matrix_state.recurrence import Read, Recurrence, check
 from linbench.kernels.matrix_state.reference import reference
 from linbench.kernels.matrix_state.scan import scan
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
-from linbench.kernels.operators import chosen, require_heads, runs_triton, without_autocast
+from linbench.kernels.operators import choose_backend, require_heads, runs_triton, without_autocast
 
 __all__ = ["VERSION", "Add", "Delta", "LowRank", "Update", "flops_per_token", "matrix_state", "widens"]
 
@@ -22,15 +22,15 @@ that uses this family."""
 Backend = Literal["auto", "reference", "scan", "chunkwise", "triton"]
 
 
-def _triton(problem: Problem) -> tuple[Tensor, Tensor | None]:
+def _triton(recurrence: Recurrence) -> tuple[Tensor, Tensor | None]:
     from linbench.kernels.matrix_state.triton import triton  # not everywhere to be had, and slow to import
 
     if not torch.compiler.is_compiling():  # it would compile anew what it sees changed
         _BACKENDS["triton"] = triton  # to import what is there takes long enough
-    return triton(problem)
+    return triton(recurrence)
 
 
-_BACKENDS: dict[str, Callable[[Problem], tuple[Tensor, Any]]] = {
+_BACKENDS: dict[str, Callable[[Recurrence], tuple[Tensor, Any]]] = {
     "reference": reference,
     "scan": scan,
     "chunkwise": chunkwise,
@@ -82,30 +82,33 @@ def matrix_state(
     """
     require_heads(q=q, k=k, v=v)
     alone = q.shape[1] == 1 and not torch.is_grad_enabled()  # a token needs no triangular system
-    took = chosen(backend, _BACKENDS, v, otherwise="reference" if alone else "chunkwise")
+    took = choose_backend(backend, _BACKENDS, v, otherwise="reference" if alone else "chunkwise")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    problem = Problem(q, k, v, log_decay, update, read, steps, scale, state, final, bonus)
+    recurrence = Recurrence(q, k, v, log_decay, update, read, steps, scale, state, final, bonus)
     apart = bonus is not None and not (
-        took == "triton" and steps == 1 and problem.vector_decay and isinstance(update, Add)
+        took == "triton" and steps == 1 and recurrence.vector_decay and isinstance(update, Add)
     )
     if apart or took != "triton":  # which looks at what it has not seen yet
-        problem = check(problem)
+        recurrence = check(recurrence)
     with without_autocast(v):
-        o, last = _BACKENDS[took](problem._replace(bonus=None) if apart else problem)
+        o, last = _BACKENDS[took](recurrence._replace(bonus=None) if apart else recurrence)
         if apart:
-            o = _with_own_write(o, problem)
+            o = _with_own_write(o, recurrence)
     if o.dtype != v.dtype:
         o = o.to(v.dtype)
     return o, last if final else None
 
 
-def _with_own_write(o: Tensor, problem: Problem) -> Tensor:
+def _with_own_write(o: Tensor, recurrence: Recurrence) -> Tensor:
     """o_t + scale * (q_t . (u k_t)) v_t, summed over a token's steps: [B, T, H, V]."""
-    problem, bonus = problem.promoted(), problem.bonus
+    recurrence, bonus = recurrence.promoted(), recurrence.bonus
     assert bonus is not None
-    k, v = (x.reshape(*problem.q.shape[:2], problem.steps, *x.shape[2:]) for x in (problem.k, problem.v))
-    strength = ((problem.q * bonus.to(problem.q.dtype))[:, :, None] * k).sum(dim=-1, keepdim=True)
-    return o + problem.scale * torch.sum(strength * v, dim=2)
+    k, v = (
+        x.reshape(*recurrence.q.shape[:2], recurrence.steps, *x.shape[2:])
+        for x in (recurrence.k, recurrence.v)
+    )
+    strength = ((recurrence.q * bonus.to(recurrence.q.dtype))[:, :, None] * k).sum(dim=-1, keepdim=True)
+    return o + recurrence.scale * torch.sum(strength * v, dim=2)
 
 
 def widens(v: Tensor) -> bool:

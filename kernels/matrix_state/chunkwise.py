@@ -36,24 +36,24 @@ from linbench.kernels.matrix_state.decay import (
     blocks,
     sum_of_products,
 )
-from linbench.kernels.matrix_state.recurrence import Problem
+from linbench.kernels.matrix_state.recurrence import Recurrence
 from linbench.kernels.matrix_state.row_decay import VectorDecay
-from linbench.kernels.operators import applied, vmap_rule
+from linbench.kernels.operators import apply_function, vmap_rule
 
 CHUNK, ALONE = 32, 64
 """Tokens to a chunk; and up to how many are one chunk, which hands no state on."""
 
 
-def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
+def chunkwise(recurrence: Recurrence) -> tuple[Tensor, Tensor]:
     """Results as in `reference`."""
-    q, k, v, log_decay, update, read, _, scale, state, _, _ = problem.promoted().unrolled()
+    q, k, v, log_decay, update, read, _, scale, state, _, _ = recurrence.promoted().unroll_steps()
     length = operator.index(q.shape[1])  # of a traced call, too: a program is for one number of chunks
     chunk = CHUNK if length > ALONE else 1 << (length - 1).bit_length()
     chunks = (
         None if x is None else _split(x if x.dim() == 4 else x[..., None], chunk)
         for x in (q, k, v, log_decay, *update.tensors)
     )
-    o, last, *_ = applied(
+    o, last, *_ = apply_function(
         Chunkwise,
         *chunks,
         None if state is None else state.flatten(0, 1),
@@ -62,7 +62,7 @@ def chunkwise(problem: Problem) -> tuple[Tensor, Tensor]:
         update.reads_before,
     )
     o, last = (x.unflatten(0, (len(v), -1)) for x in (o, last))
-    return problem.outputs(o.flatten(2, 3)[:, :, :length].transpose(1, 2)), last
+    return recurrence.outputs(o.flatten(2, 3)[:, :, :length].transpose(1, 2)), last
 
 
 def _split(x: Tensor, chunk: int) -> Tensor:
@@ -295,7 +295,7 @@ class Chunkwise(torch.autograd.Function):
         given, made = ctx.saved_tensors[:8], ctx.saved_tensors[8:]
         do = torch.zeros_like(given[2]) if do is None else do
         return (
-            *applied(Backward, do, dlast, *given, ctx.scale, ctx.q_before, ctx.p_before, *made),
+            *apply_function(Backward, do, dlast, *given, ctx.scale, ctx.q_before, ctx.p_before, *made),
             None,
             None,
             None,

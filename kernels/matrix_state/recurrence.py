@@ -25,7 +25,7 @@ Tensors = tuple[
 """q, k, v, and None where there is none: the decay, those of the update, the bonus and the initial state."""
 
 
-class Problem(NamedTuple):
+class Recurrence(NamedTuple):
     """What a backend is given. Arguments mean what they mean at the door, `matrix_state`.
 
     q: [B, T, Hk, K]. k (and erase_key, a, b): [B, steps T, Hk, K]. v: [B, steps T, H, V]. log_decay: None,
@@ -59,13 +59,13 @@ class Problem(NamedTuple):
 
     def signature(self) -> Hashable:
         """All that `check` looks at, types, and where a gradient is asked for: whatever is found out of these
-        holds for every problem of one signature."""
+        holds for every recurrence of one signature."""
         q, k, v, log_decay, update, read, steps, scale, state, final, bonus = self
         given = q, k, v, log_decay, state, bonus, *(update if isinstance(update, tuple) else ())
         kinds = [(x.shape, x.dtype, x.device, x.requires_grad) if isinstance(x, Tensor) else x for x in given]
         return type(update), read, steps, scale, final, *kinds
 
-    def between(self, first: int, end: int) -> "Problem":
+    def slice_tokens(self, first: int, end: int) -> "Recurrence":
         """Of a checked one the tokens from `first` to before `end`."""
         writes = slice(self.steps * first, self.steps * end)
         update: Any = self.update
@@ -77,7 +77,7 @@ class Problem(NamedTuple):
             update=update._make(x[:, writes] if isinstance(x, Tensor) else x for x in update),
         )
 
-    def padded(self, keys: int, values: int) -> "Problem":
+    def pad_heads(self, keys: int, values: int) -> "Recurrence":
         """Of a checked one with so many zeros more in every key and every value, which change nothing of the
         rest."""
 
@@ -101,7 +101,7 @@ class Problem(NamedTuple):
             bonus=None if self.bonus is None else key(self.bonus),
         )
 
-    def promoted(self) -> "Problem":
+    def promoted(self) -> "Recurrence":
         """In at least float32, never down from float64, and with a key head for every value head."""
         dtype = at_least_float32(self.v.dtype)
         groups = self.v.shape[2] // self.k.shape[2]
@@ -124,7 +124,7 @@ class Problem(NamedTuple):
             state=None if self.state is None else self.state.to(dtype),
         )
 
-    def unrolled(self) -> "Problem":
+    def unroll_steps(self) -> "Recurrence":
         """One step per token of a sequence `steps` times as long: decay comes with a token's first step,
         reading with its last.
 
@@ -149,12 +149,12 @@ def _among(x: Tensor, zeros: tuple[int, int]) -> Tensor:
     return F.pad(x[:, :, None], (0, 0) * (x.dim() - 2) + zeros).flatten(1, 2)
 
 
-def check(problem: Problem) -> Problem:
-    """The problem with its gates and its bonus expanded to full shape.
+def check(recurrence: Recurrence) -> Recurrence:
+    """The recurrence with its gates and its bonus expanded to full shape.
 
     Raises ValueError naming what does not fit.
     """
-    q, k, v, log_decay, update, read, steps, _, state, _, bonus = problem
+    q, k, v, log_decay, update, read, steps, _, state, _, bonus = recurrence
     if not len(q.shape) == len(k.shape) == len(v.shape) == 4:
         raise ValueError(
             "q, k and v have four dimensions [B, T, heads, dim], not"
@@ -202,8 +202,10 @@ def check(problem: Problem) -> Problem:
         _like_k("b", update.b, k)
     elif not isinstance(update, Add):
         raise ValueError(f"update must be Add(), Delta(...) or LowRank(...), not {update!r}")
-    unchanged = log_decay is problem.log_decay and update is problem.update and bonus is problem.bonus
-    return problem if unchanged else problem._replace(log_decay=log_decay, update=update, bonus=bonus)
+    unchanged = (
+        log_decay is recurrence.log_decay and update is recurrence.update and bonus is recurrence.bonus
+    )
+    return recurrence if unchanged else recurrence._replace(log_decay=log_decay, update=update, bonus=bonus)
 
 
 def _gate(name: str, gate: Tensor, full: tuple[int, ...], alternative: str = "") -> Tensor:

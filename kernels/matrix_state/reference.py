@@ -8,13 +8,13 @@ DeltaProduct 2502.10297.
 import torch
 from torch import Tensor
 
-from linbench.kernels.matrix_state.recurrence import Problem
+from linbench.kernels.matrix_state.recurrence import Recurrence
 from linbench.kernels.matrix_state.update import Delta, LowRank
 
 
-def reference(problem: Problem) -> tuple[Tensor, Tensor]:
+def reference(recurrence: Recurrence) -> tuple[Tensor, Tensor]:
     """Token by token, and within a token step by step: o [B, T, H, V] and the final state [B, H, K, V]."""
-    q, k, v, log_decay, update, read, steps, scale, state, _, _ = problem.promoted()
+    q, k, v, log_decay, update, read, steps, scale, state, _, _ = recurrence.promoted()
     outputs = []
     if state is None:
         state = v.new_zeros(v.shape[0], v.shape[2], k.shape[-1], v.shape[-1])

@@ -11,25 +11,25 @@ kept in memory. That is what the chunkwise form avoids.
 import torch
 from torch import Tensor
 
-from linbench.kernels.matrix_state.recurrence import Problem
+from linbench.kernels.matrix_state.recurrence import Recurrence
 from linbench.kernels.matrix_state.update import Delta, LowRank
 
 
-def scan(problem: Problem) -> tuple[Tensor, Tensor]:
+def scan(recurrence: Recurrence) -> tuple[Tensor, Tensor]:
     """Results as in `reference`."""
-    q, _, _, _, _, read, _, scale, state, _, _ = promoted = problem.promoted().unrolled()
+    q, _, _, _, _, read, _, scale, state, _, _ = promoted = recurrence.promoted().unroll_steps()
     kept, written = _transitions(promoted)
     start = torch.zeros_like(written[:, 0]) if state is None else state
     written = torch.cat([(kept[:, 0] @ start + written[:, 0])[:, None], written[:, 1:]], dim=1)
     states = _scanned(kept, written)
     seen = states if read == "after" else torch.cat([start[:, None], states[:, :-1]], dim=1)
     o = scale * torch.einsum("bthkv,bthk->bthv", seen, q)
-    return problem.outputs(o), states[:, -1]
+    return recurrence.outputs(o), states[:, -1]
 
 
-def _transitions(problem: Problem) -> tuple[Tensor, Tensor]:
+def _transitions(recurrence: Recurrence) -> tuple[Tensor, Tensor]:
     """A [B, T, H, K, K] and B [B, T, H, K, V] of every token."""
-    _, k, v, log_decay, update, *_ = problem
+    _, k, v, log_decay, update, *_ = recurrence
     left = torch.ones_like(k)  # of every row of the state
     if log_decay is not None:
         left = (log_decay[..., None] if log_decay.dim() == 3 else log_decay).exp().expand(k.shape)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from linbench.kernels.norms import eager
 from linbench.kernels.norms.eager import ACTIVATIONS, Activation
-from linbench.kernels.operators import Backend, takes_triton
+from linbench.kernels.operators import Backend, uses_triton
 
 __all__ = ["ACTIVATIONS", "VERSION", "Activation", "add_rms_norm", "l2_norm", "layer_norm", "rms_norm"]
 
@@ -24,7 +24,7 @@ def l2_norm(x: Tensor, eps: float = 1e-6, *, backend: Backend = "auto") -> Tenso
 
     Raises ValueError: a backend that is not there or does not run on x.
     """
-    if not takes_triton(x, backend):
+    if not uses_triton(x, backend):
         return eager.l2_norm(x, eps)
     from linbench.kernels.norms import triton
 
@@ -59,7 +59,7 @@ def rms_norm(
         shapes = [*map(tuple, (x.shape, weight.shape)), None if gate is None else tuple(gate.shape)]
         raise ValueError(f"x [..., D], weight [D] and gate shaped as x, not {shapes}")
     _check_activation(activation, gate)
-    if not takes_triton(x, backend):
+    if not uses_triton(x, backend):
         return eager.rms_norm(x, weight, gate, activation, eps, dtype or x.dtype)
     from linbench.kernels.norms import triton
 
@@ -91,7 +91,7 @@ def add_rms_norm(
             "x [..., D], added shaped as x and weight [D], not"
             f" {[*map(tuple, (x.shape, added.shape, weight.shape))]}"
         )
-    if not takes_triton(x, backend):
+    if not uses_triton(x, backend):
         total = (x + added).to(x.dtype)
         return total, eager.rms_norm(total, weight, None, None, eps, dtype or x.dtype)
     from linbench.kernels.norms import triton
@@ -130,7 +130,7 @@ def layer_norm(
         shapes = [None if given is None else tuple(given.shape) for given in (x, weight, bias, gate)]
         raise ValueError(f"x [..., H, D], weight [H, D], bias [H, D] and gate shaped as x, not {shapes}")
     _check_activation(activation, gate)
-    if not takes_triton(x, backend):
+    if not uses_triton(x, backend):
         return eager.layer_norm(x, weight, bias, gate, activation, eps, dtype or x.dtype)
     from linbench.kernels.norms import triton
 

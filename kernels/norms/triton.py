@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas, operator, summed
-from linbench.kernels.row_tiles import backward_launch, forward_launch, place, share
+from linbench.kernels.operators import fold_replicas, operator, reduce_partials
+from linbench.kernels.row_tiles import backward_launch, forward_launch, place, program_index
 
 
 @triton.jit
@@ -26,7 +26,7 @@ def _forward(
 
     ADDED: `added`, shaped as x, is added to x before, which gives `total`. CENTRE: the mean is taken off.
     """
-    replica, head, program = share(tl.program_id(0).to(tl.int64), programs, heads)
+    replica, head, program = program_index(tl.program_id(0).to(tl.int64), programs, heads)
     at, mask = place(program, replica, head, rows, heads, D, ROWS, BD)
     column = tl.arange(0, BD)[None, :]
     own = (replica * heads + head) * D + column
@@ -69,7 +69,7 @@ def _backward(
     TOTAL: x, which is a sum, has a gradient of its own besides. ADDED: what was added to it wants the
         gradient in a dtype of its own.
     """
-    replica, head, program = share(tl.program_id(0).to(tl.int64), programs, heads)
+    replica, head, program = program_index(tl.program_id(0).to(tl.int64), programs, heads)
     column = tl.arange(0, BD)[None, :]
     own = (replica * heads + head) * D + column
     w, b, dw, db = 1.0, 0.0, tl.zeros([ROWS, BD], tl.float32), tl.zeros([ROWS, BD], tl.float32)
@@ -182,7 +182,7 @@ def backward(
         TOTAL=dtotal is not None, ADDED=added != x.dtype, CENTRE=kind == "layer",
         WEIGHT=weight is not None, BIAS=bias is not None, ACTIVATION=activation, num_warps=launch.warps,
     )  # fmt: skip
-    return dx, dadded, x.new_empty(0) if weight is None else summed(sums), dgate
+    return dx, dadded, x.new_empty(0) if weight is None else reduce_partials(sums), dgate
 
 
 def _part(kind: str, width: int) -> float:

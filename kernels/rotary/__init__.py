@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from linbench.kernels.operators import Backend, takes_triton
+from linbench.kernels.operators import Backend, uses_triton
 from linbench.kernels.rotary.eager import eager
 
 __all__ = ["VERSION", "rotate"]
@@ -36,7 +36,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, backend: Backend = "auto") ->
             "x [B, T, H, D] with D even, cos and sin [B or 1, T, D/2], not"
             f" {[*map(tuple, (x.shape, cos.shape, sin.shape))]}"
         )
-    if cos.requires_grad or not takes_triton(x, backend):
+    if cos.requires_grad or not uses_triton(x, backend):
         return eager(x, cos, sin)
     from linbench.kernels.rotary import triton
 

@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor
 
 from linbench.kernels.dtypes import at_least_float32
-from linbench.kernels.operators import chosen, without_autocast
+from linbench.kernels.operators import choose_backend, without_autocast
 from linbench.kernels.scan.chunkwise import chunkwise
 from linbench.kernels.scan.reference import reference
 
@@ -43,7 +43,7 @@ def scan(
 
     Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on b.
     """
-    took = chosen(backend, _BACKENDS, b, otherwise="chunkwise")
+    took = choose_backend(backend, _BACKENDS, b, otherwise="chunkwise")
     if b.dim() != 3 or b.shape[1] < 1:
         raise ValueError(f"b must be [B, T, C] with T >= 1, not {tuple(b.shape)}")
     if a.dim() > 3 or any(

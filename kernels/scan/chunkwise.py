@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.operators import applied, vmap_rule
+from linbench.kernels.operators import apply_function, vmap_rule
 
 
 def chunkwise(a: Tensor, b: Tensor, state: Tensor) -> Tensor:
     """Arguments and result as in `reference`."""
-    h: Tensor = applied(Chunkwise, a, b, state)
+    h: Tensor = apply_function(Chunkwise, a, b, state)
     return h
 
 
@@ -70,7 +70,7 @@ class Chunkwise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dh: Tensor) -> Any:
         """As `Backward`."""
-        return applied(Backward, dh, *ctx.saved_tensors)
+        return apply_function(Backward, dh, *ctx.saved_tensors)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:

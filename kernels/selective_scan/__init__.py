@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor
 
 from linbench.kernels.dtypes import at_least_float32
-from linbench.kernels.operators import chosen, without_autocast
+from linbench.kernels.operators import choose_backend, without_autocast
 from linbench.kernels.selective_scan.chunkwise import chunkwise
 from linbench.kernels.selective_scan.reference import reference
 
@@ -57,7 +57,7 @@ def selective_scan(
 
     Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on u.
     """
-    took = chosen(backend, _BACKENDS, u, otherwise="chunkwise")
+    took = choose_backend(backend, _BACKENDS, u, otherwise="chunkwise")
     if u.dim() != 3 or u.shape[1] < 1:
         raise ValueError(f"u must be [B, T, W] with T >= 1, not {tuple(u.shape)}")
     (batch, length, width), states = u.shape, rate.shape[-1]

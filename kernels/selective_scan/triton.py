@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas, operator, summed
+from linbench.kernels.operators import fold_replicas, operator, reduce_partials
 from linbench.kernels.scan.triton import then
 
 
@@ -221,7 +221,14 @@ def backward(
         dwrite, dread, dstate, length, width, states, batch // len(rate),
         SIGNED=signed, **shape,
     )  # fmt: skip
-    return du, dstep, summed(drate.unflatten(0, (len(rate), -1))), summed(dwrite), summed(dread), dstate
+    return (
+        du,
+        dstep,
+        reduce_partials(drate.unflatten(0, (len(rate), -1))),
+        reduce_partials(dwrite),
+        reduce_partials(dread),
+        dstate,
+    )
 
 
 @forward.register_fake

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from linbench.kernels.operators import Backend, takes_triton
+from linbench.kernels.operators import Backend, uses_triton
 from linbench.kernels.short_convolution.eager import eager
 
 __all__ = ["VERSION", "Activation", "short_convolution"]
@@ -81,7 +81,7 @@ def short_convolution(
         raise ValueError(f"parts are at most {PARTS} numbers of channels, {channels} in all, not {parts}")
     if activation not in ("silu", None):
         raise ValueError(f"activation must be silu or None, not {activation!r}")
-    triton_form = takes_triton(x, backend)
+    triton_form = uses_triton(x, backend)
     if state is not None:
         state = state.to(x.dtype)
     if not triton_form:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas, operator, summed
+from linbench.kernels.operators import fold_replicas, operator, reduce_partials
 from linbench.kernels.short_convolution import PARTS, triton
 from linbench.kernels.short_convolution.launch import Launch, backward_launch, forward_launch, splits
 
@@ -76,7 +76,7 @@ def backward(
         channels, *_widths(parts), batch // replicas, normed, eps,
         **_switches(launch, width, silu, normed, state), LAST=dlast is not None,
     )  # fmt: skip
-    return dx, summed(partial.view(replicas, -1, width, channels)).to(weight.dtype), dstate
+    return dx, reduce_partials(partial.view(replicas, -1, width, channels)).to(weight.dtype), dstate
 
 
 def _widths(parts: Sequence[int]) -> list[int]:

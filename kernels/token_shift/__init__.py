@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from linbench.kernels.operators import Backend, takes_triton
+from linbench.kernels.operators import Backend, uses_triton
 from linbench.kernels.token_shift import eager
 
 __all__ = ["VERSION", "token_shift", "token_shift_by_token"]
@@ -44,7 +44,7 @@ def token_shift(
             f"offset has a tensor shaped as x, {tuple(x.shape)}, for each of {len(mix)} streams, not"
             f" {[tuple(each.shape) for each in offset]}"
         )
-    if not takes_triton(x, backend):
+    if not uses_triton(x, backend):
         return eager.token_shift(x, mix, last, offset, dtype or x.dtype)
     from linbench.kernels.token_shift import operator
 
@@ -73,7 +73,7 @@ def token_shift_by_token(
     _fit(x, mix, last)
     if first.shape != mix.shape[1:]:
         raise ValueError(f"first [D] and mix [N, D], not {[*map(tuple, (first.shape, mix.shape))]}")
-    if not takes_triton(x, backend):
+    if not uses_triton(x, backend):
         return eager.token_shift_by_token(x, first, offset, mix, last, dtype or x.dtype)
     (read,) = token_shift(x, first[None], last, dtype=dtype, backend=backend)
     return token_shift(x, mix, last, offset=offset(read), dtype=dtype, backend=backend)

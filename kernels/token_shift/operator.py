@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas, operator, summed
+from linbench.kernels.operators import fold_replicas, operator, reduce_partials
 from linbench.kernels.token_shift import triton
 from linbench.kernels.token_shift.launch import backward_launch, forward_launch
 
@@ -61,7 +61,7 @@ def backward(
         N=streams, ROWS=launch.rows, STEPS=launch.steps, BD=launch.block,
         LAST=last is not None, OFFSET=len(offset) > 0, num_warps=launch.warps,
     )  # fmt: skip
-    return dx, summed(partial.view(replicas, -1, streams, width)).to(mix.dtype), dlast, doffset
+    return dx, reduce_partials(partial.view(replicas, -1, streams, width)).to(mix.dtype), dlast, doffset
 
 
 @forward.register_fake

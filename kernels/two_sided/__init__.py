@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from linbench.kernels.dtypes import at_least_float32
-from linbench.kernels.operators import chosen, require_heads, without_autocast
+from linbench.kernels.operators import choose_backend, require_heads, without_autocast
 from linbench.kernels.two_sided.chunkwise import chunkwise
 from linbench.kernels.two_sided.reference import reference
 
@@ -44,7 +44,7 @@ def two_sided(
     Raises:
         ValueError: shapes that do not fit together, or a backend that is not there.
     """
-    took = chosen(backend, _BACKENDS, v, otherwise="chunkwise")
+    took = choose_backend(backend, _BACKENDS, v, otherwise="chunkwise")
     if not q.dim() == v.dim() == 4 or q.shape != k.shape or q.shape[:3] != v.shape[:3] or q.shape[1] < 1:
         raise ValueError(
             "q, k [B, T, H, K] and v [B, T, H, V] with T >= 1, not"

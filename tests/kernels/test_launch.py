@@ -58,7 +58,7 @@ class Kernel:
 
 
 def step_of(kernel: Kernel, grid: tuple[int, ...] = (4,)) -> Any:
-    return triton_launch.Step(kernel, grid, {"size": 2, "z": "another"}, warps=2)
+    return triton_launch.KernelLaunch(kernel, grid, {"size": 2, "z": "another"}, warps=2)
 
 
 OPTIONS = {"num_warps": 2, "num_stages": 1, "maxnreg": None}
@@ -130,8 +130,8 @@ def test_what_is_misaligned_once_is_not_launched_as_what_was_compiled_for_more()
 def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(
     update: str, decay: tuple[int, ...] | None, length: int
 ) -> None:
-    from linbench.kernels.matrix_state.triton.plan import GIVEN, Switches, form_of
-    from linbench.kernels.matrix_state.triton.schedules import Call
+    from linbench.kernels.matrix_state.triton.launches import Call
+    from linbench.kernels.matrix_state.triton.plan import GIVEN, Options, plan_key
 
     q, k, v, p, b = torch.randn(5, 1, length, 2, 16).bfloat16()
     g, beta = (
@@ -139,12 +139,12 @@ def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(
         torch.ones(1, length, 2) if update == "delta" else None,
     )
     tensors = (q, k, v, g, beta, *((p, b) if update == "low_rank" else (None, None)), None, None)
-    call, plan = Call(), form_of(tensors, Switches(1.0, update, False, False, True), True, True).plan()
+    call, plan = Call(), plan_key(tensors, Options(1.0, update, False, False, True), True, True).plan()
     assert plan.split == (length > 64)
     call.place(GIVEN, tensors)
     for room in (plan.saved, plan.scratch):
         memory = room.empty(v)
-        call.furnish(room, memory)
+        call.bind(room, memory)
         views = [room.view(memory, name) for name in room.contents]
         ends = [
             end
@@ -162,8 +162,8 @@ def test_addresses_are_those_of_tensors_and_what_lies_in_a_room_lies_apart(
 def test_there_may_be_more_recurrences_than_a_grid_is_high(
     update: str, decay: tuple[int, ...] | None, length: int
 ) -> None:
-    from linbench.kernels.matrix_state.triton.plan import Switches, form_of
-    from linbench.kernels.matrix_state.triton.schedules import backward_steps, forward_steps
+    from linbench.kernels.matrix_state.triton.launches import backward_launches, forward_launches
+    from linbench.kernels.matrix_state.triton.plan import Options, plan_key
 
     shape, dim, gradient = (40_000, length, 2), 128 if length == 65 else 16, length > 1
     vectors, gate = torch.empty(*shape, dim, device="meta").bfloat16(), torch.empty(shape, device="meta")
@@ -176,8 +176,11 @@ def test_there_may_be_more_recurrences_than_a_grid_is_high(
         None,
         None,
     )
-    plan = form_of(tensors, Switches(1.0, update, False, False, True), gradient, True).plan()
-    steps = [*forward_steps(plan), *(backward_steps(plan.backward(torch.bfloat16, None)) if gradient else ())]
+    plan = plan_key(tensors, Options(1.0, update, False, False, True), gradient, True).plan()
+    steps = [
+        *forward_launches(plan),
+        *(backward_launches(plan.backward(torch.bfloat16, None)) if gradient else ()),
+    ]
     assert plan.launch.schedule == {1: "recurrent", 16: "fused", 65: "split"}[length]
     assert all(step.grid[0] >= 80_000 and max(step.grid[1:]) <= 65_535 for step in steps)
 
@@ -210,12 +213,12 @@ def test_the_fewer_the_rows_the_narrower_is_what_walks_and_sums_need_not_all_key
         "key_dim": 128,
         "value_dim": 128,
         "wide": False,
-        "fine": False,
+        "extended": False,
         "processors": 132,
         "gradient": True,
     }
     rule = triton_launch.rule(**sizes, update=update, decay="scalar")
-    assert (rule.walk_keys, rule.walk_values) == walked
+    assert (rule.pass_keys, rule.pass_values) == walked
 
 
 @pytest.mark.parametrize(
@@ -229,7 +232,7 @@ def test_as_many_values_at_a_time_as_are_not_padding(value_dim: int, block: int)
         "key_dim": 128,
         "value_dim": value_dim,
         "wide": False,
-        "fine": False,
+        "extended": False,
         "processors": 132,
         "gradient": True,
     }
@@ -256,7 +259,7 @@ def test_where_many_programs_walk_each_takes_little(
         "key_dim": dim,
         "value_dim": dim,
         "wide": False,
-        "fine": False,
+        "extended": False,
         "processors": 132,
         "gradient": True,
     }
@@ -272,10 +275,10 @@ def test_walks_have_all_registers_where_all_of_them_have_room(rows: int, registe
         "key_dim": 128,
         "value_dim": 128,
         "wide": False,
-        "fine": False,
+        "extended": False,
         "processors": 132,
         "gradient": True,
     }
     rule = triton_launch.rule(**sizes, update="delta", decay="scalar")
-    programs = rows * (128 // rule.walk_values)
+    programs = rows * (128 // rule.pass_values)
     assert (rule.registers[0], rule.registers[0] is None) == (registers, programs > 2 * 132)

@@ -11,7 +11,7 @@ triton = pytest.importorskip("triton")
 from linbench import kernels  # noqa: E402
 from linbench.kernels import precompile  # noqa: E402
 from linbench.kernels.operators import INTERPRETED  # noqa: E402
-from linbench.kernels.precompile import Launched, compile_ahead, compile_together, rehearsal  # noqa: E402
+from linbench.kernels.precompile import KernelCall, compile_ahead, compile_together, record_launches  # noqa: E402
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
 
@@ -24,7 +24,7 @@ def _kernel(x, n, BLOCK: triton.language.constexpr):
 def test_kernels_are_noted_and_not_launched() -> None:
     before = triton.runtime.jit.JITFunction.run
     x = torch.zeros(64)
-    with rehearsal() as launched:
+    with record_launches() as launched:
         assert _kernel[(1,)](x, 64, BLOCK=4, num_warps=2) is None
     (call,) = launched
     assert (call.kernel, call.grid, call.arguments[1:], call.options) == (
@@ -39,7 +39,7 @@ def test_kernels_are_noted_and_not_launched() -> None:
 
 def test_calls_that_are_compiled_alike_have_one_form() -> None:
     x = torch.zeros(64)
-    with rehearsal() as launched:
+    with record_launches() as launched:
         for given in (x, x[16:], x[1:], x.half()):
             _kernel[(1,)](given, 64, BLOCK=4)
         _kernel[(1,)](x, 64, BLOCK=8)
@@ -56,11 +56,11 @@ def test_on_a_cpu_nothing_is_tried() -> None:
 
 
 def test_calls_are_compiled_together_unless_they_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = [Launched(_kernel, (1,), (torch.float32, size), {"BLOCK": 4}) for size in range(20)]
-    compiled: list[Launched] = []
+    calls = [KernelCall(_kernel, (1,), (torch.float32, size), {"BLOCK": 4}) for size in range(20)]
+    compiled: list[KernelCall] = []
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
 
-    def compile_one(call: Launched) -> None:
+    def compile_one(call: KernelCall) -> None:
         compiled.append(call)
         if call.arguments[1] % 2:
             raise RuntimeError("which is told where it is launched")
@@ -68,7 +68,7 @@ def test_calls_are_compiled_together_unless_they_are_noted(monkeypatch: pytest.M
     begun: list[int] = []
     monkeypatch.setattr(precompile, "_begin", lambda: begun.append(len(compiled)))
     monkeypatch.setattr(precompile, "_compiled", compile_one)
-    with rehearsal() as launched:
+    with record_launches() as launched:
         compile_together(calls, torch.device("cuda", 0))
     compile_together(calls, torch.device("cpu"))
     assert compiled == launched == []
@@ -102,12 +102,12 @@ def test_what_launches_a_kernel_is_built_in_threads_and_loaded_in_none(
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(launcher_cls=build))
     names = [f"kernel {number}" for number in range(20)]
-    compile_together([Launched(Kernel(), (1,), (name,), {}) for name in names], torch.device("cuda", 0))
+    compile_together([KernelCall(Kernel(), (1,), (name,), {}) for name in names], torch.device("cuda", 0))
     assert sorted(built) == sorted(names)
 
 
 def test_a_process_begins_with_a_kernel_of_nothing_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[Launched] = []
+    compiled: list[KernelCall] = []
     monkeypatch.setattr(precompile, "_compiled", compiled.append)
     precompile._begin.cache_clear()
     precompile._begin()

@@ -3,7 +3,7 @@
 FRAME = """
 import torch
 from torch import nn
-from linbench.kernels.operators import chosen
+from linbench.kernels.operators import choose_backend
 from linbench.models.base import Mixer, Out, StateSize
 from linbench.models.deltanet import DeltaNet
 from linbench.models.rwkv7 import RWKV7
@@ -98,7 +98,7 @@ class FormsDiffer(DeltaNet):
     name = "forms differ"
     def recur(self, x, q, k, v, memory):
         o, memory = super().recur(x, q, k, v, memory)
-        fast = chosen("auto", ("reference", "fast"), q, otherwise="fast") == "fast"
+        fast = choose_backend("auto", ("reference", "fast"), q, otherwise="fast") == "fast"
         return (1 + self.layer.index * fast) * o, memory
 
 

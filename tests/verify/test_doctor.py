@@ -42,7 +42,7 @@ def test_on_a_gpu_the_sizes_reach_every_tile_that_walks(name: str, dim: int, wid
     instance = INSTANCES[name]
     switches = {
         "wide": wide,
-        "fine": False,
+        "extended": False,
         "update": instance.update,
         "decay": instance.decay,
         "processors": 132,
@@ -51,7 +51,7 @@ def test_on_a_gpu_the_sizes_reach_every_tile_that_walks(name: str, dim: int, wid
 
     def tile(rows: int, length: int) -> tuple[int, int] | None:
         rule = launch.rule(rows=rows, length=length, key_dim=dim, value_dim=dim, **switches)
-        return (rule.walk_keys, rule.walk_values) if rule.schedule == "split" else None
+        return (rule.pass_keys, rule.pass_values) if rule.schedule == "split" else None
 
     chosen = [
         case.gpu

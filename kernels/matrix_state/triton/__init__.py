@@ -3,80 +3,82 @@
 import torch
 from torch import Tensor
 
-from linbench.kernels.matrix_state.recurrence import Problem, Tensors, check
+from linbench.kernels.matrix_state.recurrence import Recurrence, Tensors, check
 from linbench.kernels.matrix_state.triton import plan
-from linbench.kernels.matrix_state.triton.operator import forward, unseen
-from linbench.kernels.matrix_state.triton.plan import Switches
+from linbench.kernels.matrix_state.triton.operator import apply_eager, forward
+from linbench.kernels.matrix_state.triton.plan import Options
 from linbench.kernels.matrix_state.update import Delta, LowRank
-from linbench.kernels.operators import asks_gradient, looked_on
+from linbench.kernels.operators import any_requires_grad, is_traced
 
 _COUNTED = 2**31
 """Numbers of one sequence that kernels count, in int32."""
 
 
-def triton(problem: Problem) -> tuple[Tensor, Tensor | None]:
+def triton(recurrence: Recurrence) -> tuple[Tensor, Tensor | None]:
     """Results as in `linbench.kernels.matrix_state.reference.reference`, in the precision of the inputs; the
     state in float32, or None if not wanted.
 
-    Raises ValueError, as `check`: the problem need not be checked, and is not if one like it was.
+    Raises ValueError, as `check`: the recurrence need not be checked, and is not if one like it was.
     """
-    seen = looked_on()
-    signature = None if seen else (torch.is_grad_enabled(), problem.signature())
+    seen = is_traced()
+    signature = None if seen else (torch.is_grad_enabled(), recurrence.signature())
     if not seen and (known := plan.known.get(signature)) is not None:
-        return unseen(problem.tensors, known)
-    given, problem = problem, check(problem)
-    *_, key_dim = problem.q.shape
-    *_, heads, value_dim = problem.v.shape
+        return apply_eager(recurrence.tensors, known)
+    given, recurrence = recurrence, check(recurrence)
+    *_, key_dim = recurrence.q.shape
+    *_, heads, value_dim = recurrence.v.shape
     # so that each piece begins where Triton expects it by default
-    longest = (_COUNTED - 1) // (problem.steps * heads * max(key_dim, value_dim)) // 8 * 8
-    if problem.q.shape[1] > longest:
-        return _in_pieces(problem, longest)
+    longest = (_COUNTED - 1) // (recurrence.steps * heads * max(key_dim, value_dim)) // 8 * 8
+    if recurrence.q.shape[1] > longest:
+        return _in_pieces(recurrence, longest)
     if (
         (key_dim % 2 or value_dim % 2)
-        and problem.v.element_size() == 2
-        and (problem.q.shape[1] > 1 or torch.is_grad_enabled())
+        and recurrence.v.element_size() == 2
+        and (recurrence.q.shape[1] > 1 or torch.is_grad_enabled())
     ):
-        return _of_whole_words(problem)
-    tensors, switches = _taken(problem)
+        return _of_whole_words(recurrence)
+    tensors, switches = _kernel_arguments(recurrence)
     if seen:
-        o, last, _ = forward(*tensors, *switches, torch.is_grad_enabled(), problem.final)
-        return o, last if problem.final else None
-    made = plan.form_of(
-        tensors, switches, torch.is_grad_enabled() and asks_gradient(tensors), problem.final
+        o, last, _ = forward(*tensors, *switches, torch.is_grad_enabled(), recurrence.final)
+        return o, last if recurrence.final else None
+    made = plan.plan_key(
+        tensors, switches, torch.is_grad_enabled() and any_requires_grad(tensors), recurrence.final
     ).plan()
     if all(x is handed for x, handed in zip(tensors, given.tensors, strict=True)):
         plan.known[signature] = made
-    return unseen(tensors, made)
+    return apply_eager(tensors, made)
 
 
-def _in_pieces(problem: Problem, longest: int) -> tuple[Tensor, Tensor | None]:
+def _in_pieces(recurrence: Recurrence, longest: int) -> tuple[Tensor, Tensor | None]:
     """One after the other, the state carried on."""
-    length, last, outputs = problem.q.shape[1], problem.state, []
+    length, last, outputs = recurrence.q.shape[1], recurrence.state, []
     for first in range(0, length, longest):
         end = min(first + longest, length)
         o, last = triton(
-            problem.between(first, end)._replace(state=last, final=problem.final or end < length)
+            recurrence.slice_tokens(first, end)._replace(state=last, final=recurrence.final or end < length)
         )
         outputs.append(o)
     return torch.cat(outputs, dim=1), last
 
 
-def _of_whole_words(problem: Problem) -> tuple[Tensor, Tensor | None]:
+def _of_whole_words(recurrence: Recurrence) -> tuple[Tensor, Tensor | None]:
     """Odd heads of 16 bits with one zero more. Their rows begin within a word of 32 bits, so that they are
     read a number at a time; and of kernels for heads of 39 an H200 said that they read what is not there
     (Triton 3.6), though all that the compiler was given lies within."""
-    key_dim, value_dim = problem.k.shape[3], problem.v.shape[3]
-    o, last = triton(problem.padded(key_dim % 2, value_dim % 2))
+    key_dim, value_dim = recurrence.k.shape[3], recurrence.v.shape[3]
+    o, last = triton(recurrence.pad_heads(key_dim % 2, value_dim % 2))
     return o[..., :value_dim], None if last is None else last[..., :key_dim, :value_dim]
 
 
-def _taken(problem: Problem) -> tuple[Tensors, Switches]:
+def _kernel_arguments(recurrence: Recurrence) -> tuple[Tensors, Options]:
     """What kernels take of one that was checked."""
-    update, scale = problem.update, problem.scale
-    if problem.state is not None:
-        problem = problem._replace(state=problem.state.float())
+    update, scale = recurrence.update, recurrence.scale
+    if recurrence.state is not None:
+        recurrence = recurrence._replace(state=recurrence.state.float())
     if scale <= 0:  # kernels take its logarithm
-        problem, scale = problem._replace(q=scale * problem.q), 1.0
+        recurrence, scale = recurrence._replace(q=scale * recurrence.q), 1.0
     kind = "delta" if isinstance(update, Delta) else "low_rank" if isinstance(update, LowRank) else "add"
     neg_eigval = isinstance(update, Delta) and update.neg_eigval
-    return problem.tensors, Switches(scale, kind, problem.read == "before", update.reads_before, neg_eigval)
+    return recurrence.tensors, Options(
+        scale, kind, recurrence.read == "before", update.reads_before, neg_eigval
+    )

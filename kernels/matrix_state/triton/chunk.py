@@ -29,7 +29,7 @@ from linbench.kernels.matrix_state.triton.scores import (
 )
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
-    fine_dot,
+    extended_dot,
     load_rows,
     load_square,
     load_square_transposed,
@@ -92,14 +92,16 @@ def stored_both(dsquares, chunk, which, C: tl.constexpr, UPDATE: tl.constexpr):
 
 @triton.jit
 def inverse_of_writes(
-    a_p, beta, t, LEVELS: tl.constexpr, UPDATE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr
+    a_p, beta, t, LEVELS: tl.constexpr, UPDATE: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr
 ):
     """X [C, C], from the scores of p and key."""
-    return unit_triangular_inverse(beta[:, None] * a_p if UPDATE == "delta" else -a_p, t, LEVELS, FINE, DT)
+    return unit_triangular_inverse(
+        beta[:, None] * a_p if UPDATE == "delta" else -a_p, t, LEVELS, EXTENDED, DT
+    )
 
 
 @triton.jit
-def recalled(x, state, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
+def read_state(x, state, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
     """[C, V]: factor times what x_i [C, K] reads of the state that the chunk starts with."""
     return values_from_start(
         dot(keys_from_start(x, g, t, DECAY, BEFORE, False, DT), state, DT), g, factor, DECAY, BEFORE, DT
@@ -107,18 +109,18 @@ def recalled(x, state, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, 
 
 
 @triton.jit
-def handed_on(state, x_t, y, g, g_t, t, DECAY: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
+def advance_state(state, x_t, y, g, g_t, t, DECAY: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr):
     """The state [K, V] that the chunk ends with, with what writes y [C, V] under keys x [K, C] add to it."""
-    return fine_dot(
+    return extended_dot(
         keys_to_end(x_t, g_t, t, DECAY, True, DT).to(DT),
-        rounded(values_to_end(y, g, DECAY, DT), FINE, DT),
+        rounded(values_to_end(y, g, DECAY, DT), EXTENDED, DT),
         DT,
         state,
     )
 
 
 @triton.jit
-def taken_over(x, dstate, g, t, DECAY: tl.constexpr, DT: tl.constexpr):
+def value_gradient_from_state(x, dstate, g, t, DECAY: tl.constexpr, DT: tl.constexpr):
     """[C, V]: gradient of what was written under x [C, K], from that of the state at the chunk's end."""
     return values_to_end(dot(keys_to_end(x, g, t, DECAY, False, DT), dstate, DT), g, DECAY, DT)
 
@@ -132,7 +134,7 @@ def later_readings(
     dv = tl.zeros([rows.shape[0], vs.shape[0]], tl.float32)
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
-        dv += taken_over(
+        dv += value_gradient_from_state(
             load_rows(key, rows, T, stride, ks, K).to(DT),
             load_rows(dstate, ks, K, V, vs, V),
             g,
@@ -144,7 +146,7 @@ def later_readings(
 
 
 @triton.jit
-def looked_at(
+def add_query_to_dstate(
     dstate,
     x_t,
     y,
@@ -154,13 +156,13 @@ def looked_at(
     t,
     DECAY: tl.constexpr,
     BEFORE: tl.constexpr,
-    FINE: tl.constexpr,
+    EXTENDED: tl.constexpr,
     DT: tl.constexpr,
 ):
     """The gradient of the state [K, V] at the chunk's start, with what comes from the gradient y [C, V] of
     factor times what x [K, C] read of it."""
-    y = rounded(values_from_start(y, g, factor, DECAY, BEFORE, DT), FINE, DT)
-    return fine_dot(keys_from_start(x_t, g_t, t, DECAY, BEFORE, True, DT).to(DT), y, DT, dstate)
+    y = rounded(values_from_start(y, g, factor, DECAY, BEFORE, DT), EXTENDED, DT)
+    return extended_dot(keys_from_start(x_t, g_t, t, DECAY, BEFORE, True, DT).to(DT), y, DT, dstate)
 
 
 @triton.jit
@@ -174,8 +176,10 @@ def solved_gradients(
     if UPDATE == "delta":
         dv = beta[:, None] * dr
     else:
-        dv = fine_dot(load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do, DT, later)
-        dv = fine_dot(
+        dv = extended_dot(
+            load_square_transposed(stored_scores(squares, chunk, 1, C, UPDATE), C), do, DT, later
+        )
+        dv = extended_dot(
             load_square_transposed(stored_scores(squares, chunk, 2, C, UPDATE), C), dr.to(DT), DT, dv
         )
     return dr, dv
@@ -183,7 +187,7 @@ def solved_gradients(
 
 @triton.jit
 def kept_gradient(product, decay, DECAY: tl.constexpr):
-    """Gradient of the log of a chunk's `whole_decay`, from state . gradient by row [K]: [1, K] for a vector
+    """Gradient of the log of a chunk's `chunk_decay`, from state . gradient by row [K]: [1, K] for a vector
     decay, else one number."""
     if DECAY == "vector":
         kept = (product * decay)[None, :]

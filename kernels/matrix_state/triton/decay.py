@@ -238,7 +238,7 @@ def values_to_end(x, g, DECAY: tl.constexpr, DT: tl.constexpr):
 
 
 @triton.jit
-def whole_decay(sums, kept, chunk, ks, K, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
+def chunk_decay(sums, kept, chunk, ks, K, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
     """All that decays in a chunk: the log [] of a scalar decay; of a vector decay, where it is known, what it
     keeps of rows ks [K]."""
     if DECAY == "scalar":
@@ -251,14 +251,14 @@ def whole_decay(sums, kept, chunk, ks, K, C: tl.constexpr, DECAY: tl.constexpr, 
 
 
 @triton.jit
-def kept_rows(g, AXIS: tl.constexpr):
+def row_decay(g, AXIS: tl.constexpr):
     """[K]: what a vector decay g of a chunk, along AXIS, keeps of the state's rows."""
     return tl.exp2(tl.sum(g, axis=AXIS))
 
 
 @triton.jit
-def whole(state, decay, DECAY: tl.constexpr):
-    """What is left of the state [K, V] after a chunk, from its `whole_decay`."""
+def decay_state(state, decay, DECAY: tl.constexpr):
+    """What is left of the state [K, V] after a chunk, from its `chunk_decay`."""
     if DECAY == "vector":
         state = state * decay[:, None]
     elif DECAY == "scalar":

@@ -6,27 +6,27 @@ import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.bonus import load_bonus, place_of_parts
 from linbench.kernels.matrix_state.triton.chunk import (
-    handed_on,
+    add_query_to_dstate,
+    advance_state,
     inverse_of_writes,
     kept_gradient,
-    looked_at,
     place,
     place_of_decays,
-    recalled,
+    read_state,
     solved_gradients,
     state_products,
     store_key_gradients,
     stored_scores,
-    taken_over,
+    value_gradient_from_state,
 )
 from linbench.kernels.matrix_state.triton.decay import (
+    chunk_decay,
     decay_gradients,
-    kept_rows,
+    decay_state,
     lay_out,
     load_decay,
+    row_decay,
     sum_decays,
-    whole,
-    whole_decay,
 )
 from linbench.kernels.matrix_state.triton.scores import (
     decayed,
@@ -38,7 +38,7 @@ from linbench.kernels.matrix_state.triton.scores import (
 )
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
-    fine_dot,
+    extended_dot,
     load_rows,
     load_square_transposed,
     load_transposed,
@@ -50,7 +50,7 @@ from linbench.kernels.matrix_state.triton.tiles import (
 
 
 @triton.jit
-def begun(n, K: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr):
+def first_chunk_rows(n, K: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr):
     """Rows of the state that chunk n starts with which are kept: of a sum's all, or none where it starts with
     nothing. Other updates have no registers to spare for that."""
     if STATE or UPDATE != "add":
@@ -69,7 +69,7 @@ def forward(
     BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
     STEPS: tl.constexpr, STATE: tl.constexpr, ALONE: tl.constexpr,
-    SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
+    SAVE: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs. A chunk that is ALONE
     starts with nothing, and hands nothing on."""
@@ -121,40 +121,40 @@ def forward(
         if u is not None:
             a_q += scale * own_scores(q_n, k_n * load_bonus(u, bh, group, H, ks, K), rows)
         if UPDATE != "add":
-            x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, FINE, DT)
+            x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, EXTENDED, DT)
             if SAVE:
                 store_inverse(inverses, chunk, x, C, DT)
         v_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT)
         z = v_n
         if UPDATE != "add":
-            r = recalled(p_n, state, g_n, 1.0, rows, DECAY, P_BEFORE, DT)
+            r = read_state(p_n, state, g_n, 1.0, rows, DECAY, P_BEFORE, DT)
             if UPDATE == "delta":
                 r = beta_n[:, None] * (v_n - r)
             else:
                 r = dot(a_pk, v_n, DT, r)
-            z = rounded(inverse_dot(x, rounded(r, FINE, DT), DT), FINE, DT)
+            z = rounded(inverse_dot(x, rounded(r, EXTENDED, DT), DT), EXTENDED, DT)
             if SAVE:
                 store_rows(writes + values, rows, T, H * V, vs, V, z)
         o_n = tl.zeros([C, BV], tl.float32)
         if not ALONE:
-            o_n = recalled(q_n, state, g_n, scale, rows, DECAY, Q_BEFORE, DT)
+            o_n = read_state(q_n, state, g_n, scale, rows, DECAY, Q_BEFORE, DT)
         if SAVE:
             if squares is not None:
                 store_square(stored_scores(squares, chunk, 0, C, UPDATE), C, a_q)
             if not ALONE:
-                store_rows(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V, state)
+                store_rows(states + chunk * K * V, ks, first_chunk_rows(n, K, UPDATE, STATE), V, vs, V, state)
         # from one copy for all its uses k could not be loaded ahead
         if UPDATE == "delta" and DECAY != "vector":
             key_t = load_transposed(k + keys, rows, T, HK * K, ks, K).to(DT)
         decay = (
-            kept_rows(g_t, 1) if DECAY == "vector" else whole_decay(sums, None, chunk, ks, K, C, DECAY, DT)
+            row_decay(g_t, 1) if DECAY == "vector" else chunk_decay(sums, None, chunk, ks, K, C, DECAY, DT)
         )
-        state = handed_on(whole(state, decay, DECAY), key_t, z, g_n, g_t, rows, DECAY, FINE, DT)
+        state = advance_state(decay_state(state, decay, DECAY), key_t, z, g_n, g_t, rows, DECAY, EXTENDED, DT)
         if UPDATE == "low_rank":
-            state = handed_on(state, k_t, v_n, g_n, g_t, rows, DECAY, False, DT)
+            state = advance_state(state, k_t, v_n, g_n, g_t, rows, DECAY, False, DT)
         # the chain's last product, as Triton lays all of it out by that one: by the state, both warps would
         # compute every other alike
-        o_n = fine_dot(rounded(a_q, FINE, DT), z, DT, o_n)
+        o_n = extended_dot(rounded(a_q, EXTENDED, DT), z, DT, o_n)
         if UPDATE == "low_rank":
             o_n = dot(a_qk, v_n, DT, o_n)
             if SAVE:
@@ -174,7 +174,7 @@ def backward(
     BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
     STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
-    ALONE: tl.constexpr, FINE: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
+    ALONE: tl.constexpr, EXTENDED: tl.constexpr, EXTENDED_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (B H). dq, dk, dp and db come per value head: [B, T, H, K]."""
     bh = tl.program_id(0).to(tl.int64)
@@ -196,7 +196,7 @@ def backward(
         chunk = bh * N + n
         # what is loaded ahead stands where it is first used, so that it takes no registers before, and what
         # is not stands here
-        decay = whole_decay(sums, None, chunk, ks, K, C, DECAY, DT)
+        decay = chunk_decay(sums, None, chunk, ks, K, C, DECAY, DT)
         v_n, beta_n = load_rows(v + values, rows, T, H * V, vs, V).to(DT), tl.zeros([C], tl.float32)
         if UPDATE == "delta":
             beta_n = tl.load(betas + chunk * C + tl.arange(0, C))
@@ -205,7 +205,7 @@ def backward(
         g_n = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, False, STEPS, DT)
         g_t = load_decay(g, sums, chunk, rows, T, g_stride, ks, K, DECAY, True, STEPS, DT)
         if DECAY == "vector":
-            decay = kept_rows(g_t, 1)
+            decay = row_decay(g_t, 1)
         key, p_n, z = k_n, k_n, v_n
         if UPDATE == "low_rank":
             key = load_rows(b + keys, rows, T, HK * K, ks, K).to(DT)
@@ -220,15 +220,17 @@ def backward(
         else:
             a_t = load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C)
         if ALONE:
-            dz = fine_dot(a_t, do_n, DT)
+            dz = extended_dot(a_t, do_n, DT)
         else:
-            dz = fine_dot(a_t, do_n, DT, taken_over(key, dstate, g_n, rows, DECAY, DT))
+            dz = extended_dot(a_t, do_n, DT, value_gradient_from_state(key, dstate, g_n, rows, DECAY, DT))
         dr, dv_n = dz, dz
         if UPDATE != "add":
             z = load_rows(writes + values, rows, T, H * V, vs, V)
-            later = taken_over(k_n, dstate, g_n, rows, DECAY, DT) if UPDATE == "low_rank" else None
+            later = (
+                value_gradient_from_state(k_n, dstate, g_n, rows, DECAY, DT) if UPDATE == "low_rank" else None
+            )
             dr, dv_n = solved_gradients(
-                rounded(dz, FINE_BACK, DT), do_n, later, beta_n, squares, inverses, chunk, C, UPDATE, DT
+                rounded(dz, EXTENDED_BACK, DT), do_n, later, beta_n, squares, inverses, chunk, C, UPDATE, DT
             )
         # before dv is stored: what is left `between` tokens is then computed once, for a_t and for it
         da_t = score_gradient(do_n, z, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, True, False, DT)
@@ -244,19 +246,21 @@ def backward(
             dq_n = tl.zeros([C, BK], tl.float32)
             dp_n, dkey, dk_n = dq_n, dq_n, dq_n
         else:
-            state_t = load_transposed(states + chunk * K * V, ks, begun(n, K, UPDATE, STATE), V, vs, V)
+            state_t = load_transposed(
+                states + chunk * K * V, ks, first_chunk_rows(n, K, UPDATE, STATE), V, vs, V
+            )
             if DECAY != "none":
                 kept = kept_gradient(tl.sum(state_t * tl.trans(dstate), axis=0), decay, DECAY)
             dq_n, dp_n, dkey, dk_n = state_products(
                 do_n, v_n, z, seen, state_t, tl.trans(dstate.to(DT)), UPDATE, DT
             )
-        da = score_gradient(do_n, z, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, FINE_BACK, DT)
+        da = score_gradient(do_n, z, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, EXTENDED_BACK, DT)
         dl, dl_t, da_k, da_kt, dl_k, dl_kt = da, da_t, da, da_t, da, da_t
         if UPDATE != "add":
-            dl = score_gradient(seen, z, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, FINE, DT)
+            dl = score_gradient(seen, z, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, EXTENDED, DT)
             # a decay gets the difference of what dl and dl_t give: only alike do they cancel within a pair
             dl_t = score_gradient(
-                seen, z, g_n, 1.0, rows, DECAY, P_BEFORE, True, True, FINE and DECAY == "scalar", DT
+                seen, z, g_n, 1.0, rows, DECAY, P_BEFORE, True, True, EXTENDED and DECAY == "scalar", DT
             )
         if UPDATE == "low_rank":
             da_k = score_gradient(do_n, v_n, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, False, DT)
@@ -281,13 +285,16 @@ def backward(
             LEVELS, DECAY, UPDATE, ERASE, Q_BEFORE, P_BEFORE, STEPS, DT,
         )  # fmt: skip
         if not ALONE:
-            dstate = looked_at(
-                whole(dstate, decay, DECAY), q_t, do_n, g_n, g_t, scale, rows, DECAY, Q_BEFORE, False, DT
-            )
+            dstate = add_query_to_dstate(
+                decay_state(dstate, decay, DECAY), q_t,
+                do_n, g_n, g_t, scale, rows, DECAY, Q_BEFORE, False, DT,
+            )  # fmt: skip
         if UPDATE == "delta":
-            dstate = looked_at(dstate, p_t, dv_n, g_n, g_t, -1.0, rows, DECAY, P_BEFORE, FINE_BACK, DT)
+            dstate = add_query_to_dstate(
+                dstate, p_t, dv_n, g_n, g_t, -1.0, rows, DECAY, P_BEFORE, EXTENDED_BACK, DT
+            )
         elif UPDATE == "low_rank":
-            dstate = looked_at(dstate, p_t, dr, g_n, g_t, 1.0, rows, DECAY, P_BEFORE, False, DT)
+            dstate = add_query_to_dstate(dstate, p_t, dr, g_n, g_t, 1.0, rows, DECAY, P_BEFORE, False, DT)
     if DECAY == "scalar":
         tl.debug_barrier()
         for block in range(0, tl.cdiv(N, AT_ONCE)):

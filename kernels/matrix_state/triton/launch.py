@@ -27,7 +27,7 @@ REGISTERS, ALL = 65536, 255
 """Of a processor, and that a thread may have."""
 
 FEW_KEYS, FEW_VALUES = 32, 64
-"""Keys that `prepare` takes at a time where they have a vector decay, and values, so that its tiles stay in
+"""Keys that `prepare_wy` takes at a time where they have a vector decay, and values, so that its tiles stay in
 registers."""
 
 
@@ -52,8 +52,8 @@ class Launch(NamedTuple):
     chunk: int
     key_block: int
     value_block: int
-    walk_keys: int
-    walk_values: int
+    pass_keys: int
+    pass_values: int
     warps: tuple[int, int, int]
     stages: tuple[int, int] = (1, 1)
     registers: tuple[int | None, int | None, int | None] = (None, None, None)
@@ -68,14 +68,14 @@ def rule(
     key_dim: int,
     value_dim: int,
     wide: bool,
-    fine: bool,
+    extended: bool,
     update: str,
     decay: str,
     processors: int,
     gradient: bool,
 ) -> Launch:
     """The launch for `rows` = B H recurrences over `length` tokens; `wide` is float32 instead of 16 bits,
-    `fine` whether writes count to 16 bits beside inputs of 16, `gradient` whether one will be asked for.
+    `extended` whether writes count to 16 bits beside inputs of 16, `gradient` whether one will be asked for.
 
     Fused when states are small enough for one program to hold state and gradient in registers, and there are
     enough rows to fill the device's `processors`, or no second chunk to hand to; otherwise split over chunks.
@@ -93,15 +93,15 @@ def rule(
     exact = wide and update != "add"
     shortest = power_of_two(length)
     if length <= FEW and not gradient:
-        walk_values = min(value_block, max(16, 4096 // key_block))
+        pass_values = min(value_block, max(16, 4096 // key_block))
         return Launch(
             "recurrent",
             shortest,
             key_block,
             value_block,
             key_block,
-            walk_values,
-            (2 if key_block * walk_values <= 2048 else 4, 0, 0),
+            pass_values,
+            (2 if key_block * pass_values <= 2048 else 4, 0, 0),
             stages=(2, 2),
         )
     if widest <= (32 if heavy or wide else 64) and (rows >= processors or length <= 64):
@@ -114,7 +114,7 @@ def rule(
             else (3, 2)
             if light and decay == "none"
             else (2, 3)
-            if fine
+            if extended
             else (3, 3)
         )
         return Launch("fused", chunk, key_block, value_block, key_block, value_block, warps, stages)
@@ -128,14 +128,14 @@ def rule(
         chunk = 16
     else:
         chunk = 32 if heavy or wide or narrowest < 64 else 64
-    walk_keys, walk_values = _walked(rows, key_block, value_block, update == "add", processors)
-    narrowed = walk_keys < key_block or walk_values < min(value_block, 64)
+    pass_keys, pass_values = _pass_tile(rows, key_block, value_block, update == "add", processors)
+    narrowed = pass_keys < key_block or pass_values < min(value_block, 64)
     few = 4 if not heavy else 1 if chunk == 16 and (two_keys or not wide) else 2
     joined = heavy and widest <= 64 and not wide
     warps = (
         2
         if (joined and update != "add" and rows > processors)
-        or (update == "add" and walk_keys * walk_values <= 1024)
+        or (update == "add" and pass_keys * pass_values <= 1024)
         else 4,
         few,
         4,
@@ -143,18 +143,18 @@ def rule(
     ahead = 2 if wide or not (heavy or narrowed) else 4 if update == "add" and narrowed else 3
     three, four = 168, 128  # registers with which three programs of four warps fit where two did, and four
     most = three if two_keys and not wide else four if joined else None
-    programs = rows * (key_block // walk_keys) * (value_block // walk_values)
+    programs = rows * (key_block // pass_keys) * (value_block // pass_values)
     roomy = programs <= processors * (REGISTERS // ((ALL + 1) * 32 * warps[0]))
     registers = (ALL if roomy else None, three if chunk == 64 and update != "add" else None, most)
     padded = value_block > 64 and (value_dim - 1) // 64 % 2 == 0  # half of the last 128 values would be none
     values = min(value_block, 64 if wide or key_block > 128 or padded else 128)
     return Launch(
         "split", min(shortest, chunk), min(key_block, 64), values,
-        walk_keys, walk_values, warps, (ahead, ahead), registers, joined,
+        pass_keys, pass_values, warps, (ahead, ahead), registers, joined,
     )  # fmt: skip
 
 
-def _walked(rows: int, keys: int, values: int, apart: bool, processors: int) -> tuple[int, int]:
+def _pass_tile(rows: int, keys: int, values: int, apart: bool, processors: int) -> tuple[int, int]:
     """What one program of a walk takes of the keys and of the values: the less, the fewer rows there are to
     fill the device, as its steps are shorter then.
 
@@ -162,15 +162,15 @@ def _walked(rows: int, keys: int, values: int, apart: bool, processors: int) -> 
     """
     if keys > 128:
         return keys, min(values, 32)
-    walk_keys, walk_values = keys, min(values, 64)
-    programs, enough = rows * (values // walk_values), processors if apart else processors // 2 + 1
-    while programs < enough and max(walk_values, walk_keys if apart else 0) > 16:
+    pass_keys, pass_values = keys, min(values, 64)
+    programs, enough = rows * (values // pass_values), processors if apart else processors // 2 + 1
+    while programs < enough and max(pass_values, pass_keys if apart else 0) > 16:
         programs *= 2
-        if apart and walk_keys > walk_values:
-            walk_keys //= 2
+        if apart and pass_keys > pass_values:
+            pass_keys //= 2
         else:
-            walk_values //= 2
-    return walk_keys, walk_values
+            pass_values //= 2
+    return pass_keys, pass_values
 
 
 @cache
@@ -192,7 +192,7 @@ def power_of_two(n: int) -> int:
 _HOOKS: Any = triton.knobs.runtime if hasattr(triton, "knobs") else triton.compiler.CompiledKernel
 
 
-class Step:
+class KernelLaunch:
     """A launch of a Triton kernel that is repeated, from the second time on in a tenth of the time that
     Triton takes to find what it compiled.
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.recurrence import Tensors
-from linbench.kernels.matrix_state.triton import schedules
-from linbench.kernels.matrix_state.triton.plan import Plan, Switches, form_of
-from linbench.kernels.matrix_state.triton.schedules import results
-from linbench.kernels.operators import Function, fold_replicas, looked_on, operator
+from linbench.kernels.matrix_state.triton import launches
+from linbench.kernels.matrix_state.triton.launches import results
+from linbench.kernels.matrix_state.triton.plan import Options, Plan, plan_key
+from linbench.kernels.operators import Function, fold_replicas, is_traced, operator
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -37,8 +37,8 @@ def forward(
     """o, the final state, empty if not wanted, and what `backward` needs if asked to `save` it. u: [H, K], or
     of several replicas one below the other."""
     tensors = (q, k, v, g, beta, p, b, u, state)
-    o, last, saved = schedules.forward(
-        tensors, form_of(tensors, Switches(scale, update, q_before, p_before, neg_eigval), save, final).plan()
+    o, last, saved = launches.forward(
+        tensors, plan_key(tensors, Options(scale, update, q_before, p_before, neg_eigval), save, final).plan()
     )
     return o, _none(v) if last is None else last, saved
 
@@ -74,8 +74,8 @@ def backward(
 ) -> Gradients:
     """Gradients of q, k, v, g, beta, p, b, u and the initial state; empty for what was not given."""
     tensors = (q, k, v, g, beta, p, b, u, state)
-    form = form_of(tensors, Switches(scale, update, q_before, p_before, neg_eigval), True, True)
-    made = schedules.backward(tensors, saved, do, dlast, form.backward(do.dtype, _type(dlast)).plan())
+    key = plan_key(tensors, Options(scale, update, q_before, p_before, neg_eigval), True, True)
+    made = launches.backward(tensors, saved, do, dlast, key.backward(do.dtype, _type(dlast)).plan())
     return cast("Gradients", tuple(_none(v) if x is None else x for x in made))
 
 
@@ -83,9 +83,9 @@ def backward(
 def _(*args: Any) -> Any:
     *tensors, scale, update, q_before, p_before, neg_eigval, save, final = args
     plan = (
-        form_of(
+        plan_key(
             cast("Tensors", tuple(tensors)),
-            Switches(scale, update, q_before, p_before, neg_eigval),
+            Options(scale, update, q_before, p_before, neg_eigval),
             save,
             final,
         )
@@ -106,7 +106,7 @@ def _(*args: Any) -> Any:
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, scale, update, q_before, p_before, neg_eigval, _, _ = inputs
-    ctx.switches = Switches(scale, update, q_before, p_before, neg_eigval)
+    ctx.switches = Options(scale, update, q_before, p_before, neg_eigval)
     ctx.save_for_backward(*tensors, output[2])
     ctx.set_materialize_grads(False)
 
@@ -133,7 +133,7 @@ class _EagerFunction(Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, *tensors: Any) -> Tensor | tuple[Tensor, Tensor]:
-        o, last, saved = schedules.forward(cast("Tensors", tensors), plan)
+        o, last, saved = launches.forward(cast("Tensors", tensors), plan)
         ctx.plan = plan
         ctx.save_for_backward(*tensors, saved)
         ctx.set_materialize_grads(False)
@@ -142,19 +142,19 @@ class _EagerFunction(Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, do: Tensor | None, dlast: Tensor | None = None) -> tuple[Tensor | None, ...]:
         plan: Plan = ctx.plan
-        if looked_on() or torch.is_grad_enabled():
-            ctx.switches = plan.form.switches
+        if is_traced() or torch.is_grad_enabled():
+            ctx.switches = plan.key.switches
             return None, *_differentiate(ctx, do, dlast)[:9]
         *tensors, saved = ctx.saved_tensors
         do = _zero_gradient(*tensors[:3]) if do is None else do
-        return None, *schedules.backward(tensors, saved, do, dlast, plan.backward(do.dtype, _type(dlast)))
+        return None, *launches.backward(tensors, saved, do, dlast, plan.backward(do.dtype, _type(dlast)))
 
 
-def unseen(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None]:
-    """o, and the final state if it is wanted: where nothing is `looked_on`, of tensors for which the plan is
+def apply_eager(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None]:
+    """o, and the final state if it is wanted: where nothing is `is_traced`, of tensors for which the plan is
     made."""
     if plan.gradient:
         made = _EagerFunction.apply(plan, *tensors)
         return made if plan.final else (made, None)
-    o, last, _ = schedules.forward(tensors, plan)
+    o, last, _ = launches.forward(tensors, plan)
     return o, last

@@ -13,7 +13,7 @@ from linbench.kernels.matrix_state.recurrence import Tensors
 from linbench.kernels.matrix_state.triton import launch
 
 GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "u", "first")
-"""A problem's tensors by the names of the kernels' parameters; any but the first three may be None."""
+"""A recurrence's tensors by the names of the kernels' parameters; any but the first three may be None."""
 
 COTANGENTS = ("do", "dlast")
 """The gradients of its results, likewise; the second may be None."""
@@ -31,7 +31,7 @@ AT_ONCE = 16
 """Chunks at most over whose tokens gates, and gradients of decays, are summed or laid out side by side."""
 
 
-class Switches(NamedTuple):
+class Options(NamedTuple):
     """What the recurrence is, beside which tensors are given."""
 
     scale: float
@@ -41,7 +41,7 @@ class Switches(NamedTuple):
     neg_eigval: bool
 
 
-class Form(NamedTuple):
+class PlanKey(NamedTuple):
     """All that a plan depends on: sizes of q, k and v, dimensions of g, of how many replicas u is, 0 where
     there is none, types of what is `GIVEN` and of `COTANGENTS`; whether a gradient is, or will be, asked for,
     and whether the final state is."""
@@ -53,16 +53,16 @@ class Form(NamedTuple):
     replicas: int
     types: tuple[torch.dtype | None, ...]
     device: torch.device
-    switches: Switches
+    switches: Options
     gradient: bool
     final: bool
 
-    def of_numbers(self) -> "Form":
+    def of_numbers(self) -> "PlanKey":
         """Of a traced call, whose sizes may be symbols: a launch is for one size."""
         queries, keys, values = (tuple(map(int, shape)) for shape in self[:3])
         return self._replace(queries=queries, keys=keys, values=values, replicas=int(self.replicas))
 
-    def backward(self, do: torch.dtype, dlast: torch.dtype | None) -> "Form":
+    def backward(self, do: torch.dtype, dlast: torch.dtype | None) -> "PlanKey":
         """Of the way back, given the types of the gradients of o and of the final state."""
         return self._replace(types=(*self.types[:9], do, dlast), gradient=True, final=True)
 
@@ -71,18 +71,18 @@ class Form(NamedTuple):
         return planned(self)
 
 
-def form_of(tensors: Tensors, switches: Switches, gradient: bool, final: bool) -> Form:
+def plan_key(tensors: Tensors, switches: Options, gradient: bool, final: bool) -> PlanKey:
     """Of forward: gradient, final, whether these are wanted."""
     q, k, v, g, _, _, _, u, _ = tensors
     types = (*(None if x is None else x.dtype for x in tensors), None, None)
     replicas = 0 if u is None else u.shape[0] // v.shape[2]
-    return Form(
+    return PlanKey(
         q.shape, k.shape, v.shape, 0 if g is None else g.dim(),
         replicas, types, v.device, switches, gradient, final,
     )  # fmt: skip
 
 
-class Room:
+class Workspace:
     """Several arrays one after the other in one allocation, since each takes the host about as long as half a
     launch.
 
@@ -129,23 +129,23 @@ class Plan:
     dwrites, and dbeta [P + 1, B, T, H]: a part from each block, and of the values.
     """
 
-    def __init__(self, form: Form) -> None:
-        self.form, self.update = form, form.switches.update
+    def __init__(self, key: PlanKey) -> None:
+        self.key, self.update = key, key.switches.update
         self.backwards: dict[tuple[torch.dtype, torch.dtype | None], Plan] = {}
         self.compiled = False
         """Whether all that it launches is, or was to be."""
-        switches, given = form.switches, dict(zip((*GIVEN, *COTANGENTS), form.types, strict=True))
-        self.batch, self.length, self.key_heads, self.key_dim = form.keys
-        self.heads, self.value_dim = form.values[2:]
+        switches, given = key.switches, dict(zip((*GIVEN, *COTANGENTS), key.types, strict=True))
+        self.batch, self.length, self.key_heads, self.key_dim = key.keys
+        self.heads, self.value_dim = key.values[2:]
         self.grouped = self.heads != self.key_heads
         self.back = given["do"] is not None
-        self.replicas = form.replicas
-        self.tokens = form.queries[1]
+        self.replicas = key.replicas
+        self.tokens = key.queries[1]
         self.rows = self.batch * self.heads
-        self.solves, self.gradient, self.final = self.update != "add", form.gradient, form.final
-        self.decay = "none" if given["g"] is None else "vector" if form.decays == 4 else "scalar"
+        self.solves, self.gradient, self.final = self.update != "add", key.gradient, key.final
+        self.decay = "none" if given["g"] is None else "vector" if key.decays == 4 else "scalar"
         self.dtype = given["v"] if given["v"] in launch.TYPES else torch.float32
-        self.fine = (
+        self.extended = (
             self.update == "delta"
             and switches.neg_eigval
             and self.decay != "vector"
@@ -153,7 +153,7 @@ class Plan:
         )
         """Whether writes, and gradients of scores that they were made with, count to 16 bits: those of
         near-parallel keys cancel."""
-        self.fine_back = self.fine and self.decay == "none"
+        self.extended_back = self.extended and self.decay == "none"
         """Whether gradients of writes do, too, and writes on the way back: where nothing decays, all later
         tokens add to them."""
         self.scores = torch.float32 if self.decay == "vector" else self.dtype
@@ -161,15 +161,15 @@ class Plan:
         every rounding of what they are to each other."""
         self.launch = launch.rule(
             rows=self.rows, length=self.length, key_dim=self.key_dim, value_dim=self.value_dim,
-            wide=self.dtype == torch.float32, fine=self.fine, update=self.update, decay=self.decay,
-            processors=launch.processors(form.device), gradient=form.gradient,
+            wide=self.dtype == torch.float32, extended=self.extended, update=self.update, decay=self.decay,
+            processors=launch.processors(key.device), gradient=key.gradient,
         )  # fmt: skip
         self.split = self.launch.schedule == "split"
         chunk = self.launch.chunk
         self.chunks = -(-self.length // chunk)
         self.key_blocks = -(-self.key_dim // self.launch.key_block) if self.split else 1
         self.at_once = min(AT_ONCE, 1 << (self.chunks - 1).bit_length())
-        handed_on = given["dlast"] is not None if self.back else form.final
+        passes_state_on = given["dlast"] is not None if self.back else key.final
         self.values: dict[str, Any] = {
             "T": self.length, "H": self.heads, "HK": self.key_heads,
             "K": self.key_dim, "V": self.value_dim, "C": chunk,
@@ -177,28 +177,28 @@ class Plan:
             "BK": self.launch.key_block, "BV": self.launch.value_block,
             "DECAY": self.decay, "UPDATE": self.update, "ERASE": given["p"] is not None,
             "Q_BEFORE": switches.q_before, "P_BEFORE": switches.p_before,
-            "STEPS": self.length // self.tokens, "group": self.batch // max(1, form.replicas),
-            "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": form.gradient,
-            "ALONE": self.chunks == 1 and not (self.solves or given["first"] is not None or handed_on),
-            "JOINED": self.launch.joined, "FINE": self.fine, "FINE_BACK": self.fine_back,
+            "STEPS": self.length // self.tokens, "group": self.batch // max(1, key.replicas),
+            "STATE": given["first"] is not None, "DLAST": given["dlast"] is not None, "SAVE": key.gradient,
+            "ALONE": self.chunks == 1 and not (self.solves or given["first"] is not None or passes_state_on),
+            "JOINED": self.launch.joined, "EXTENDED": self.extended, "EXTENDED_BACK": self.extended_back,
             "DT": launch.TYPES[self.dtype], "scale": switches.scale,
         }  # fmt: skip
         self.saved, self.scratch = self._saved(), self._scratch()
 
     def backward(self, do: torch.dtype, dlast: torch.dtype | None) -> "Plan":
         """Of the way back, given the types of the gradients of o and of the final state: looked up in less
-        time than by its whole form."""
+        time than by its whole key."""
         types = do, dlast
         plan = self.backwards.get(types)
         if plan is None:
-            plan = self.backwards[types] = self.form.backward(*types).plan()
+            plan = self.backwards[types] = self.key.backward(*types).plan()
         return plan
 
     def types(self) -> dict[str, torch.dtype]:
         """Of all tensors that its kernels are given, by the names of their parameters."""
         given = {
             name: dtype
-            for name, dtype in zip((*GIVEN, *COTANGENTS), self.form.types, strict=True)
+            for name, dtype in zip((*GIVEN, *COTANGENTS), self.key.types, strict=True)
             if dtype is not None
         }
         if not self.back:
@@ -219,20 +219,20 @@ class Plan:
         that other value heads add to."""
         return torch.float32 if self.grouped and name in PER_KEY_HEAD else dtype
 
-    def _saved(self) -> Room:
+    def _saved(self) -> Workspace:
         chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)
         exact, chunked = self.dtype == torch.float32, self.launch.schedule != "recurrent"
         # one kernel of the split schedule hands it to the next
         kept = chunked and (self.gradient or self.split)
         decays = self.split and self.decay == "vector"
-        wide_writes = self.fine_back or (self.fine and self.split)
+        wide_writes = self.extended_back or (self.extended and self.split)
         # one product, cheaper than to write and read what came of it
         again = not (self.split or self.solves or exact or self.decay == "vector")
 
         def keys(wanted: bool, length: int = self.length) -> tuple[tuple[int, ...], torch.dtype] | None:
             return ((self.batch, length, self.heads, self.key_dim), self.dtype) if wanted else None
 
-        return Room(
+        return Workspace(
             self.batch,
             {
                 "sums": (
@@ -269,10 +269,10 @@ class Plan:
             },
         )
 
-    def _scratch(self) -> Room:
+    def _scratch(self) -> Workspace:
         chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)
         apart = self.split and not self.launch.joined
-        return Room(
+        return Workspace(
             self.batch,
             {
                 "du": (
@@ -289,13 +289,13 @@ class Plan:
                 "dsquares": (
                     (
                         (*by_chunk, SQUARES[self.update][1], chunk, chunk),
-                        torch.float32 if self.fine else self.scores,
+                        torch.float32 if self.extended else self.scores,
                     )
                     if apart
                     else None
                 ),
                 "dwrites": (
-                    (self.values_shape, torch.float32 if self.fine_back else self.dtype)
+                    (self.values_shape, torch.float32 if self.extended_back else self.dtype)
                     if self.split and self.solves
                     else None
                 ),
@@ -316,5 +316,5 @@ class Plan:
 planned = cache(Plan)
 
 known: dict[Hashable, Plan] = {}
-"""For problems that were found right and are as kernels take them, by what they have in common:
-`Problem.signature`, and whether gradients are recorded."""
+"""For recurrences that were found right and are as kernels take them, by what they have in common:
+`Recurrence.signature`, and whether gradients are recorded."""

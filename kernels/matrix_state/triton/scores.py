@@ -8,7 +8,7 @@ from linbench.kernels.matrix_state.triton.decay import between, later_half, pair
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
     exact_dot,
-    fine_dot,
+    extended_dot,
     halved,
     load_square_transposed,
     product_onto,
@@ -100,7 +100,7 @@ def scores(
 @triton.jit
 def score_gradient(
     x, z, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr,
-    TRANSPOSED: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr
+    TRANSPOSED: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr
 ):  # fmt: skip
     """[C, C] (TRANSPOSED: its transpose): factor times the gradient of the products under `scores`, but for a
     vector decay, which has its part in every level.
@@ -111,10 +111,10 @@ def score_gradient(
     if TRANSPOSED:
         a = dot(z, tl.trans(x), DT)
     else:
-        a = fine_dot(x, tl.trans(z), DT)
+        a = extended_dot(x, tl.trans(z), DT)
     a = decayed(a, g, factor, t, DECAY, BEFORE, STRICT, TRANSPOSED, DT)
     if DECAY != "vector":
-        a = rounded(a, FINE, DT)
+        a = rounded(a, EXTENDED, DT)
     return a
 
 
@@ -142,14 +142,14 @@ def decayed(
 @triton.jit
 def both_decayed(
     a, a_t, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr,
-    STRICT: tl.constexpr, FINE: tl.constexpr, FINE_T: tl.constexpr, DT: tl.constexpr
+    STRICT: tl.constexpr, EXTENDED: tl.constexpr, EXTENDED_T: tl.constexpr, DT: tl.constexpr
 ):  # fmt: skip
     """a [C, C] and its transpose, each `decayed` and, but for a vector decay, `rounded`."""
     a, a_t = (
         decayed(a, g, factor, t, DECAY, BEFORE, STRICT, False, DT),
         decayed(a_t, g, factor, t, DECAY, BEFORE, STRICT, True, DT),
     )
-    return rounded(a, FINE or DECAY == "vector", DT), rounded(a_t, FINE_T or DECAY == "vector", DT)
+    return rounded(a, EXTENDED or DECAY == "vector", DT), rounded(a_t, EXTENDED_T or DECAY == "vector", DT)
 
 
 @triton.jit
@@ -235,9 +235,9 @@ def key_gradients(
                     dp, dkey, from_pairs(dl, met(p, key, left_p, level, t), level, t, DT), left_p, level, t
                 )
     else:
-        dq, dkey = fine_dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
+        dq, dkey = extended_dot(da, key, DT, dq), dot(da_t, q, DT, dkey)
         if P:
-            dp, dkey = fine_dot(dl, key, DT, dp), fine_dot(dl_t, p, DT, dkey)
+            dp, dkey = extended_dot(dl, key, DT, dp), extended_dot(dl_t, p, DT, dkey)
         if TWO:
             dq, dk = dot(da_k, k, DT, dq), dot(da_kt, q, DT, dk)
             dp, dk = dot(dl_k, k, DT, dp), dot(dl_kt, p, DT, dk)
@@ -245,7 +245,7 @@ def key_gradients(
 
 
 @triton.jit
-def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr):
+def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr):
     """(I + lower)^-1 for a strictly lower triangular [C, C], by blockwise substitution; up to 16 tokens in
     the diagonal blocks alone.
 
@@ -255,13 +255,13 @@ def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, FINE: tl.constexpr, 
     i, blocks = tl.arange(0, 16), diagonal_blocks(lower)
     apart = i[:, None] ^ i[None, :]
     x = tl.where(apart == 0, 1.0, 0.0) - tl.where(apart == 1, blocks, 0.0)
-    x = block_diagonal(substituted(x, blocks, apart, 1, 4, FINE, DT))
-    return substituted(x, lower, t[:, None] ^ t[None, :], 4, LEVELS, FINE, DT)
+    x = block_diagonal(substituted(x, blocks, apart, 1, 4, EXTENDED, DT))
+    return substituted(x, lower, t[:, None] ^ t[None, :], 4, LEVELS, EXTENDED, DT)
 
 
 @triton.jit
 def substituted(
-    x, lower, apart, FIRST: tl.constexpr, END: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr
+    x, lower, apart, FIRST: tl.constexpr, END: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr
 ):
     """x [.., S, S], which inverts diagonal blocks of 2^FIRST tokens of I + lower, taken to those of 2^END.
 
@@ -270,7 +270,9 @@ def substituted(
     and M can be read before X is known.
     """
     for level in tl.static_range(FIRST, END):
-        x -= exact_dot(exact_dot(x, tl.where((apart >> level) == 1, lower, 0.0), FINE, DT), x, FINE, DT)
+        x -= exact_dot(
+            exact_dot(x, tl.where((apart >> level) == 1, lower, 0.0), EXTENDED, DT), x, EXTENDED, DT
+        )
     return x
 
 
@@ -302,7 +304,7 @@ def inverse_dot(x, b, DT: tl.constexpr):
     if DT == tl.float32:
         product = exact_dot(x, b.to(DT), False, DT)
     else:
-        product = fine_dot(x, b, DT)
+        product = extended_dot(x, b, DT)
     return product
 
 
@@ -324,5 +326,7 @@ def transposed_inverse_dot(inverses, chunk, b, C: tl.constexpr, DT: tl.constexpr
         product = exact_dot(load_square_transposed(inverses + chunk * C * C, C), b.to(DT), False, DT)
     else:
         low = load_square_transposed(inverses + (chunk * 2 + 1) * C * C, C)
-        product = fine_dot(load_square_transposed(inverses + chunk * 2 * C * C, C), b, DT, dot(low, b, DT))
+        product = extended_dot(
+            load_square_transposed(inverses + chunk * 2 * C * C, C), b, DT, dot(low, b, DT)
+        )
     return product

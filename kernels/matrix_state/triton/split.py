@@ -1,7 +1,7 @@
 """The split schedule, forward: what needs no state runs for all chunks at once, and only the state itself is
 handed from chunk to chunk.
 
-`prepare`, `walk`, `read`. With neither a vector decay nor two keys `read`, which has q at hand, computes its
+`prepare_wy`, `pass_state`, `chunk_output`. With neither a vector decay nor two keys `chunk_output`, which has q at hand, computes its
 scores; then, unless writes depend on the state, there is nothing to prepare. Solving ahead of the state takes
 its part of the writes out: z = U - W S with U = X beta v, W = X beta e^G p (delta), or U = X A_ak v, W = -X
 e^G a. What is handed on and read has its vector decay by then, so that for the state itself there is
@@ -13,29 +13,29 @@ import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.bonus import load_bonus
 from linbench.kernels.matrix_state.triton.chunk import (
-    handed_on,
+    advance_state,
     inverse_of_writes,
     place,
     place_in_grid,
     place_of_decays,
-    recalled,
+    read_state,
     stored_scores,
 )
 from linbench.kernels.matrix_state.triton.decay import (
-    kept_rows,
+    chunk_decay,
+    decay_state,
     keys_from_start,
     keys_to_end,
     load_decay,
+    row_decay,
     scalar_decay,
     sum_decays,
     values_from_start,
-    whole,
-    whole_decay,
 )
 from linbench.kernels.matrix_state.triton.scores import inverse_dot, own_scores, scores, store_inverse
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
-    fine_dot,
+    extended_dot,
     load_rows,
     load_square,
     load_transposed,
@@ -82,7 +82,7 @@ def decay_sums(
 
 
 @triton.jit
-def prepare(
+def prepare_wy(
     q, k, v, g, sums, beta, p, b, u, writes, erasers, squares,
     inverses, q_start, key_end, k_end, kept, scale, T, group,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
@@ -90,7 +90,7 @@ def prepare(
     BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
     STEPS: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr,
-    FINE: tl.constexpr, DT: tl.constexpr,
+    EXTENDED: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N of every B H), for a vector decay, or where writes depend on the state: all of a chunk that
     needs no state.
@@ -144,7 +144,7 @@ def prepare(
                     k_end + gates * K, rows, T, H * K, ks, K, keys_to_end(k_n, g_n, rows, DECAY, False, DT)
                 )
             # every step of a walk waits for it
-            tl.store(kept + chunk * K + ks, kept_rows(g_n, 0), mask=ks < K, eviction_policy="evict_last")
+            tl.store(kept + chunk * K + ks, row_decay(g_n, 0), mask=ks < K, eviction_policy="evict_last")
         of_q, of_p, of_qk, of_pk = scores(
             q_n, p_n, key, k_n, g_n, scale, rows, C, LEVELS, DECAY,
             PREPARED and TOGETHER, UPDATE != "add", UPDATE == "low_rank", Q_BEFORE, P_BEFORE, DT,
@@ -170,7 +170,7 @@ def prepare(
         beta_n = tl.zeros([C], tl.float32)
         if UPDATE == "delta":
             beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
-        x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, FINE, DT)
+        x = inverse_of_writes(a_p, beta_n, rows, LEVELS, UPDATE, EXTENDED, DT)
         if SAVE:
             store_inverse(inverses, chunk, x, C, DT)
         x = x * beta_n[None, :] if UPDATE == "delta" else -x  # values and keys of 16 bits stay as they are
@@ -191,12 +191,12 @@ def prepare(
 
 
 @triton.jit
-def walk(
+def pass_state(
     k, v, sums, b, first, last, states, writes, erasers, key_end, k_end, kept, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr,
-    FINE: tl.constexpr, DT: tl.constexpr,
+    EXTENDED: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV of every B H, K / BK): the state at the start of every chunk. Where writes depend on the
     state, writes z where U was, too, and BK is all of K."""
@@ -216,18 +216,18 @@ def walk(
         state += load_rows(first + bh * K * V, ks, K, V, vs, V)
     if DECAY == "vector":  # loaded two chunks ahead: what multiplies a sum, Triton does not load ahead
         ahead = tl.join(
-            whole_decay(sums, kept, bh * N, ks, K, C, DECAY, DT),
-            whole_decay(sums, kept, bh * N + tl.minimum(1, N - 1), ks, K, C, DECAY, DT),
+            chunk_decay(sums, kept, bh * N, ks, K, C, DECAY, DT),
+            chunk_decay(sums, kept, bh * N + tl.minimum(1, N - 1), ks, K, C, DECAY, DT),
         )
     for n in range(0, N):
         rows = n * C + tl.arange(0, C)
         if DECAY == "vector":
             decay, later = tl.split(ahead)
             ahead = tl.join(
-                later, whole_decay(sums, kept, bh * N + tl.minimum(n + 2, N - 1), ks, K, C, DECAY, DT)
+                later, chunk_decay(sums, kept, bh * N + tl.minimum(n + 2, N - 1), ks, K, C, DECAY, DT)
             )
         else:
-            decay = whole_decay(sums, kept, bh * N + n, ks, K, C, DECAY, DT)
+            decay = chunk_decay(sums, kept, bh * N + n, ks, K, C, DECAY, DT)
         store_rows(states + (bh * N + n) * K * V, ks, K, V, vs, V, state)
         key_t = load_transposed(key, rows, T, key_stride, ks, K).to(DT)
         g_n = scalar_decay(sums, bh * N + n, C, DECAY, DT)
@@ -237,24 +237,28 @@ def walk(
         z = v_n
         if UPDATE != "add":
             w = load_rows(erasers + gates * K, rows, T, H * K, ks, K)
-            z = rounded(load_rows(writes + gates * V, rows, T, H * V, vs, V) - dot(w, state, DT), FINE, DT)
+            z = rounded(
+                load_rows(writes + gates * V, rows, T, H * V, vs, V) - dot(w, state, DT), EXTENDED, DT
+            )
             store_rows(writes + gates * V, rows, T, H * V, vs, V, z)
-        state = handed_on(whole(state, decay, DECAY), key_t, z, g_n, g_n, rows, INSIDE, FINE, DT)
+        state = advance_state(
+            decay_state(state, decay, DECAY), key_t, z, g_n, g_n, rows, INSIDE, EXTENDED, DT
+        )
         if UPDATE == "low_rank":
             k_t = load_transposed(plain, rows, T, key_stride, ks, K).to(DT)
-            state = handed_on(state, k_t, v_n, g_n, g_n, rows, INSIDE, False, DT)
+            state = advance_state(state, k_t, v_n, g_n, g_n, rows, INSIDE, False, DT)
     if last is not None:
         store_rows(last + bh * K * V, ks, K, V, vs, V, state)
 
 
 @triton.jit
-def read(
+def chunk_output(
     q, k, v, sums, o, states, writes, squares, q_start, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr,
     BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     Q_BEFORE: tl.constexpr, STEPS: tl.constexpr, PREPARED: tl.constexpr,
-    SAVE: tl.constexpr, FINE: tl.constexpr, DT: tl.constexpr,
+    SAVE: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N of every B H): the outputs."""
     n, bh = place_in_grid(tl.cdiv(T, C))
@@ -284,9 +288,9 @@ def read(
                 q_n = load_rows(q_start + outputs * K, tokens, T // STEPS, H * K, ks, K)
             else:
                 q_n = load_rows(q + queries, tokens, T // STEPS, HK * K, ks, K).to(DT)
-            o_n += recalled(q_n, load_rows(states, ks, K, V, vs, V), g_n, scale, rows, INSIDE, Q_BEFORE, DT)
-        o_n = fine_dot(
-            rounded(a_q, FINE, DT),
+            o_n += read_state(q_n, load_rows(states, ks, K, V, vs, V), g_n, scale, rows, INSIDE, Q_BEFORE, DT)
+        o_n = extended_dot(
+            rounded(a_q, EXTENDED, DT),
             load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V),
             DT,
             o_n,

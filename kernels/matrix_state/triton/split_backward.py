@@ -1,26 +1,26 @@
-"""The split schedule, backward: `write_gradients`, `walk_back`, `value_gradients`; where writes do not depend
-on the state, nor then the gradient of the state on theirs: `walk_back`, `write_gradients`. Then comes
-`split_gradients`; JOINED, that does the rest for all keys of a chunk, after `walk_back` alone."""
+"""The split schedule, backward: `write_gradients`, `pass_state_backward`, `value_gradients`; where writes do not depend
+on the state, nor then the gradient of the state on theirs: `pass_state_backward`, `write_gradients`. Then comes
+`split_gradients`; JOINED, that does the rest for all keys of a chunk, after `pass_state_backward` alone."""
 
 import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.chunk import (
+    add_query_to_dstate,
     later_readings,
-    looked_at,
     place,
     place_in_grid,
     rows_of_grid,
     solved_gradients,
     stored_gradients,
     stored_scores,
-    taken_over,
+    value_gradient_from_state,
 )
-from linbench.kernels.matrix_state.triton.decay import scalar_decay, whole, whole_decay
+from linbench.kernels.matrix_state.triton.decay import chunk_decay, decay_state, scalar_decay
 from linbench.kernels.matrix_state.triton.scores import decayed
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
-    fine_dot,
+    extended_dot,
     load_rows,
     load_square_transposed,
     load_transposed,
@@ -37,12 +37,12 @@ def write_gradients(
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
     UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr,
-    FINE_BACK: tl.constexpr, DT: tl.constexpr,
+    EXTENDED_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N of every B H): what the outputs of their own chunk give to the writes z, and to q's scores of
     key and of k.
 
-    Where writes do not depend on the state, after `walk_back`, and with what outputs of later chunks give:
+    Where writes do not depend on the state, after `pass_state_backward`, and with what outputs of later chunks give:
     all of dv.
     """
     n, bh = place_in_grid(tl.cdiv(T, C))
@@ -61,16 +61,18 @@ def write_gradients(
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
         do_n = load_rows(do + outputs * V, tokens, T // STEPS, H * V, vs, V).to(DT)
-        dz = fine_dot(a_t, do_n, DT)
+        dz = extended_dot(a_t, do_n, DT)
         if UPDATE == "add":
             dz += later_readings(
                 key, key_stride, dstates + chunk * K * V, g_n, rows, vs, T, K, V, BK, INSIDE, DT
             )
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
         z = rounded(
-            load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V), FINE_BACK, DT
+            load_rows((v if UPDATE == "add" else writes) + gates * V, rows, T, H * V, vs, V),
+            EXTENDED_BACK,
+            DT,
         )
-        da = fine_dot(do_n, tl.trans(z), DT, da)
+        da = extended_dot(do_n, tl.trans(z), DT, da)
         if UPDATE == "low_rank":
             da_k = dot(do_n, tl.trans(load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)), DT, da_k)
     store_square(
@@ -87,13 +89,13 @@ def write_gradients(
 
 
 @triton.jit
-def walk_back(
+def pass_state_backward(
     q, k, sums, b, do, dlast, dfirst, squares, dstates, dwrites, erasers, q_start, key_end, kept, scale, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     DECAY: tl.constexpr, UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr,
     STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
-    JOINED: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
+    JOINED: tl.constexpr, EXTENDED_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (V / BV of every B H, K / BK): the gradient of the state at the end of every chunk. Where writes
     depend on the state, all of the gradient of the writes z, too, and BK is all of K."""
@@ -113,8 +115,8 @@ def walk_back(
     if DECAY == "vector":  # loaded two chunks ahead: what multiplies a sum, Triton does not load ahead
         last = bh * N + N - 1
         ahead = tl.join(
-            whole_decay(sums, kept, last, ks, K, C, DECAY, DT),
-            whole_decay(sums, kept, last - tl.minimum(1, N - 1), ks, K, C, DECAY, DT),
+            chunk_decay(sums, kept, last, ks, K, C, DECAY, DT),
+            chunk_decay(sums, kept, last - tl.minimum(1, N - 1), ks, K, C, DECAY, DT),
         )
     if UPDATE != "add":  # nor what a product is added to, nor what has to be rounded for one
         if JOINED:
@@ -128,10 +130,10 @@ def walk_back(
         if DECAY == "vector":
             decay, later = tl.split(ahead)
             ahead = tl.join(
-                later, whole_decay(sums, kept, bh * N + tl.maximum(n - 2, 0), ks, K, C, DECAY, DT)
+                later, chunk_decay(sums, kept, bh * N + tl.maximum(n - 2, 0), ks, K, C, DECAY, DT)
             )
         else:
-            decay = whole_decay(sums, kept, bh * N + n, ks, K, C, DECAY, DT)
+            decay = chunk_decay(sums, kept, bh * N + n, ks, K, C, DECAY, DT)
         if UPDATE != "add":
             if JOINED:
                 a_t, next_a_t = (
@@ -154,15 +156,17 @@ def walk_back(
         if UPDATE != "add":
             key_n = load_rows(key, rows, T, key_stride, ks, K).to(DT)
             if JOINED:
-                dwrite = fine_dot(a_t, do_n.to(DT), DT)
-            dz = dwrite + taken_over(key_n, dstate, g_n, rows, INSIDE, DT)
+                dwrite = extended_dot(a_t, do_n.to(DT), DT)
+            dz = dwrite + value_gradient_from_state(key_n, dstate, g_n, rows, INSIDE, DT)
             store_rows(dwrites + gates * V, rows, T, H * V, vs, V, dz)
-        dstate = looked_at(
-            whole(dstate, decay, DECAY), q_t, do_n, g_n, g_n, scale, rows, INSIDE, Q_BEFORE, False, DT
+        dstate = add_query_to_dstate(
+            decay_state(dstate, decay, DECAY), q_t, do_n, g_n, g_n, scale, rows, INSIDE, Q_BEFORE, False, DT
         )
         if UPDATE != "add":
-            dstate -= fine_dot(
-                load_transposed(erasers + gates * K, rows, T, H * K, ks, K), rounded(dz, FINE_BACK, DT), DT
+            dstate -= extended_dot(
+                load_transposed(erasers + gates * K, rows, T, H * K, ks, K),
+                rounded(dz, EXTENDED_BACK, DT),
+                DT,
             )
     if STATE:
         store_rows(dfirst + bh * K * V, ks, K, V, vs, V, dstate)
@@ -174,7 +178,7 @@ def value_gradients(
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
     UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
-    STEPS: tl.constexpr, FINE_BACK: tl.constexpr, DT: tl.constexpr,
+    STEPS: tl.constexpr, EXTENDED_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N of every B H), where writes depend on the state: what the gradient of the writes gives to the
     values, and to p's scores of key and of k.
@@ -204,7 +208,7 @@ def value_gradients(
         beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
     for block in range(0, tl.cdiv(V, BV)):
         vs = block * BV + tl.arange(0, BV)
-        z = rounded(load_rows(writes + gates * V, rows, T, H * V, vs, V), FINE_BACK, DT)
+        z = rounded(load_rows(writes + gates * V, rows, T, H * V, vs, V), EXTENDED_BACK, DT)
         v_n = load_rows(v + gates * V, rows, T, H * V, vs, V).to(DT)
         do_n, later = v_n, None
         if UPDATE == "low_rank":
@@ -214,7 +218,7 @@ def value_gradients(
         dr, dv_n = solved_gradients(dwrite, do_n, later, beta_n, squares, inverses, chunk, C, UPDATE, DT)
         seen = (-dr if UPDATE == "delta" else dr).to(DT)
         store_rows(dwrites + gates * V, rows, T, H * V, vs, V, seen)
-        dl = fine_dot(seen, tl.trans(z), DT, dl)
+        dl = extended_dot(seen, tl.trans(z), DT, dl)
         if UPDATE == "delta":
             dbeta_n += tl.sum(dr * v_n, axis=1)
         else:

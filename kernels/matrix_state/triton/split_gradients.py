@@ -17,11 +17,11 @@ from linbench.kernels.matrix_state.triton.chunk import (
     stored_both,
     stored_scores,
 )
-from linbench.kernels.matrix_state.triton.decay import decay_gradients, load_decay, whole_decay
+from linbench.kernels.matrix_state.triton.decay import chunk_decay, decay_gradients, load_decay
 from linbench.kernels.matrix_state.triton.scores import both_decayed
 from linbench.kernels.matrix_state.triton.tiles import (
     dot,
-    fine_dot,
+    extended_dot,
     load_rows,
     load_square_transposed,
     load_transposed,
@@ -40,8 +40,8 @@ def gradients(
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr,
     BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr,
     ERASE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
-    STEPS: tl.constexpr, JOINED: tl.constexpr, FINE: tl.constexpr,
-    FINE_BACK: tl.constexpr, DT: tl.constexpr,
+    STEPS: tl.constexpr, JOINED: tl.constexpr, EXTENDED: tl.constexpr,
+    EXTENDED_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Grid (N of every B H, K / BK): all that is left to do once the states, the scores and their gradients
     are known; JOINED, the latter, too, and dv.
@@ -78,7 +78,7 @@ def gradients(
     if UPDATE == "delta":
         beta_n = tl.load(beta + gates + rows * H, mask=rows < T, other=0.0).to(tl.float32)
 
-    decay = whole_decay(sums, kept, chunk, ks, K, C, DECAY, DT)
+    decay = chunk_decay(sums, kept, chunk, ks, K, C, DECAY, DT)
     kept_n = tl.zeros([1, BK], tl.float32) if DECAY == "vector" else 0.0
     dq_n, dp_n, dkey, dk_n = (
         tl.zeros([C, BK], tl.float32),
@@ -113,7 +113,7 @@ def gradients(
             if UPDATE != "delta":
                 later = later_readings(plain, key_stride, dstates, g_n, rows, vs, T, K, V, BK, INSIDE, DT)
             if UPDATE == "add":
-                dv_n = fine_dot(
+                dv_n = extended_dot(
                     load_square_transposed(stored_scores(squares, chunk, 0, C, UPDATE), C), do_n, DT, later
                 )
             else:
@@ -123,10 +123,10 @@ def gradients(
                 seen = (-dr if UPDATE == "delta" else dr).to(DT)
                 if UPDATE == "delta":
                     dbeta_n += tl.sum(dr * v_n, axis=1)
-                z = rounded(z, FINE_BACK, DT)
-                dl, dl_t = fine_dot(seen, tl.trans(z), DT, dl), fine_dot(z, tl.trans(seen), DT, dl_t)
+                z = rounded(z, EXTENDED_BACK, DT)
+                dl, dl_t = extended_dot(seen, tl.trans(z), DT, dl), extended_dot(z, tl.trans(seen), DT, dl_t)
             store_rows(dv + gates * V, rows, T, H * V, vs, V, dv_n)
-            da, da_t = fine_dot(do_n, tl.trans(z), DT, da), fine_dot(z, tl.trans(do_n), DT, da_t)
+            da, da_t = extended_dot(do_n, tl.trans(z), DT, da), extended_dot(z, tl.trans(do_n), DT, da_t)
             if UPDATE == "low_rank":
                 da_k, da_kt = dot(do_n, tl.trans(v_n), DT, da_k), dot(v_n, tl.trans(do_n), DT, da_kt)
                 dl_k, dl_kt = dot(seen, tl.trans(v_n), DT, dl_k), dot(v_n, tl.trans(seen), DT, dl_kt)
@@ -143,15 +143,17 @@ def gradients(
         if UPDATE == "low_rank":
             dk_n += through[3]
     if JOINED:
-        da, da_t = both_decayed(da, da_t, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, FINE_BACK, False, DT)
+        da, da_t = both_decayed(
+            da, da_t, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, EXTENDED_BACK, False, DT
+        )
         dl, dl_t = both_decayed(
-            dl, dl_t, g_n, 1.0, rows, DECAY, P_BEFORE, True, FINE, FINE and DECAY != "none", DT
+            dl, dl_t, g_n, 1.0, rows, DECAY, P_BEFORE, True, EXTENDED, EXTENDED and DECAY != "none", DT
         )
         da_k, da_kt = both_decayed(da_k, da_kt, g_n, scale, rows, DECAY, Q_BEFORE, Q_BEFORE, False, False, DT)
         dl_k, dl_kt = both_decayed(dl_k, dl_kt, g_n, 1.0, rows, DECAY, P_BEFORE, True, False, False, DT)
     else:
         da, da_t = stored_both(dsquares, chunk, 0, C, UPDATE)
-        da = rounded(da, FINE_BACK or DECAY == "vector", DT)
+        da = rounded(da, EXTENDED_BACK or DECAY == "vector", DT)
         if UPDATE != "add":
             dl, dl_t = stored_both(dsquares, chunk, 1, C, UPDATE)
             dl_t = rounded(dl_t, DECAY != "none", DT)

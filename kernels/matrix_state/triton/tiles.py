@@ -94,7 +94,7 @@ def sum_dot_transposed(x, ones, DT: tl.constexpr):
 
 
 @triton.jit
-def fine_dot(a, b, DT: tl.constexpr, onto=None):
+def extended_dot(a, b, DT: tl.constexpr, onto=None):
     """`dot`, but that beside 16-bit inputs a float32 factor counts to 16 bits, as the sum of two halves; one
     of DT is taken as it is."""
     if DT == tl.float32:
@@ -125,19 +125,19 @@ def wide_dot(a, b, DT: tl.constexpr, onto=None):
 
 
 @triton.jit
-def rounded(x, FINE: tl.constexpr, DT: tl.constexpr):
-    """x as a factor of `fine_dot`: as it is if FINE, else as one of DT."""
-    if not FINE:
+def rounded(x, EXTENDED: tl.constexpr, DT: tl.constexpr):
+    """x as a factor of `extended_dot`: as it is if FINE, else as one of DT."""
+    if not EXTENDED:
         x = x.to(DT)
     return x
 
 
 @triton.jit
-def exact_dot(a, b, FINE: tl.constexpr, DT: tl.constexpr):
+def exact_dot(a, b, EXTENDED: tl.constexpr, DT: tl.constexpr):
     """a @ b of two float32 matrices, of which a triangular inverse is made: in float32, or beside 16-bit
     inputs with factors of 11 bits, of 16 if FINE."""
-    if FINE:
-        product = fine_dot(a, b, tl.bfloat16)
+    if EXTENDED:
+        product = extended_dot(a, b, tl.bfloat16)
     else:
         product = tl.dot(a, b, input_precision="ieee" if DT == tl.float32 else "tf32")
     return product

@@ -84,7 +84,7 @@ def test_outputs_state_and_gradients_equal_the_reference(
 @pytest.mark.parametrize("name", [name for name, instance in INSTANCES.items() if instance.update == "add"])
 @pytest.mark.usefixtures("poisoned_memory")
 def test_sums_walk_with_some_of_the_rows_of_their_state(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    force(monkeypatch, "split", chunk=16, walk_keys=16, walk_values=16)
+    force(monkeypatch, "split", chunk=16, pass_keys=16, pass_values=16)
     inputs = random_inputs(INSTANCES[name], batch=1, length=50, heads=2, key_dim=40, value_dim=24, state=True)
     assert_parity(INSTANCES[name], inputs, "triton")
 
@@ -174,7 +174,7 @@ def test_so_do_bfloat16_keys_a_thousandth_apart(
         chunk=32 if schedule == "fused" else 64,
         key_block=64,
         value_block=64,
-        walk_values=64,
+        pass_values=64,
     )
     case = VARIATIONS["near-parallel keys, beta 1.99"]
     instance = INSTANCES[name]._replace(neg_eigval=case.neg_eigval)
@@ -245,20 +245,20 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The problems that kernels are given for the first time."""
     module = importlib.import_module("linbench.kernels.matrix_state.triton")
     problems: list[Any] = []
-    taken = module._taken
+    taken = module._kernel_arguments
     monkeypatch.setattr(module.plan, "known", {})
     monkeypatch.setattr(module, "_taken", lambda problem: problems.append(problem) or taken(problem))
     return problems
 
 
 @pytest.mark.parametrize("name", ["linear_attention", "rwkv6", "comba", "gated_deltaproduct", "rwkv7"])
-@pytest.mark.parametrize("looked_on", [False, True])
+@pytest.mark.parametrize("is_traced", [False, True])
 @pytest.mark.usefixtures("poisoned_memory")
 def test_what_is_too_long_to_count_goes_in_pieces(
-    monkeypatch: pytest.MonkeyPatch, given: list[Any], name: str, looked_on: bool
+    monkeypatch: pytest.MonkeyPatch, given: list[Any], name: str, is_traced: bool
 ) -> None:
     module = importlib.import_module("linbench.kernels.matrix_state.triton")
-    monkeypatch.setattr(module, "looked_on", lambda: looked_on)
+    monkeypatch.setattr(module, "is_traced", lambda: is_traced)
     monkeypatch.setattr(module, "_COUNTED", 24 * 8 * INSTANCES[name].steps + 1)
     inputs = random_inputs(INSTANCES[name], **ONE | {"batch": 2}, length=19, state=True)
     assert_parity(INSTANCES[name], inputs, "triton")
@@ -375,7 +375,7 @@ def test_what_a_call_launches_both_ways_is_compiled_with_the_first(
     monkeypatch: pytest.MonkeyPatch, name: str, heads: int, dtype: torch.dtype, schedule: str
 ) -> None:
     force(monkeypatch, schedule, chunk=16)
-    module = importlib.import_module("linbench.kernels.matrix_state.triton.schedules")
+    module = importlib.import_module("linbench.kernels.matrix_state.triton.launches")
     together: list[Any] = []
     launched: list[Any] = []
 
@@ -417,7 +417,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[Any, tuple[Any, ...]]:
 
         return call
 
-    monkeypatch.setattr(triton, "looked_on", lambda: True)
+    monkeypatch.setattr(triton, "is_traced", lambda: True)
     monkeypatch.setattr(triton, "forward", watched(operator.forward))
     monkeypatch.setattr(operator, "backward", watched(operator.backward))
     return found

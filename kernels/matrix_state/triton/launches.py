@@ -18,9 +18,16 @@ from linbench.kernels.matrix_state.triton import (
     split_gradients,
 )
 from linbench.kernels.matrix_state.triton.bonus import bonus_gradient
-from linbench.kernels.matrix_state.triton.launch import Step
-from linbench.kernels.matrix_state.triton.plan import COTANGENTS, GIVEN, GRADIENTS, PER_KEY_HEAD, Plan, Room
-from linbench.kernels.precompile import Launched, compile_together
+from linbench.kernels.matrix_state.triton.launch import KernelLaunch
+from linbench.kernels.matrix_state.triton.plan import (
+    COTANGENTS,
+    GIVEN,
+    GRADIENTS,
+    PER_KEY_HEAD,
+    Plan,
+    Workspace,
+)
+from linbench.kernels.precompile import KernelCall, compile_together
 
 BONUS_KEYS, BONUS_PARTS, BONUS_WARPS = 16, 512, 4
 """That one program adds up, that it reads at once, and that it has: few programs, so that each has much on
@@ -35,7 +42,7 @@ class Call:
         self.addresses: dict[str, int] = {}
         self.aligned = True
         """Whether all begin where Triton expects it by default."""
-        self.rooms: list[tuple[Room, Tensor]] = []
+        self.rooms: list[tuple[Workspace, Tensor]] = []
 
     def place(self, names: Iterable[str], tensors: Iterable[Tensor | None]) -> None:
         """More tensors by name; None for what there is not."""
@@ -47,7 +54,7 @@ class Call:
                 ends |= address
         self.aligned &= ends % launch.ALIGNMENT == 0
 
-    def furnish(self, room: Room, memory: Tensor) -> None:
+    def bind(self, room: Workspace, memory: Tensor) -> None:
         """More tensors: all that lie in a room."""
         self.rooms.append((room, memory))
         start = memory.data_ptr()
@@ -60,22 +67,22 @@ class Call:
             name: room.view(memory, name) for room, memory in self.rooms for name in room.contents
         }
 
-    def run(self, steps: Iterable[Step]) -> None:
+    def run(self, steps: Iterable[KernelLaunch]) -> None:
         """Launch one after the other."""
         for step in steps:
             step.launch(self.addresses, self.views, self.aligned)
 
 
-def by_row(plan: Plan, kernel: Any, *, back: bool = False) -> Step:
+def by_row(plan: Plan, kernel: Any, *, back: bool = False) -> KernelLaunch:
     """What goes through all tokens for every row."""
-    return Step(
+    return KernelLaunch(
         kernel, (plan.rows,), plan.values, warps=plan.launch.warps[back], stages=plan.launch.stages[back]
     )
 
 
-def by_chunk(plan: Plan, kernel: Any, **values: Any) -> Step:
+def by_chunk(plan: Plan, kernel: Any, **values: Any) -> KernelLaunch:
     """What goes through all chunks side by side."""
-    return Step(
+    return KernelLaunch(
         kernel,
         (plan.chunks * plan.rows,),
         plan.values | values,
@@ -84,9 +91,9 @@ def by_chunk(plan: Plan, kernel: Any, **values: Any) -> Step:
     )
 
 
-def by_chunks(plan: Plan, kernel: Any, **values: Any) -> Step:
+def by_chunks(plan: Plan, kernel: Any, **values: Any) -> KernelLaunch:
     """What goes through the tokens of several chunks of a scalar decay side by side."""
-    return Step(
+    return KernelLaunch(
         kernel,
         (-(-plan.chunks // plan.at_once) * plan.rows,),
         plan.values | values,
@@ -94,12 +101,12 @@ def by_chunks(plan: Plan, kernel: Any, **values: Any) -> Step:
     )
 
 
-def by_block(plan: Plan, kernel: Any, *, back: bool = False) -> Step:
+def by_block(plan: Plan, kernel: Any, *, back: bool = False) -> KernelLaunch:
     """What goes through all tokens for every row, block of values and block of keys."""
-    keys, values = plan.launch.walk_keys, plan.launch.walk_values
+    keys, values = plan.launch.pass_keys, plan.launch.pass_values
     grid = -(-plan.value_dim // values) * plan.rows, -(-plan.key_dim // keys)
     blocks = plan.values | {"BK": keys, "BV": values}
-    return Step(
+    return KernelLaunch(
         kernel,
         grid,
         blocks,
@@ -110,7 +117,7 @@ def by_block(plan: Plan, kernel: Any, *, back: bool = False) -> Step:
 
 
 @cache
-def forward_steps(plan: Plan) -> tuple[Step, ...]:
+def forward_launches(plan: Plan) -> tuple[KernelLaunch, ...]:
     """The launches of forward."""
     if plan.launch.schedule == "recurrent":
         return (by_block(plan, recurrent.recurrent),)
@@ -124,17 +131,17 @@ def forward_steps(plan: Plan) -> tuple[Step, ...]:
         steps.append(
             by_chunk(
                 plan,
-                split.prepare,
+                split.prepare_wy,
                 BK=keys,
                 BV=min(plan.launch.value_block, launch.FEW_VALUES),
                 PREPARED=prepared,
             )
         )
-    return *steps, by_block(plan, split.walk), by_chunk(plan, split.read, PREPARED=prepared)
+    return *steps, by_block(plan, split.pass_state), by_chunk(plan, split.chunk_output, PREPARED=prepared)
 
 
 @cache
-def backward_steps(plan: Plan) -> tuple[Step, ...]:
+def backward_launches(plan: Plan) -> tuple[KernelLaunch, ...]:
     """The launches of backward."""
     steps = list(_split_backward(plan)) if plan.split else [by_row(plan, fused.backward, back=True)]
     if plan.replicas:
@@ -144,7 +151,7 @@ def backward_steps(plan: Plan) -> tuple[Step, ...]:
             "AT_A_TIME": BONUS_PARTS,
         }
         steps.append(
-            Step(
+            KernelLaunch(
                 bonus_gradient,
                 (plan.replicas * plan.heads, -(-plan.key_dim // BONUS_KEYS)),
                 values,
@@ -154,18 +161,18 @@ def backward_steps(plan: Plan) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _split_backward(plan: Plan) -> Iterator[Step]:
+def _split_backward(plan: Plan) -> Iterator[KernelLaunch]:
     if plan.launch.joined:
-        yield by_block(plan, split_backward.walk_back, back=True)
+        yield by_block(plan, split_backward.pass_state_backward, back=True)
     elif plan.solves:
         yield by_chunk(plan, split_backward.write_gradients)
-        yield by_block(plan, split_backward.walk_back, back=True)
+        yield by_block(plan, split_backward.pass_state_backward, back=True)
         yield by_chunk(plan, split_backward.value_gradients)
     else:
-        yield by_block(plan, split_backward.walk_back, back=True)
+        yield by_block(plan, split_backward.pass_state_backward, back=True)
         yield by_chunk(plan, split_backward.write_gradients)
     grid = plan.chunks * plan.rows, plan.key_blocks
-    yield Step(
+    yield KernelLaunch(
         split_gradients.gradients,
         grid,
         plan.values,
@@ -176,7 +183,7 @@ def _split_backward(plan: Plan) -> Iterator[Step]:
         yield by_chunks(plan, split_gradients.summed_gradients, P=plan.key_blocks)
 
 
-def compile_steps(plan: Plan) -> None:
+def compile_launches(plan: Plan) -> None:
     """What the plan launches, side by side; and what the way back will from a gradient of o alone, if one is
     asked for."""
     plans = [plan]
@@ -185,9 +192,9 @@ def compile_steps(plan: Plan) -> None:
     calls = []
     for each in plans:
         types, each.compiled = each.types(), True
-        for step in backward_steps(each) if each.back else forward_steps(each):
-            calls.append(Launched(step.kernel, step.grid, tuple(step.arguments(types)), step.options))
-    compile_together(calls, plan.form.device)
+        for step in backward_launches(each) if each.back else forward_launches(each):
+            calls.append(KernelCall(step.kernel, step.grid, tuple(step.arguments(types)), step.options))
+    compile_together(calls, plan.key.device)
 
 
 def results(v: Tensor, plan: Plan) -> tuple[Tensor, Tensor | None]:
@@ -202,14 +209,14 @@ def forward(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None, Tensor
     """o, the final state if it is wanted, and what `backward` needs if the plan is for a gradient: the room
     that it calls `saved`."""
     if not plan.compiled:
-        compile_steps(plan)
+        compile_launches(plan)
     call = Call()
     call.place(GIVEN, tensors)
     o, last = made = results(tensors[2], plan)
     call.place(("o", "last"), made)
     saved = plan.saved.empty(o)
-    call.furnish(plan.saved, saved)
-    call.run(forward_steps(plan))
+    call.bind(plan.saved, saved)
+    call.run(forward_launches(plan))
     return o, last, saved
 
 
@@ -218,7 +225,7 @@ def backward(
 ) -> list[Tensor | None]:
     """Gradients of the tensors, None for what was not given. The plan is one for `backward`."""
     if not plan.compiled:
-        compile_steps(plan)
+        compile_launches(plan)
     call = Call()
     call.place(GIVEN, tensors)
     call.place(COTANGENTS, (do, dlast))
@@ -229,11 +236,11 @@ def backward(
     call.place(GRADIENTS, made)
     if not plan.solves:
         call.place(("dwrites",), (made[2],))
-    call.furnish(plan.saved, saved)
+    call.bind(plan.saved, saved)
     if plan.scratch.contents:
         scratch = plan.scratch.empty(do)
-        call.furnish(plan.scratch, scratch)  # in the split schedule parts of dbeta, in its stead
-    call.run(backward_steps(plan))
+        call.bind(plan.scratch, scratch)  # in the split schedule parts of dbeta, in its stead
+    call.run(backward_launches(plan))
     if "dbeta" in plan.scratch.contents:  # it sums over keys and values
         dbeta = call.tensors["dbeta"]
         torch.sum(plan.scratch.view(scratch, "dbeta"), dim=0, dtype=dbeta.dtype, out=dbeta)
