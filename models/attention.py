@@ -1,4 +1,4 @@
-"""Softmax attention: keep everything, look at all of it."""
+"""Softmax attention: keeps every key and value and reads all of them."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -15,6 +15,7 @@ from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.heads import (
     CONTROLLED,
     FAMILIES,
+    NO_CONVOLUTION,
     OUTPUT_NORM,
     HeadProjection,
     HeadSettings,
@@ -29,11 +30,9 @@ from linbench.models.blocks.prefix_scan import running_sum
 
 
 class AttentionSettings(HeadSettings):
-    """Published: rotary positions, nothing around the heads."""
+    """Settings of softmax attention. Published: rotary positions, nothing around the heads."""
 
-    conv: int = Field(
-        0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
-    )
+    conv: int = NO_CONVOLUTION
     qk_norm: QKNorm = Field(
         "none", description="norm of q and k per head; with l2 the scores get a learned scale (2010.04245)"
     )
@@ -47,9 +46,12 @@ class AttentionSettings(HeadSettings):
 
 
 class Cache(NamedTuple):
-    """Keys [B, H, S, K] and values [B, H, S, V], a head's side by side, with their positions [B, S]: `EMPTY`
-    where there is none yet, and zeros; how many tokens were seen [B]; the convolution; with forget gates the
-    logarithm of what is left of each key [B, S, H], in at least float32."""
+    """Keys and values of the tokens so far; unused places hold zeros and the position `EMPTY`.
+
+    keys: [B, H, S, K]. values: [B, H, S, V], contiguous for each head. positions: [B, S]. seen: number of
+    tokens so far [B]. conv: state of the convolution. log_left: with forget gates, the logarithm of what is
+    left of each key [B, S, H], in at least float32.
+    """
 
     keys: Tensor
     values: Tensor
@@ -60,8 +62,11 @@ class Cache(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """Of some tokens: what maps read, q, k and v by head, positions [B, T], the convolution, and sums of log
-    forget gates [B, T, H] in float64."""
+    """Projections of some tokens.
+
+    shared: input of the linear maps. q, k, v: by head. positions: [B, T]. conv: state of the convolution.
+    log_forget_sum: running sum of log forget gates [B, T, H] in float64, None without gates.
+    """
 
     shared: SharedInput
     q: Tensor
@@ -73,16 +78,21 @@ class Tokens(NamedTuple):
 
 
 class Attention(Mixer):
-    """o_t = sum_{s <= t} softmax_s(q_t . k_s / sqrt(K)) v_s.
+    """Softmax attention: reads all earlier tokens, weighted by how well their keys match the query.
 
-    Vaswani et al. 2017, arXiv:1706.03762; rotary positions (2104.09864), ALiBi (2108.12409) or none; a
-    sliding window of w keys, itself included (2310.06825).
+        o_t = sum_{s <= t} softmax_s(q_t . k_s / sqrt(K)) v_s
+
+    Vaswani et al. 2017, arXiv:1706.03762; rotary positions (2104.09864), ALiBi (2108.12409) or none;
+    optionally a sliding window of w keys, itself included (2310.06825).
 
     State: a cache of H (K + V) floats per token seen, at most w tokens with a window.
-    Known for: exact recall of anything it has kept, at a cost that grows with length. In the controlled form
-    it has the short convolution like all others instead of positions, and the l2 norm of q and k comes with a
-    learned scale per head that starts at sqrt(K) (2010.04245), since scores within 1/sqrt(K) of zero could
-    not select. The output projection starts at zero (docs/decisions/0002).
+
+    Known for: exact recall of everything that it keeps, at a cost that grows with length.
+
+    Differences: the output projection starts at zero (docs/decisions/0002). In the controlled form it has the
+    short convolution of all variants instead of positions, and the l2 norm of q and k comes with a learned
+    scale per head that starts at sqrt(K) (2010.04245): scores within 1/sqrt(K) of zero could not select a
+    key.
     """
 
     name = "attention"
@@ -111,98 +121,90 @@ class Attention(Mixer):
         )
 
     def forward(self, x: Tensor, state: Cache | None = None, handed: Any = None) -> Out:
-        """As `Mixer.forward`. Raises RuntimeError when a cache gets more tokens than its capacity."""
+        """Mix x as `Mixer.forward` says.
+
+        Raises:
+            RuntimeError: if a cache gets more tokens than its capacity.
+        """
         if state is None:
             return self._start(x, None, handed)
         new = self._project_tokens(x, state)
-        keys, values = (
-            torch.cat([old.transpose(1, 2), one], dim=1)
-            for old, one in ((state.keys, new.k), (state.values, new.v))
-        )
-        there = torch.cat([state.positions, new.positions], dim=1)
-        kept = (
-            None
-            if new.log_forget_sum is None or state.log_left is None
-            else (new.log_forget_sum, torch.cat([-state.log_left.double(), new.log_forget_sum], dim=1))
-        )
-        return Out(self._attend(new, keys, values, there, kept), self._append(state, new), handed)
+        keys = torch.cat([state.keys.transpose(1, 2), new.k], dim=1)
+        values = torch.cat([state.values.transpose(1, 2), new.v], dim=1)
+        key_positions = torch.cat([state.positions, new.positions], dim=1)
+        sums = None
+        if new.log_forget_sum is not None and state.log_left is not None:
+            at_queries = new.log_forget_sum
+            sums = at_queries, torch.cat([-state.log_left.double(), at_queries], dim=1)
+        y = self._attend(new, keys, values, key_positions, sums)
+        return Out(y, self._append(state, new), handed)
 
     def prefill(self, x: Tensor, *, capacity: int, handed: Any = None) -> Out:
-        """As `Mixer.prefill`: nobody looks at the empty places of the cache."""
+        """Mix the first tokens as `Mixer.prefill` says, without reading the empty places of the cache."""
         return self._start(x, self.init_state(x.shape[0], capacity=capacity), handed)
 
     def decode(self, x: Tensor, state: Cache, handed: Any = None) -> Out:
-        """As `Mixer.decode`: into the cache as it lies, which is then looked at once."""
-        # the first of the tokens may see keys that give way to the last
+        """Mix the next tokens as `Mixer.decode` says, writing into the cache in place and reading it once."""
         if self.settings.window is not None and x.shape[1] > 1:
+            # the first of these tokens may see keys that the last of them overwrites
             return super().decode(x, state, handed)
         new = self._project_tokens(x, state)
-        cache = self._append(state, new, within=True)
-        kept = None
-        # of several tokens the first may see much where the last has little left
+        cache = self._append(state, new, in_place=True)
+        sums = None
         if new.log_forget_sum is not None and cache.log_left is not None:
-            left = cache.log_left if x.shape[1] == 1 else _log_left_after(state, new)
-            kept = new.log_forget_sum - new.log_forget_sum[:, -1:], -left
-        return Out(
-            self._attend(
-                new, cache.keys.transpose(1, 2), cache.values.transpose(1, 2), cache.positions, kept
-            ),
-            cache,
-            handed,
-        )
+            # of a key of which little is left after the last token, the first may still see much: their
+            # difference needs the digits of float64
+            log_left = cache.log_left if x.shape[1] == 1 else _log_left_after(state, new)
+            sums = new.log_forget_sum - new.log_forget_sum[:, -1:], -log_left
+        keys, values = cache.keys.transpose(1, 2), cache.values.transpose(1, 2)
+        return Out(self._attend(new, keys, values, cache.positions, sums), cache, handed)
 
     def _start(self, x: Tensor, cache: Cache | None, handed: Any) -> Out:
-        """The start of sequences. `cache`: an empty one, for x to be remembered."""
+        """Mix the first tokens of sequences, and append them to `cache`, an empty one, if it is given."""
         new = self._project_tokens(x, None)
-        o = self._attend(
-            new,
-            new.k,
-            new.v,
-            None,
-            None if new.log_forget_sum is None else (new.log_forget_sum, new.log_forget_sum),
-        )
-        return Out(o, None if cache is None else self._append(cache, new, first=True), handed)
+        sums = None if new.log_forget_sum is None else (new.log_forget_sum, new.log_forget_sum)
+        y = self._attend(new, new.k, new.v, None, sums)
+        return Out(y, None if cache is None else self._append(cache, new, first=True), handed)
 
     def _project_tokens(self, x: Tensor, state: Cache | None) -> Tokens:
         given = share_input(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
-        here = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
-        here = here if state is None else here + state.seen[:, None]
+        positions = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+        if state is not None:
+            positions = positions + state.seen[:, None]
         if self.settings.positions == "rope":
-            turn = angles(
-                here[:1] if state is None else here, self.project.key_dim, at_least_float32(q.dtype)
-            )
-            q, k = rotate(q, *turn), rotate(k, *turn)
-        forgotten = self.log_forget(given)
-        return Tokens(
-            given,
-            q,
-            k,
-            v,
-            here,
-            conv,
-            None if forgotten is None else running_sum(bounded_for_scores(forgotten)),
-        )
+            of_all = positions[:1] if state is None else positions  # at the start all rows are alike
+            cosine, sine = angles(of_all, self.project.key_dim, at_least_float32(q.dtype))
+            q, k = rotate(q, cosine, sine), rotate(k, cosine, sine)
+        log_forget = self.log_forget(given)
+        log_forget_sum = None if log_forget is None else running_sum(bounded_for_scores(log_forget))
+        return Tokens(given, q, k, v, positions, conv, log_forget_sum)
 
     def _attend(
         self,
         new: Tokens,
         keys: Tensor,
         values: Tensor,
-        there: Tensor | None,
-        kept: tuple[Tensor, Tensor] | None,
+        key_positions: Tensor | None,
+        log_forget_sums: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
-        """The layer's output. there: positions of the keys, None where they are those of the queries, from
-        zero on."""
+        """Return the layer's output.
+
+        Args:
+            new: the tokens with the queries.
+            keys, values: [B, S, H, K or V].
+            key_positions: [B, S]; None if keys and queries are the same tokens, from position zero on.
+            log_forget_sums: running sums of log forget gates at queries and at keys.
+        """
         o = attention(
             new.q,
             keys,
             values,
-            query_positions=None if there is None else new.positions,
-            key_positions=there,
+            query_positions=None if key_positions is None else new.positions,
+            key_positions=key_positions,
             window=self.settings.window,
             slopes=self.slopes,
-            kept=kept,
+            kept=log_forget_sums,
             scale=self.scale,
             empty_is_zero=True,
         )
@@ -210,48 +212,53 @@ class Attention(Mixer):
         return y
 
     def log_forget(self, x: SharedInput) -> Tensor | None:
-        """Logarithms of gates [B, T, H] by which a token forgets what came before it; None: nothing is
-        forgotten."""
+        """Return the logarithms of forget gates [B, T, H]; None: nothing is forgotten.
+
+        A token's gate forgets what came before it.
+        """
         return None
 
-    def _append(self, state: Cache, new: Tokens, *, within: bool = False, first: bool = False) -> Cache:
-        """within: in the tensors of `state` themselves. first: so, too, and nothing is in there yet."""
+    def _append(self, state: Cache, new: Tokens, *, in_place: bool = False, first: bool = False) -> Cache:
+        """Append tokens to the cache; with a window the oldest give way.
+
+        Args:
+            in_place: write into the tensors of `state`.
+            first: as `in_place`, and the cache is still empty.
+        """
         places = state.keys.shape[2]
         if self.settings.window is None or places < self.settings.window:
             torch._assert_async(
                 (new.positions[:, -1] < places).all(), f"the cache holds {places} tokens and is full"
             )
-        k, v, here = (
-            part[:, -places:]
-            for part in (new.k.to(state.keys.dtype), new.v.to(state.values.dtype), new.positions)
-        )
-        k, v = k.transpose(1, 2), v.transpose(1, 2)
-        place = here % places  # with a window the oldest gives way
-        left = None if state.log_left is None else _log_left_after(state, new).to(state.log_left.dtype)
-        write = Tensor.scatter_ if within or first else Tensor.scatter
-        wide = place[:, None, :, None]
-        in_order = (
-            first and new.positions.shape[1] <= places
-        )  # then a copy does, which takes a GPU much less time
+        k = new.k.to(state.keys.dtype)[:, -places:].transpose(1, 2)
+        v = new.v.to(state.values.dtype)[:, -places:].transpose(1, 2)
+        positions = new.positions[:, -places:]
+        place = positions % places  # with a window the oldest token is overwritten
+        log_left = None if state.log_left is None else _log_left_after(state, new).to(state.log_left.dtype)
+        scatter = Tensor.scatter_ if in_place or first else Tensor.scatter
+        # the first tokens lie in order, and a plain copy takes a GPU much less time than a scatter
+        copy = first and new.positions.shape[1] <= places
 
-        def put(cache: Tensor, x: Tensor) -> Tensor:
-            if in_order:
+        def write(cache: Tensor, x: Tensor) -> Tensor:
+            if copy:
                 cache[:, :, : x.shape[2]] = x
                 return cache
-            return write(cache, 2, wide.expand_as(x), x)
+            return scatter(cache, 2, place[:, None, :, None].expand_as(x), x)
 
         return Cache(
-            put(state.keys, k),
-            put(state.values, v),
-            write(state.positions, 1, place, here),
+            write(state.keys, k),
+            write(state.values, v),
+            scatter(state.positions, 1, place, positions),
             new.positions[:, -1] + 1,
             new.conv,
-            left,
+            log_left,
         )
 
     def init_state(self, batch: int, *, capacity: int) -> Cache:
-        """An empty cache of `capacity` places, or as many as the window has: zeros, as a weight of zero does
-        not silence what is not a number."""
+        """Return an empty cache of `capacity` places, or as many as the window has.
+
+        It is filled with zeros: a weight of zero times what is not a number would not be zero.
+        """
         weight = self.readout.linear.weight
         places = min(capacity, self.settings.window or capacity)
         shape = batch, self.project.heads, places
@@ -264,13 +271,13 @@ class Attention(Mixer):
         )
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """H (K + V) for each of the last `seq_len` tokens, or of the window."""
+        """Return H (K + V) for each of the last `seq_len` tokens, or of the window."""
         kept = min(seq_len, self.settings.window or seq_len)
         per_token = self.project.heads * (self.project.key_dim + self.project.value_dim)
         return StateSize(cache=kept * per_token, convolution=self.project.state_floats())
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """The mean over the positions of a sequence: token t sees t + 1 keys, at most the window."""
+        """Return the mean over the positions of a sequence: token t sees t + 1 keys, at most the window."""
         window = min(self.settings.window or seq_len, seq_len)
         keys = (window * (window + 1) / 2 + (seq_len - window) * window) / seq_len
         attended = flops_per_token(
@@ -282,16 +289,22 @@ class Attention(Mixer):
         return attended + self.project.feature_flops()
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """The scale must be free to grow: recall over many keys needs scores well above log T."""
+        """Return no weight decay for the scale, which must be free to grow.
+
+        Recall over many keys needs scores well above log T.
+        """
         return {} if self.scale is None else {"scale": Rule(decay=False)}
 
 
 def _log_left_after(state: Cache, new: Tokens) -> Tensor:
-    """Return the logarithms of what is left of each key in the cache [B, S, H] after the last of the tokens,
-    theirs among them, in float64."""
+    """Return the logarithm of what is left of each key in the cache after these tokens [B, S, H], in float64.
+
+    The cache includes the tokens themselves.
+    """
     assert state.log_left is not None
     assert new.log_forget_sum is not None
     places = state.log_left.shape[1]
-    place, now = (new.positions[:, -places:] % places)[:, :, None], new.log_forget_sum[:, -1:]
-    after = (now - new.log_forget_sum)[:, -places:]
-    return (state.log_left + now).scatter(1, place.expand_as(after), after)
+    place = (new.positions[:, -places:] % places)[:, :, None]
+    total = new.log_forget_sum[:, -1:]
+    of_new = (total - new.log_forget_sum)[:, -places:]
+    return (state.log_left + total).scatter(1, place.expand_as(of_new), of_new)

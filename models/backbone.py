@@ -99,29 +99,30 @@ class Backbone(nn.Module):
         super().__init__()
         self.settings = settings
         width, norm = settings.d_model, NORMS[settings.norm]
-        mixers, channel_mixers = [], {}
-        # what is drawn here is drawn on a CPU; torch.manual_seed would touch the generators of GPUs, too
-        seeded = torch.default_generator.manual_seed
+        mixers: list[nn.Module] = []
+        channel_mixers: dict[str, nn.Module] = {}  # by the layer's index: a layer may have none
+        # all parts are drawn on the CPU; torch.manual_seed would change the generators of GPUs, too
+        set_seed = torch.default_generator.manual_seed
         with torch.random.fork_rng(devices=[]):
             for index, layer in enumerate(layers):
                 place = LayerInfo(index, len(layers), width)
-                seeded(stable_key("mixer", seed, index))
+                set_seed(stable_key("mixer", seed, index))
                 mixers.append(layer.mixer(layer.settings, place))
-                seeded(stable_key("channel mixer", seed, index))
-                kind = (
-                    layer.mixer.channel_mixer if settings.channel_mixer == "own" else settings.channel_mixer
-                )
+                set_seed(stable_key("channel mixer", seed, index))
+                kind = settings.channel_mixer
+                if kind == "own":
+                    kind = layer.mixer.channel_mixer  # type: ignore[assignment]
                 if kind != "none":
                     channel_mixers[str(index)] = CHANNEL_MIXERS[kind](place, settings.channel_width)
-            seeded(stable_key("embedding", seed))
+            set_seed(stable_key("embedding", seed))
             self.embedding = make_embedding(io, width)
             self.head = make_head(io, width)
             self.decoder = CodeDecoder(width) if io.readout == "code" else None
         if settings.tie_embeddings and io.vocab_in is not None and io.vocab_in == io.vocab_out:
             self.head.weight = self.embedding.get_parameter("weight")
         self.mixers = nn.ModuleList(mixers)
-        self.channel_mixers = nn.ModuleDict(channel_mixers)  # by layer: one may have none
-        self.mixer_norms = nn.ModuleList(norm(width) for _ in self.mixers)
+        self.channel_mixers = nn.ModuleDict(channel_mixers)
+        self.mixer_norms = nn.ModuleList(norm(width) for _ in mixers)
         self.channel_norms = nn.ModuleDict({index: norm(width) for index in channel_mixers})
         self.final_norm = norm(width)
         self.dropout = nn.Dropout(settings.embedding_dropout) if settings.embedding_dropout else nn.Identity()
@@ -137,14 +138,13 @@ class Backbone(nn.Module):
             positions: [B, N].
             targets: ids [B, N] or vectors [B, N, d_out].
         """
-        *branches, _ = self._layers(inputs)
+        stream, branch, _ = self._layers(inputs)
         if self.decoder is None:
-            at = positions[:, :, None].expand(-1, -1, branches[0].shape[-1])
-            first, last = (x.gather(1, at) for x in branches)
-            x = first + last
+            at = positions[:, :, None].expand(-1, -1, stream.shape[-1])
+            x = stream.gather(1, at) + branch.gather(1, at)
         else:
-            first, last = (x[:, -1] for x in branches)
-            x = self.decoder(first + last, positions)
+            code = stream[:, -1] + branch[:, -1]
+            x = self.decoder(code, positions)
         x = self.final_norm(x)
         y: Tensor = self.head(x) if targets is None else head_loss(x, self.head, targets)
         return y
@@ -158,8 +158,8 @@ class Backbone(nn.Module):
             inputs: [B, T], [B, T, F] or [B, T, d_in].
             states: one for each layer; None starts the sequences here.
         """
-        x, last, after = self._layers(inputs, states)
-        return x + last, after
+        stream, branch, after = self._layers(inputs, states)
+        return stream + branch, after
 
     def _layers(
         self, inputs: Tensor, states: Sequence[LayerState] | None = None
@@ -169,22 +169,24 @@ class Backbone(nn.Module):
         The sum is left to the caller, which needs it only at the positions of answers.
         """
         x = self.dropout(self.embedding(inputs))
-        last, handed, after = None, None, []
+        branch, handed = None, None
+        after = []
         for index, mixer in enumerate(self.mixers):
-            given, shift = states[index] if states else LayerState(), None
-            x, normed = _add_and_norm(x, last, self.mixer_norms[index])
-            last, state, handed = mixer(normed, given.mixer, handed)
-            if (name := str(index)) in self.channel_mixers:
-                x, normed = _add_and_norm(x, last, self.channel_norms[name])
-                last, shift = self.channel_mixers[name](normed, given.shift)
+            before = states[index] if states else LayerState()
+            x, normed = _add_and_norm(x, branch, self.mixer_norms[index])
+            branch, state, handed = mixer(normed, before.mixer, handed)
+            name, shift = str(index), None
+            if name in self.channel_mixers:
+                x, normed = _add_and_norm(x, branch, self.channel_norms[name])
+                branch, shift = self.channel_mixers[name](normed, before.shift)
             after.append(LayerState(state, shift))
-        return x, torch.zeros_like(x) if last is None else last, after
+        return x, torch.zeros_like(x) if branch is None else branch, after
 
     def init_states(self, batch: int, *, capacity: int) -> list[LayerState]:
         """Return one state for each layer, for sequences of at most `capacity` tokens."""
-        nothing = self.head.weight.new_zeros(batch, self.settings.d_model)
+        no_token = self.head.weight.new_zeros(batch, self.settings.d_model)
         return [
-            LayerState(mixer.init_state(batch, capacity=capacity), nothing if self._has_shift(i) else None)
+            LayerState(mixer.init_state(batch, capacity=capacity), no_token if self._has_shift(i) else None)
             for i, mixer in enumerate(self._mixers())
         ]
 
@@ -237,25 +239,17 @@ class Backbone(nn.Module):
 
     def parameter_rules(self) -> dict[str, Rule]:
         """Return the rule of every parameter by name: the mixer's, or the default."""
-        given = {
+        rules = {
             f"mixers.{i}.{name}": rule
             for i, mixer in enumerate(self._mixers())
             for name, rule in mixer.parameter_rules().items()
         }
-        # matrices by their shape alone
-        given |= {
-            f"{name}.weight": Rule(decay=False)
-            for name, module in self.named_modules()
-            if isinstance(module, ShortConvolution | HeadLayerNorm)
-        }
-        given |= {
-            f"{name}.bias": Rule(decay=False)
-            for name, module in self.named_modules()
-            if isinstance(module, HeadLayerNorm)
-        }
-        given |= {
-            f"{name}.mix": Rule(decay=False)
-            for name, module in self.named_modules()
-            if isinstance(module, TokenShift)
-        }
-        return {name: given.get(name, Rule()) for name, _ in self.named_parameters()}
+        # the default rule goes by shape, and these are matrices by their shape alone
+        for name, module in self.named_modules():
+            if isinstance(module, ShortConvolution | HeadLayerNorm):
+                rules[f"{name}.weight"] = Rule(decay=False)
+            if isinstance(module, HeadLayerNorm):
+                rules[f"{name}.bias"] = Rule(decay=False)
+            if isinstance(module, TokenShift):
+                rules[f"{name}.mix"] = Rule(decay=False)
+        return {name: rules.get(name, Rule()) for name, _ in self.named_parameters()}

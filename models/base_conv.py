@@ -1,4 +1,4 @@
-"""BaseConv: a gated convolution, so short that a token sees its neighbours alone."""
+"""BaseConv: a gated convolution so short that a token sees only its neighbours."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from linbench.models.blocks.linear import Affine
 
 
 class BaseConvSettings(Settings):
-    """Published: a kernel of 3."""
+    """Settings of BaseConv. Published: a kernel of 3."""
 
     kernel: int = Field(3, ge=1, le=4, description="how many tokens a token sees, itself included")
 
@@ -25,15 +25,17 @@ class BaseConvState(NamedTuple):
 
 
 class BaseConv(Mixer):
-    """y_t = (c + sum_i w_i * x_{t-kernel+1+i}) * (W x_t + b) + x_t, products with w_i per channel.
+    """BaseConv: a gated convolution so short that a token sees only its neighbours.
 
-    Arora et al. 2023, arXiv:2312.04927.
+        y_t = (c + sum_i w_i * x_{t-kernel+1+i}) * (W x_t + b) + x_t
+
+    Products with w_i are per channel. Arora et al. 2023, arXiv:2312.04927.
 
     State: the last kernel - 1 inputs, D floats each; nothing recurrent.
-    Known for: binding a value to the key before it, and so for its place below a mixer with a memory
-    (`base_conv+deltanet`). Alone, L layers see L (kernel - 1) + 1 tokens: recall over longer gaps is out of
-    reach at any width. It adds its own input, which the layer around it adds as well, and so is not silent at
-    first as others are.
+
+    Known for: binding a value to the key before it, below a mixer with a memory (`base_conv+deltanet`).
+    Alone, L layers see L (kernel - 1) + 1 tokens: recall over longer gaps is impossible at any width. It adds
+    its own input, which the residual stream adds as well, so unlike other variants it does not start as zero.
     """
 
     name = "base_conv"
@@ -49,19 +51,19 @@ class BaseConv(Mixer):
         self.linear = Affine(layer.d_model, layer.d_model)
 
     def forward(self, x: Tensor, state: BaseConvState | None = None, handed: Any = None) -> Out:
-        """As `Mixer.forward`."""
+        """Mix x as `Mixer.forward` says."""
         (near,), conv = self.conv(x, state and state.conv)
         return Out((near + self.bias) * self.linear(x) + x, BaseConvState(conv), handed)
 
     def init_state(self, batch: int, *, capacity: int) -> BaseConvState:
-        """Zeros; the size does not depend on `capacity`."""
+        """Return zeros; the size does not depend on `capacity`."""
         return BaseConvState(self.linear.weight.new_zeros(batch, *self.conv.state_shape))
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """(kernel - 1) D."""
+        """Return (kernel - 1) D."""
         inputs, channels = self.conv.state_shape
         return StateSize(convolution=inputs * channels)
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """None beside those of the convolution and the linear layer."""
+        """Return 0: there is nothing besides the convolution and the linear layer."""
         return 0.0

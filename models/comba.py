@@ -1,4 +1,4 @@
-"""Comba: a delta rule that erases less than it writes, and looks past what it has just written."""
+"""Comba: a delta rule that erases less than it writes and corrects the query by the newest key."""
 
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from linbench.models.gated_deltanet import GatedDeltaNet, GatedDeltaNetSettings
 
 
 class CombaSettings(GatedDeltaNetSettings):
-    """Published: as Gated DeltaNet, with a sigmoid gate on the output."""
+    """Settings of Comba. Published: as Gated DeltaNet, with a sigmoid gate on the output."""
 
     output_gate: Literal["none", "swish", "sigmoid"] = Field(
         "sigmoid", description="gate computed from the layer's input, after the norm"
@@ -24,17 +24,22 @@ class CombaSettings(GatedDeltaNetSettings):
 
 
 class Comba(GatedDeltaNet):
-    """S_t = a_t S_{t-1} + beta_t k_t (v_t - S_{t-1}^T (b k_t))^T,  o_t = S_t^T (q_t - d k_t) / sqrt(K).
+    """Comba: a delta rule that erases less than it writes and corrects the query by the newest key.
 
-    Hu et al. 2025, arXiv:2506.02475. The decay a_t is Gated DeltaNet's; b = sigmoid of a number per head that
-    starts at 1, d a number per head.
+        S_t = a_t S_{t-1} + beta_t k_t (v_t - S_{t-1}^T (b k_t))^T
+        o_t = S_t^T (q_t - d k_t) / sqrt(K)
+
+    Hu et al. 2025, arXiv:2506.02475. The decay a_t is Gated DeltaNet's; b is the sigmoid of a number per head
+    that starts at 1, d a number per head.
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
+
     Known for: closed-loop control of the memory. The delta rule predicts from the state before its decay,
-    erases the share b of what it finds, and the query is corrected by the key of its own token. Published
-    code norms b k once more, which takes b away, or q only after the correction; here, as in the paper, q and
-    k are normed first. As Gated DeltaNet: A ~ U(1, 16), in strata (docs/decisions/0003); the output
-    projection starts at zero (0002).
+    erases the share b of what it finds, and the query is corrected by the key of its own token.
+
+    Differences: published code norms b k once more, which removes b, or norms q only after the correction;
+    here, as in the paper, q and k are normed first. As in Gated DeltaNet, A ~ U(1, 16) in strata
+    (docs/decisions/0003) and the output projection starts at zero (0002).
     """
 
     name = "comba"
@@ -48,12 +53,12 @@ class Comba(GatedDeltaNet):
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The equation."""
+        """Compute the equation."""
         erased = (torch.sigmoid(self.erase)[:, None] * k).to(k.dtype)
         corrected = (q - self.correction[:, None] * k).to(q.dtype)
         update = Delta(self.beta(x), erased, "undecayed", neg_eigval=self.settings.reflects)
         return matrix_state(corrected, k, v, log_decay=self.decay(x), update=update, state=memory)
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Nor on the numbers per head."""
+        """Return no weight decay for the decay's parameters and the numbers per head."""
         return {**super().parameter_rules(), "erase": Rule(decay=False), "correction": Rule(decay=False)}

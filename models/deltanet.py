@@ -1,4 +1,4 @@
-"""DeltaNet: write what the memory does not yet say."""
+"""DeltaNet: writes only what the memory does not predict yet."""
 
 from typing import Any
 
@@ -13,7 +13,10 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
 class DeltaSettings(MatrixSettings):
-    """Published: convolution of 4 with SiLU, l2 norm of q and k, RMS norm of the output, no gate."""
+    """Settings of delta rules.
+
+    Published: convolution of 4 with SiLU, l2 norm of q and k, RMS norm of the output, no gate.
+    """
 
     neg_eigval: bool = Field(
         False,
@@ -22,21 +25,27 @@ class DeltaSettings(MatrixSettings):
 
     @property
     def reflects(self) -> bool:
-        """Whether beta |k|^2 may exceed 1: keys are no longer than 1 by their l1 and l2 norms alone."""
+        """Whether beta |k|^2 may exceed 1. Only the l1 and l2 norms keep keys at most 1 long."""
         return self.neg_eigval or self.qk_norm not in ("l1", "l2")
 
 
 class DeltaNet(MatrixMixer):
-    """S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T,  o_t = S_t^T q_t / sqrt(K).
+    """DeltaNet: writes only what the memory does not predict yet, so that a key's value is overwritten.
 
-    Schlag, Irie & Schmidhuber 2021, arXiv:2102.11174; parallel form and parameterisation Yang et al. 2024,
+        S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T
+        o_t = S_t^T q_t / sqrt(K)
+
+    Schlag, Irie & Schmidhuber 2021, arXiv:2102.11174; parallel form and parameterisation of Yang et al. 2024,
     arXiv:2406.06484.
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
+
     Known for: overwriting. What a key recalls is erased before the new value is written, so with orthonormal
-    keys and beta = 1 recall is exact. It never forgets on its own: nothing but a write to the same key frees
-    room. Dividing what is predicted by a normaliser is no setting, since it takes another state and another
-    key to erase with: `normalised_deltanet`. The output projection starts at zero (docs/decisions/0002).
+    keys and beta = 1 recall is exact. It never forgets on its own: only a write to the same key frees room.
+
+    Differences: the output projection starts at zero (docs/decisions/0002). Division of the prediction by a
+    normaliser is not a setting, since it takes another state and another key to erase with: see
+    `normalised_deltanet`.
     """
 
     name = "deltanet"
@@ -51,7 +60,7 @@ class DeltaNet(MatrixMixer):
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The equation."""
+        """Compute the equation."""
         return matrix_state(
             q, k, v, update=Delta(self.beta(x), neg_eigval=self.settings.reflects), state=memory
         )

@@ -15,7 +15,7 @@ from linbench.models.gated_deltanet import GatedDeltaNetSettings
 
 
 class DeltaProductSettings(GatedDeltaNetSettings):
-    """Published: as Gated DeltaNet, with two steps for every token and beta in (0, 2)."""
+    """Settings of DeltaProduct. Published: as Gated DeltaNet, with two steps per token and beta in (0, 2)."""
 
     steps: int = Field(
         2, ge=1, description="writes per token, n_h of the paper: each has a key, a value and a beta"
@@ -27,17 +27,21 @@ class DeltaProductSettings(GatedDeltaNetSettings):
 
 
 class DeltaProduct(MatrixMixer):
-    """S_{t,j} = S_{t,j-1} + beta_{t,j} k_{t,j} (v_{t,j} - S_{t,j-1}^T k_{t,j})^T for j = 1 .. n,  o_t =
-    S_{t,n}^T q_t / sqrt(K).
+    """DeltaProduct: several writes of the delta rule for every token.
 
-    Siems et al. 2025, arXiv:2502.10297; S_{t,0} is the memory after the token before.
+        S_{t,j} = S_{t,j-1} + beta_{t,j} k_{t,j} (v_{t,j} - S_{t,j-1}^T k_{t,j})^T   for j = 1 .. n
+        o_t = S_{t,n}^T q_t / sqrt(K)
 
-    State: H K V, constant in length and in n; the convolution keeps 3 inputs per channel, of which keys and
-        values have n times as many.
-    Known for: tracking states. A token acts on the memory by a product of n reflections, so that two make a
-    rotation: one layer learns the permutations of three with n = 2, of five with n = 4, and parity with n =
-    1. It costs n times as much, and never forgets on its own. The output projection starts at zero
-    (docs/decisions/0002).
+    S_{t,0} is the memory after the token before. Siems et al. 2025, arXiv:2502.10297.
+
+    State: H K V, constant in length and in n; the convolution keeps 3 inputs per channel, and keys and values
+    have n times as many channels.
+
+    Known for: state tracking. A token acts on the memory by a product of n reflections, and two reflections
+    make a rotation: one layer learns the permutations of three elements with n = 2, of five with n = 4, and
+    parity with n = 1. It costs n times as much, and never forgets on its own.
+
+    Differences: the output projection starts at zero (docs/decisions/0002).
     """
 
     name = "deltaproduct"
@@ -52,11 +56,11 @@ class DeltaProduct(MatrixMixer):
         )
 
     def log_decay(self, x: SharedInput) -> Tensor | None:
-        """None: it keeps everything."""
+        """Return None: nothing decays. A variant with a decay overrides it."""
         return None
 
     def make_projection(self) -> HeadProjection:
-        """A key and a value for every step."""
+        """Return a projection with a key and a value for every step."""
         return HeadProjection(
             self.settings, self.layer, make_feature_map=self.make_feature_map, steps=self.settings.steps
         )
@@ -64,8 +68,10 @@ class DeltaProduct(MatrixMixer):
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The equation; beta [B, T, n H] has the steps of a token one after the other, as keys and values
-        do."""
+        """Compute the equation.
+
+        beta [B, T, n H] has a token's steps one after the other, like keys and values.
+        """
         beta = self.beta(x).reshape(*v.shape[:3])
         update = Delta(beta, neg_eigval=self.settings.reflects)
         return matrix_state(

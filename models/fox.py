@@ -1,4 +1,4 @@
-"""FoX: softmax attention that learns when to forget."""
+"""FoX: softmax attention with forget gates."""
 
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from linbench.models.blocks.linear import Affine, SharedInput
 
 
 class FoXSettings(AttentionSettings):
-    """Published: no positions, nothing around the heads, forget gates of one half at first."""
+    """Settings of FoX. Published: no positions, nothing around the heads, forget gates start at one half."""
 
     positions: Literal["rope", "none", "alibi"] = Field(
         "none", description="how a token knows where it stands, beside its gates"
@@ -28,19 +28,24 @@ class FoXSettings(AttentionSettings):
 
 
 class FoX(Attention):
-    """o_t = sum_{s <= t} softmax_s(q_t . k_s / sqrt(K) + log f_{s+1} + ... + log f_t) v_s,  f_t = sigmoid(w .
-    x_t + b) per head.
+    """FoX, the Forgetting Transformer: softmax attention with a forget gate per head and token.
 
-    Lin et al. 2025, arXiv:2503.02130. A token's own gate forgets what came before it, never its own key.
+        o_t = sum_{s <= t} softmax_s(q_t . k_s / sqrt(K) + log f_{s+1} + ... + log f_t) v_s
+        f_t = sigmoid(w . x_t + b)   per head
 
-    State: a cache of H (K + V + 1) floats per token seen: keys, values and the logarithm of what is left of
-        each; at most w tokens with a window.
-    Known for: recall like softmax attention's without positions, and lengths beyond those trained on, since
-    what is far fades; what is needed after it was forgotten is out of reach. The cache says what is left of a
-    key now, where code keeps sums from the start of the sequence, which grow without bound. The controlled
-    form is that of attention: l2 norm of q and k with a learned scale. FoX-Pro is this with qk_norm and
-    output_norm rms and output_gate sigmoid, but for its shift of keys and values, which is not here. The
-    output projection starts at zero (docs/decisions/0002).
+    A token's gate forgets what came before it, never its own key. Lin et al. 2025, arXiv:2503.02130.
+
+    State: a cache of H (K + V + 1) floats per token seen (keys, values and the logarithm of what is left of
+    each key), at most w tokens with a window.
+
+    Known for: recall like softmax attention's without positions, and lengths beyond those of training, since
+    distant tokens fade. What was forgotten cannot be recalled.
+
+    Differences: the cache keeps what is left of each key now, where published code keeps sums from the start
+    of the sequence, which grow without bound. The controlled form is that of attention: l2 norm of q and k
+    with a learned scale. FoX-Pro is this with qk_norm and output_norm rms and output_gate sigmoid, without
+    its shift of keys and values, which is not here. The output projection starts at zero
+    (docs/decisions/0002).
     """
 
     name = "fox"
@@ -54,12 +59,12 @@ class FoX(Attention):
         nn.init.constant_(self.forget.bias, settings.forget_bias)
 
     def log_forget(self, x: SharedInput) -> Tensor:
-        """log f [B, T, H], in at least float32."""
+        """Return log f [B, T, H], in at least float32."""
         gate: Tensor = self.forget(x.x)
         return F.logsigmoid(widened(gate))
 
     def init_state(self, batch: int, *, capacity: int) -> Cache:
-        """As attention's, with nothing to be left of anything."""
+        """Return an empty cache, with zeros for the logarithm of what is left."""
         empty = super().init_state(batch, capacity=capacity)
         wide = at_least_float32(empty.keys.dtype)
         return empty._replace(
@@ -67,6 +72,6 @@ class FoX(Attention):
         )
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """H (K + V + 1) for each of the last `seq_len` tokens, or of the window."""
+        """Return H (K + V + 1) for each of the last `seq_len` tokens, or of the window."""
         kept = min(seq_len, self.settings.window or seq_len)
         return super().state_floats(seq_len).plus(StateSize(cache=kept * self.project.heads))

@@ -13,8 +13,11 @@ from linbench.models.deltanet import DeltaNet, DeltaSettings
 
 
 class GatedDeltaNetSettings(DeltaSettings):
-    """Published: as DeltaNet, with total key width 0.75 d_model, values twice as wide, and a swish gate on
-    the output."""
+    """Settings of Gated DeltaNet.
+
+    Published: as DeltaNet, with total key width 0.75 d_model, values twice as wide, and a swish gate on the
+    output.
+    """
 
     expand_k: float = Field(0.75, gt=0, description="total key width over d_model")
     expand_v: float = Field(
@@ -30,15 +33,21 @@ class GatedDeltaNetSettings(DeltaSettings):
 
 
 class GatedDeltaNet(DeltaNet):
-    """S_t = a_t (I - beta_t k_t k_t^T) S_{t-1} + beta_t k_t v_t^T,  o_t = S_t^T q_t / sqrt(K).
+    """Gated DeltaNet: the delta rule in a memory that can also be cleared.
 
-    Yang, Kautz & Hatamizadeh 2024, arXiv:2412.06464; the decay a_t is Mamba-2's, one per head and token.
+        S_t = a_t (I - beta_t k_t k_t^T) S_{t-1} + beta_t k_t v_t^T
+        o_t = S_t^T q_t / sqrt(K)
+
+    The decay a_t is Mamba-2's, one per head and token. Yang, Kautz & Hatamizadeh 2024, arXiv:2412.06464.
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
+
     Known for: overwriting one association (the delta rule) and clearing all at once (the gate). The decay
-    also acts on what the delta rule predicts: decay first, then erase and write. A ~ U(1, 16) here, where
-    published code draws U(0, 16), whose logarithm can be minus infinity, and decays are drawn in strata
-    (docs/decisions/0003). Heads are sized for small models; the output projection starts at zero (0002).
+    also acts on what the delta rule predicts: decay first, then erase and write.
+
+    Differences: A ~ U(1, 16), where published code draws U(0, 16), whose logarithm can be minus infinity;
+    decays are drawn in strata (docs/decisions/0003). Heads are sized for small models. The output projection
+    starts at zero (0002).
     """
 
     name = "gated_deltanet"
@@ -53,10 +62,10 @@ class GatedDeltaNet(DeltaNet):
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The equation."""
+        """Compute the equation."""
         update = Delta(self.beta(x), neg_eigval=self.settings.reflects)
         return matrix_state(q, k, v, log_decay=self.decay(x), update=update, state=memory)
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """No weight decay on what parameterises the forgetting."""
+        """Return no weight decay for the decay's parameters."""
         return {"decay.A_log": Rule(decay=False), "decay.dt_bias": Rule(decay=False)}

@@ -1,5 +1,4 @@
-"""Gated DeltaProduct: several writes of the delta rule for every token, in a memory that can also be
-cleared."""
+"""Gated DeltaProduct: several writes of the delta rule per token, in a memory that can also be cleared."""
 
 from typing import Any
 
@@ -12,15 +11,20 @@ from linbench.models.deltaproduct import DeltaProduct
 
 
 class GatedDeltaProduct(DeltaProduct):
-    """S_{t,0} = a_t S_{t-1,n},  S_{t,j} = S_{t,j-1} + beta_{t,j} k_{t,j} (v_{t,j} - S_{t,j-1}^T k_{t,j})^T
-    for j = 1 .. n,  o_t = S_{t,n}^T q_t / sqrt(K).
+    """Gated DeltaProduct: several writes of the delta rule per token, in a memory that can also be cleared.
 
-    Siems et al. 2025, arXiv:2502.10297; the decay a_t is Gated DeltaNet's, once for every token.
+        S_{t,0} = a_t S_{t-1,n}
+        S_{t,j} = S_{t,j-1} + beta_{t,j} k_{t,j} (v_{t,j} - S_{t,j-1}^T k_{t,j})^T   for j = 1 .. n
+        o_t = S_{t,n}^T q_t / sqrt(K)
 
-    State: H K V, constant in length and in n; the convolution keeps 3 inputs per channel, of which keys and
-        values have n times as many.
-    Known for: DeltaProduct's rotations in a memory that can be cleared; with one step it is Gated DeltaNet. A
-    ~ U(1, 16) here, where published code draws U(0, 16), and decays are drawn in strata
+    The decay a_t is Gated DeltaNet's, once for every token. Siems et al. 2025, arXiv:2502.10297.
+
+    State: H K V, constant in length and in n; the convolution keeps 3 inputs per channel, and keys and values
+    have n times as many channels.
+
+    Known for: DeltaProduct's rotations in a memory that can be cleared; with one step it is Gated DeltaNet.
+
+    Differences: A ~ U(1, 16), where published code draws U(0, 16), and decays are drawn in strata
     (docs/decisions/0003). The output projection starts at zero (0002).
     """
 
@@ -33,10 +37,10 @@ class GatedDeltaProduct(DeltaProduct):
         self.decay = ScalarDecay(layer.d_model, settings.heads)
 
     def log_decay(self, x: SharedInput) -> Tensor:
-        """[B, T, H]."""
+        """Return the log decay [B, T, H]."""
         made: Tensor = self.decay(x)
         return made
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """No weight decay on what parameterises the forgetting."""
+        """Return no weight decay for the decay's parameters."""
         return {"decay.A_log": Rule(decay=False), "decay.dt_bias": Rule(decay=False)}

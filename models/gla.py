@@ -1,4 +1,4 @@
-"""Gated linear attention: a decay of its own for every channel of the keys, read from the token."""
+"""Gated linear attention: every key channel has a decay that depends on the token."""
 
 from typing import Any, Literal
 
@@ -8,21 +8,21 @@ from torch import Tensor
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import LowRankDecay
+from linbench.models.blocks.heads import NO_CONVOLUTION, NO_QK_NORM
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
 class GLASettings(MatrixSettings):
-    """Published: keys half as wide as the model, norm per head and a swish gate; no convolution, no feature
-    map, no norm of q and k."""
+    """Settings of GLA.
+
+    Published: keys half as wide as the model, norm per head and a swish gate; no convolution, no feature map,
+    no norm of q and k.
+    """
 
     expand_k: float = Field(0.5, gt=0, description="total key width over d_model")
-    conv: int = Field(
-        0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
-    )
-    qk_norm: Literal["none", "l2", "rms"] = Field(
-        "none", description="norm of q and k per head, the last thing before the recurrence"
-    )
+    conv: int = NO_CONVOLUTION
+    qk_norm: Literal["none", "l2", "rms"] = NO_QK_NORM
     output_gate: Literal["none", "swish", "sigmoid"] = Field(
         "swish", description="gate computed from the layer's input, after the norm"
     )
@@ -39,18 +39,23 @@ class GLASettings(MatrixSettings):
 
 
 class GLA(MatrixMixer):
-    """S_t = diag(a_t) S_{t-1} + k_t v_t^T,  o_t = S_t^T q_t / sqrt(K),  log a_t = logsigmoid(W_2 W_1 x_t + b)
-    / 16.
+    """Gated linear attention: every key channel has a decay that depends on the token.
+
+        S_t = diag(a_t) S_{t-1} + k_t v_t^T
+        o_t = S_t^T q_t / sqrt(K)
+        log a_t = logsigmoid(W_2 W_1 x_t + b) / 16
 
     Yang et al. 2023, arXiv:2312.06635.
 
     State: H K V, constant in length.
+
     Known for: forgetting by content and by channel, which for language beats a constant decay and one decay
     per head. Every channel starts at a decay of 0.958, a half-life of 16 tokens: short for recall over
-    hundreds (`gate_bias`). Nothing is erased but by forgetting. The bias starts at zero, as where the layer
-    is trained for language, and the norm of the output is an RMS norm, as in the authors' code, where the
-    paper has a layer norm; its gate has no bias. The output projection starts at zero
-    (docs/decisions/0002).
+    hundreds (`gate_bias`). Nothing is erased except by forgetting.
+
+    Differences: the decay's bias starts at zero, as where the layer is trained for language. The norm of the
+    output is an RMS norm, as in the authors' code, where the paper has a layer norm; the gate has no bias.
+    The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "gla"
@@ -73,9 +78,9 @@ class GLA(MatrixMixer):
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The equation."""
+        """Compute the equation."""
         return matrix_state(q, k, v, log_decay=self.decay(x), state=memory)
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """No weight decay on where the forgetting starts from."""
+        """Return no weight decay for the decay's bias."""
         return {"decay.project.up.bias": Rule(decay=False)}

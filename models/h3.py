@@ -1,5 +1,4 @@
-"""H3: two state spaces that are the same at all times, with products between them, so that keys meet values
-and queries what was kept."""
+"""H3: two time-invariant state spaces with products between them, which bind keys to values."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -20,8 +19,11 @@ from linbench.models.blocks.norms import RMSNorm
 
 
 class H3Settings(Settings):
-    """Published: 64 states, heads of one channel, a bilinear memory, skips around both state spaces; no
-    convolution before, no norm."""
+    """Settings of H3.
+
+    Published: 64 states, heads of one channel, a bilinear memory, skips around both state spaces; no
+    convolution before, no norm.
+    """
 
     states: int = Field(
         64,
@@ -49,8 +51,11 @@ class H3Settings(Settings):
 
 
 class H3State(NamedTuple):
-    """memory [B, C, N] in at least float32, for C = D head_dim products; the last N - 1 keys, taps [B, N-1,
-    D]; what the short convolution remembers [B, kernel-1, D], None without one."""
+    """State of H3.
+
+    memory: [B, C, N] in at least float32, for C = D head_dim products. taps: the last N - 1 keys [B, N-1, D].
+    conv: what the short convolution remembers [B, kernel-1, D], None without one.
+    """
 
     memory: Tensor
     taps: Tensor
@@ -58,20 +63,25 @@ class H3State(NamedTuple):
 
 
 class H3(Mixer):
-    """k~_t = sum_{i<N} w_i * k_{t-i} + D_k * k_t,  y_t = W (q_t * (S4D(k~ * v)_t + D * (k~ * v)_t)),  for
-    heads of one channel.
+    """H3: two time-invariant state spaces with products between them, which bind keys to values.
 
-    Fu et al. 2022, arXiv:2212.14052; the memory is S4D's, 2022, arXiv:2206.11893, by the bilinear rule, as
-    the source has it (`discretisation=zoh`: a zero-order hold, which is what this model had before there was
-    a choice). In wider heads every channel of a key meets every one of a value; a query's channel multiplies
-    what was kept of the key's, and these are summed.
+        k~_t = sum_{i<N} w_i * k_{t-i} + D_k * k_t
+        y_t = W (q_t * (S4D(k~ * v)_t + D * (k~ * v)_t))   for heads of one channel
+
+    In wider heads every channel of a key meets every channel of a value; a query's channel multiplies what
+    was kept of the same channel of the key, and these products are summed. Fu et al. 2022, arXiv:2212.14052.
+    The memory is S4D's, 2022, arXiv:2206.11893, with the source's bilinear rule; `discretisation=zoh` is a
+    zero-order hold, which this model had before there was a choice.
 
     State: D head_dim N, constant in length; the shift keeps N - 1 keys.
-    Known for: recall by state spaces that are the same at all times: the shift brings a key to the token
-    after it, and the product with the value there is what the memory holds. A head has one filter, whose
-    modes start as S4D's do; the taps of the shift, which the source makes of two vectors, start uniform
-    within 1 / sqrt(N). Only maps and the short convolution have weight decay. Maps have biases; the output's
-    starts at zero (docs/decisions/0002). In the controlled form there are no skips.
+
+    Known for: recall by time-invariant state spaces. The shift brings a key to the token after it, and its
+    product with the value there is what the memory holds.
+
+    Differences: a head has one filter, whose modes start as S4D's do. The taps of the shift, which the source
+    makes of two vectors, start uniform within 1 / sqrt(N). Only maps and the short convolution have weight
+    decay. Maps have biases; the output's starts at zero (docs/decisions/0002). In the controlled form there
+    are no skips.
     """
 
     name = "h3"
@@ -97,44 +107,51 @@ class H3(Mixer):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Tensor, state: H3State | None = None, handed: Any = None) -> Out:
-        """As `Mixer.forward`."""
+        """Mix x as `Mixer.forward` says."""
         read, conv = self.conv(x, state and state.conv)
         q, k, v = self.project(read).chunk(3, dim=-1)
         k, taps = self.shift_keys(k, None if state is None else state.taps)
         q, k, v = (each.unflatten(-1, (-1, self.settings.head_dim)) for each in (q, k, v))
         kv = k[..., :, None] * v[..., None, :]  # [B, T, H, V, V]
         kept, memory = self.recall(kv, state and state.memory)
-        kept = (kept if self.skip is None else kept + self.skip[:, None, None] * kv).to(q.dtype)
-        o = (q[..., None] * kept).sum(dim=-2).flatten(2)
-        o = o if self.norm is None else self.norm(o)
+        if self.skip is not None:
+            kept = kept + self.skip[:, None, None] * kv
+        o = (q[..., None] * kept.to(q.dtype)).sum(dim=-2).flatten(2)
+        if self.norm is not None:
+            o = self.norm(o)
         return Out(self.linear(o), H3State(memory, taps, conv), handed)
 
     def recall(self, kv: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """kv [B, T, H, V, V] after memory [B, H V V, N] -> what the modes of each head make of it, and
-        memory. Products of a head are as so many sequences."""
+        """Return what each head's modes make of kv [B, T, H, V, V], and the memory [B, H V V, N].
+
+        A head has one filter, so its products are computed as if they were separate sequences.
+        """
         batch, heads = len(kv), kv.shape[2]
-        alone = kv.flatten(3).permute(0, 3, 1, 2).flatten(0, 1)
-        before = (
-            None
-            if memory is None
-            else memory.view(batch, heads, -1, memory.shape[2]).transpose(1, 2).flatten(0, 1)
-        )
-        y, after = self.memory(alone, before)
-        return y.unflatten(0, (batch, -1)).permute(0, 2, 3, 1).view(kv.shape), after.unflatten(
-            0, (batch, -1)
-        ).transpose(1, 2).flatten(1, 2)
+        sequences = kv.flatten(3).permute(0, 3, 1, 2).flatten(0, 1)  # [B V V, T, H]
+        before = None
+        if memory is not None:
+            before = memory.view(batch, heads, -1, memory.shape[2]).transpose(1, 2).flatten(0, 1)
+        y, after = self.memory(sequences, before)
+        y = y.unflatten(0, (batch, -1)).permute(0, 2, 3, 1).view(kv.shape)
+        return y, after.unflatten(0, (batch, -1)).transpose(1, 2).flatten(1, 2)
 
     def shift_keys(self, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-        """k [B, T, D] after the N - 1 keys `before` (None: zeros) -> k~ [B, T, D] and the last N - 1 keys."""
+        """Return k~ [B, T, D] and the last N - 1 keys.
+
+        Args:
+            k: [B, T, D].
+            before: the N - 1 keys before k; None stands for zeros.
+        """
         reach = self.settings.states - 1
         all_keys = F.pad(k, (0, 0, reach, 0)) if before is None else torch.cat([before.to(k.dtype), k], dim=1)
-        summed = F.conv1d(all_keys.mT, self.taps.to(k.dtype).flip(1)[:, None], groups=k.shape[-1]).mT
-        return summed if self.key_skip is None else summed + (self.key_skip * k).to(k.dtype), all_keys[
-            :, k.shape[1] :
-        ].clone()
+        taps = self.taps.to(k.dtype).flip(1)[:, None]
+        shifted = F.conv1d(all_keys.mT, taps, groups=k.shape[-1]).mT
+        if self.key_skip is not None:
+            shifted = shifted + (self.key_skip * k).to(k.dtype)
+        return shifted, all_keys[:, k.shape[1] :].clone()
 
     def init_state(self, batch: int, *, capacity: int) -> H3State:
-        """Zeros; the size does not depend on `capacity`."""
+        """Return zeros; the size does not depend on `capacity`."""
         taps = self.taps.new_zeros(batch, self.settings.states - 1, self.layer.d_model)
         return H3State(
             self.memory.init_state(batch).repeat(1, self.settings.head_dim**2, 1),
@@ -143,7 +160,7 @@ class H3(Mixer):
         )
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """D head_dim N; (N - 1) D for the shift, (kernel - 1) D for the convolution."""
+        """Return D head_dim N for the memory, (N - 1) D for the shift, (kernel - 1) D for the convolution."""
         width, states = self.layer.d_model, self.settings.states
         return StateSize(
             recurrent=width * self.settings.head_dim * states,
@@ -151,13 +168,12 @@ class H3(Mixer):
         )
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """Those of the modes and of the taps, a product of each key with each value, a multiply-add of each
-        with the query, and the skips."""
+        """Return the operations of modes and taps, of key, value and query products, and of the skips."""
         width, wide = self.layer.d_model, int(self.settings.head_dim)
         skips = 2.0 * width * (1 + wide) * (self.skip is not None)
         return self.memory.flops_per_token() * wide**2 + 2 * self.taps.numel() + 3 * width * wide + skips
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Nothing of both state spaces decays."""
-        kept = ("memory.", "taps", "key_skip", "skip")
-        return {name: Rule(decay=False) for name, _ in self.named_parameters() if name.startswith(kept)}
+        """Return no weight decay for both state spaces."""
+        no_decay = ("memory.", "taps", "key_skip", "skip")
+        return {name: Rule(decay=False) for name, _ in self.named_parameters() if name.startswith(no_decay)}

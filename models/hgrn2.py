@@ -1,4 +1,4 @@
-"""HGRN2: what a channel forgets makes room for what it writes."""
+"""HGRN2: one gate per key channel says what to forget and where to write."""
 
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +19,10 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
 class HGRN2Settings(MatrixSettings):
-    """Published: SiLU on q, a norm over all heads together; no convolution, no norm of q, no gate."""
+    """Settings of HGRN2.
+
+    Published: SiLU on q, a norm over all heads together; no convolution, no norm of q, no gate.
+    """
 
     conv: int = Field(
         0,
@@ -39,7 +42,7 @@ class HGRN2Settings(MatrixSettings):
 
 
 class TiedProjection(HeadProjection):
-    """x -> q [B, T, H, K], the logits of decays [B, T, H, K] in the place of k, v [B, T, H, V]."""
+    """Map x to q [B, T, H, K], the decays' logits [B, T, H, K] in place of k, and v [B, T, H, V]."""
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
@@ -51,27 +54,33 @@ class TiedProjection(HeadProjection):
     def forward(
         self, x: Tensor | SharedInput | tuple[Tensor, ...], conv: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """As `HeadProjection.forward`."""
+        """Return q, logits, v and the state of the convolution, as `HeadProjection.forward` does."""
         q, logits, v, conv = self.project_and_convolve(x, conv)
         return self.q_norm(self.feature_map.features(q)), logits, self.value_map.features(v), conv
 
 
 class HGRN2(MatrixMixer):
-    """S_t = diag(f_t) S_{t-1} + (1 - f_t) v_t^T,  o_t = S_t^T q_t / sqrt(K),  f_t = b + (1 - b) sigmoid(W
-    x_t), b the layer's bound.
+    """HGRN2: one gate per key channel says what to forget and where to write.
+
+        S_t = diag(f_t) S_{t-1} + (1 - f_t) v_t^T
+        o_t = S_t^T q_t / sqrt(K)
+        f_t = b + (1 - b) sigmoid(W x_t),  b the layer's lower bound
 
     Qin et al. 2024, arXiv:2404.07904; the bounds are those of HGRN, 2023, arXiv:2311.04823.
 
     State: H K V, constant in length.
-    Known for: one gate that says what to forget and where to write, and lower bounds that rise with depth, so
-    that later layers remember for longer. Before training f is 0.5 in the first layer, a half-life of one
-    token, and 0.75 in the second of two: few layers are slow to learn recall. Published models have heads of
-    128 keys (expand_ratio), D / 128 of them; here 2 of D / 2 by default. Published bounds are one matrix of
-    the whole model, a softmax over layers of which layer l takes the first l parts. A layer here knows but
-    itself: b = sigmoid of a vector of its own, which starts where the published one does, at l / L in layer l
-    of L, and learns; what is lost is that no layer's bound may pass the next one's. The first has none, as
-    published. In the controlled form q and v get their SiLU after the convolution and q its norm; k is tied,
-    so that its length is the equation's. The output projection starts at zero (docs/decisions/0002).
+
+    Known for: lower bounds that rise with depth, so that later layers remember for longer. Before training f
+    is 0.5 in the first layer, a half-life of one token, and 0.75 in the second of two: few layers are slow to
+    learn recall.
+
+    Differences: published models have heads of 128 keys (expand_ratio), D / 128 of them; here 2 of D / 2 by
+    default. Published bounds are one matrix of the whole model, a softmax over layers of which layer l takes
+    the first l parts. A layer here knows only itself: b is the sigmoid of a vector of its own, which starts
+    where the published one does, at l / L in layer l of L, and learns; a layer's bound may therefore pass the
+    next one's. The first layer has none, as published. In the controlled form q and v get their SiLU after
+    the convolution and q its norm; k is tied to f, so its length is the equation's. The output projection
+    starts at zero (docs/decisions/0002).
     """
 
     name = "hgrn2"
@@ -87,26 +96,29 @@ class HGRN2(MatrixMixer):
         self.bound = nn.Parameter(start) if layer.index else None
 
     def make_projection(self) -> HeadProjection:
-        """k is tied to the decay."""
+        """Return a projection that makes the decays' logits in place of k."""
         return TiedProjection(self.settings, self.layer)
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The equation; k are logits."""
+        """Compute the equation; `k` holds the decays' logits."""
         log_decay = self.log_decay(k)
-        return matrix_state(q, (-torch.expm1(log_decay)).to(q.dtype), v, log_decay=log_decay, state=memory)
+        write = (-torch.expm1(log_decay)).to(q.dtype)  # 1 - f
+        return matrix_state(q, write, v, log_decay=log_decay, state=memory)
 
     def log_decay(self, logits: Tensor) -> Tensor:
-        """log f [B, T, H, K] in at least float32: b + (1 - b) sigmoid(z) is sigmoid(z) / sigmoid(z - log b),
-        which keeps its digits near zero and near one."""
+        """Return log f [B, T, H, K], in at least float32.
+
+        b + (1 - b) sigmoid(z) is sigmoid(z) / sigmoid(z - log b), which keeps its digits near zero and near
+        one.
+        """
         logits = widened(logits)
         if self.bound is None:
             return F.logsigmoid(logits)
-        return (
-            F.logsigmoid(logits) - F.logsigmoid(logits - F.logsigmoid(self.bound.to(logits.dtype)))
-        ).clamp(max=0)
+        log_bound = F.logsigmoid(self.bound.to(logits.dtype))
+        return (F.logsigmoid(logits) - F.logsigmoid(logits - log_bound)).clamp(max=0)
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """No weight decay on the bounds."""
+        """Return no weight decay for the bounds."""
         return {} if self.bound is None else {"bound": Rule(decay=False)}

@@ -1,4 +1,4 @@
-"""Kimi Delta Attention: the delta rule in a memory whose every row forgets at a rate of its own."""
+"""Kimi Delta Attention: the delta rule in a memory whose rows decay at rates of their own."""
 
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from linbench.models.deltanet import DeltaSettings
 
 
 class KDASettings(DeltaSettings):
-    """Published: as DeltaNet, with a sigmoid gate on the output."""
+    """Settings of KDA. Published: as DeltaNet, with a sigmoid gate on the output."""
 
     output_gate: Literal["none", "swish", "sigmoid"] = Field(
         "sigmoid", description="gate computed from the layer's input, after the norm"
@@ -36,11 +36,16 @@ class KDASettings(DeltaSettings):
 
 
 class ChannelDecay(nn.Module):
-    """log a_t = -exp(A_log) softplus(W_up W_down x_t + dt_bias), A_log for each head, dt_bias for each of its
-    channels.
+    """One decay per key channel: log a_t = -exp(A_log) softplus(W_up W_down x_t + dt_bias).
 
-    safe: -5 sigmoid(exp(A_log) (W_up W_down x_t + dt_bias)) instead. A ~ U(1, 16), safe 1, and dt_bias is
-        drawn as in `ScalarDecay`.
+    A_log is one per head, dt_bias one per channel. A ~ U(1, 16), and dt_bias is drawn as in `ScalarDecay`.
+
+    Args:
+        d_model: width of x.
+        rank: rank of the map.
+        heads: number of heads.
+        dim: channels of a head.
+        safe: use -5 sigmoid(exp(A_log) (W_up W_down x_t + dt_bias)) instead, with A = 1 at first.
     """
 
     def __init__(self, d_model: int, rank: int, heads: int, dim: int, *, safe: bool) -> None:
@@ -51,7 +56,7 @@ class ChannelDecay(nn.Module):
         self.dim, self.safe = dim, safe
 
     def forward(self, x: SharedInput) -> Tensor:
-        """x [B, T, D] -> log decay [B, T, H, K] <= 0, in at least float32."""
+        """Return the log decay [B, T, H, K] <= 0 of x [B, T, D], in at least float32."""
         step, A_log = self.project(x), self.A_log[:, None].expand(-1, self.dim).flatten()
         if self.safe:
             wide = at_least_float32(step.dtype)
@@ -62,17 +67,22 @@ class ChannelDecay(nn.Module):
 
 
 class KDA(MatrixMixer):
-    """S_t = (I - beta_t k_t k_t^T) diag(a_t) S_{t-1} + beta_t k_t v_t^T,  o_t = S_t^T q_t / sqrt(K).
+    """Kimi Delta Attention: the delta rule in a memory whose rows decay at rates of their own.
 
-    Kimi Team 2025, arXiv:2510.26692. The decay a_t is Gated DeltaNet's with a number for each key channel; it
-    acts first, so that the delta rule predicts from what is left.
+        S_t = (I - beta_t k_t k_t^T) diag(a_t) S_{t-1} + beta_t k_t v_t^T
+        o_t = S_t^T q_t / sqrt(K)
+
+    The decay a_t is Gated DeltaNet's with a number for each key channel. It acts first, so the delta rule
+    predicts from what is left. Kimi Team 2025, arXiv:2510.26692.
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
-    Known for: overwriting one association (the delta rule) while each channel of the key keeps for as long as
-    it needs to; published to learn recall and stacks sooner than Gated DeltaNet. A softplus knows no bound,
-    so a channel can be wiped out at once; `safe_decay` is the published variant that keeps at least e^-5.
-    Neither map of a gate has a bias: published code gives the output gate one, the paper does not. Decays are
-    drawn in strata (docs/decisions/0003); the output projection starts at zero (0002).
+
+    Known for: overwriting one association (the delta rule) while each key channel keeps for as long as it
+    needs to; published to learn recall and stacks sooner than Gated DeltaNet. A softplus has no bound, so a
+    channel can be wiped out at once; `safe_decay` is the published variant that keeps at least e^-5.
+
+    Differences: neither map of a gate has a bias; published code gives the output gate one, the paper does
+    not. Decays are drawn in strata (docs/decisions/0003); the output projection starts at zero (0002).
     """
 
     name = "kda"
@@ -89,16 +99,16 @@ class KDA(MatrixMixer):
         self.decay = ChannelDecay(layer.d_model, rank, settings.heads, key_dim, safe=settings.safe_decay)
 
     def make_readout(self) -> Readout:
-        """Its gate is of low rank."""
+        """Return a readout whose gate has low rank."""
         _, value_dim = head_dims(self.settings, self.layer.d_model)
         return Readout(self.settings, self.layer, gate_rank=self.settings.gate_rank or value_dim)
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The equation."""
+        """Compute the equation."""
         return matrix_state(q, k, v, log_decay=self.decay(x), update=Delta(self.beta(x)), state=memory)
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """No weight decay on what parameterises the forgetting."""
+        """Return no weight decay for the decay's parameters."""
         return {"decay.A_log": Rule(decay=False), "decay.dt_bias": Rule(decay=False)}

@@ -1,4 +1,4 @@
-"""Lightning attention: constant decays that fade from layer to layer, and one norm over all heads."""
+"""Lightning attention: constant decays that depend on head and layer, and one norm over all heads."""
 
 from typing import Any, ClassVar, Literal
 
@@ -9,7 +9,7 @@ from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.feature_maps import feature_map
 from linbench.models.blocks.gates import ConstantDecay
-from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm
+from linbench.models.blocks.heads import NO_CONVOLUTION, NO_QK_NORM, OUTPUT_NORM, OutputNorm
 from linbench.models.blocks.init import indices
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
@@ -17,19 +17,18 @@ from linbench.models.blocks.positions import alibi_slopes
 
 
 class LightningSettings(MatrixSettings):
-    """Published: SiLU on q, k and v, a norm over all heads together, a sigmoid gate; no convolution, no norm
-    of q and k."""
+    """Settings of Lightning attention.
 
-    conv: int = Field(
-        0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
-    )
+    Published: SiLU on q, k and v, a norm over all heads together, a sigmoid gate; no convolution, no norm of
+    q and k.
+    """
+
+    conv: int = NO_CONVOLUTION
     feature_map: Literal["identity", "elu+1", "relu", "silu"] = Field(
         "silu", description="applied to q and k, before the norm"
     )
     value_map: Literal["identity", "silu"] = Field("silu", description="applied to v")
-    qk_norm: Literal["none", "l2", "rms"] = Field(
-        "none", description="norm of q and k per head, the last thing before the recurrence"
-    )
+    qk_norm: Literal["none", "l2", "rms"] = NO_QK_NORM
     output_norm: OutputNorm = Field("rms_all", description=OUTPUT_NORM.description)
     output_gate: Literal["none", "swish", "sigmoid"] = Field(
         "sigmoid", description="gate computed from the layer's input, after the norm"
@@ -40,19 +39,25 @@ class LightningSettings(MatrixSettings):
 
 
 class Lightning(MatrixMixer):
-    """S_t = a S_{t-1} + k_t v_t^T,  o_t = S_t^T q_t,  a = exp(-s_h (1 - l / (L - 1) + 1e-5)) in layer l of L.
+    """Lightning attention: constant decays that depend on head and layer, and one norm over all heads.
+
+        S_t = a S_{t-1} + k_t v_t^T
+        o_t = S_t^T q_t
+        a = exp(-s_h (1 - l / (L - 1) + 1e-5))   in layer l of L
 
     Qin et al. 2023, arXiv:2307.14995 (TransNormerLLM) and 2024, arXiv:2401.04658 (Lightning Attention-2); the
-    layer of MiniMax-01 2025, arXiv:2501.08313. s_h are the slopes of ALiBi; `law=linear` is TransNormerLLM's
-    a = exp(-(8 h / H) (1 - l / L)), h = 0 ... H-1.
+    layer of MiniMax-01 2025, arXiv:2501.08313. s_h are ALiBi's slopes; `law=linear` is TransNormerLLM's a =
+    exp(-(8 h / H) (1 - l / L)), h = 0 ... H-1.
 
     State: H K V, constant in length.
-    Known for: being cheap at very long context, between few layers of softmax attention. No decay depends on
-    the token. The last layer has next to none, where sums grow with length, and a single layer counts as the
-    first. The two laws are far apart: of four heads the first layer keeps 0.78, 0.94, 0.985 and 0.996 of its
-    memory from one token to the next by the slopes of ALiBi; by the linear law 1, 0.135, 0.018 and 0.0025. In
-    the controlled form the SiLU of the convolution takes the place of its own. The output projection starts
-    at zero (docs/decisions/0002).
+
+    Known for: low cost at very long context, between few layers of softmax attention. No decay depends on the
+    token. The last layer has almost none, and sums grow with length there; a single layer counts as the
+    first. The two laws differ a lot: of four heads the first layer keeps 0.78, 0.94, 0.985 and 0.996 of its
+    memory from one token to the next by ALiBi's slopes, and 1, 0.135, 0.018 and 0.0025 by the linear law.
+
+    Differences: in the controlled form the convolution's SiLU replaces the layer's own. The output projection
+    starts at zero (docs/decisions/0002).
     """
 
     name = "lightning"
@@ -77,5 +82,5 @@ class Lightning(MatrixMixer):
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The equation."""
+        """Compute the equation."""
         return matrix_state(q, k, self.value_map.features(v), log_decay=self.decay(), scale=1.0, state=memory)

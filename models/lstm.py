@@ -19,7 +19,7 @@ from linbench.models.blocks.norms import RMSNorm
 
 
 class LSTMSettings(Settings):
-    """Classical: nothing around the cell."""
+    """Settings of the LSTM. Classical: nothing around the cell."""
 
     expand: float = Field(1.0, gt=0, description="width of the cell over d_model")
     conv: int = INPUT_CONVOLUTION
@@ -27,25 +27,35 @@ class LSTMSettings(Settings):
 
 
 class LSTMState(NamedTuple):
-    """c and h, memory [B, 2, W] in at least float32; what the short convolution remembers [B, kernel-1, D],
-    None without one."""
+    """State of the LSTM.
+
+    memory: c and h [B, 2, W] in at least float32. conv: what the short convolution remembers [B, kernel-1,
+    D], None without one.
+    """
 
     memory: Tensor
     conv: Tensor | None
 
 
 class LSTM(Mixer):
-    """c_t = sigmoid(f_t) * c_{t-1} + sigmoid(i_t) * tanh(g_t),  h_t = sigmoid(o_t) * tanh(c_t),  (i, f, g,
-    o)_t = W x_t + U h_{t-1} + b,  y_t = W_o h_t.
+    """LSTM: the classical gated recurrent network, as a control.
+
+        c_t = sigmoid(f_t) * c_{t-1} + sigmoid(i_t) * tanh(g_t)
+        h_t = sigmoid(o_t) * tanh(c_t)
+        (i, f, g, o)_t = W x_t + U h_{t-1} + b
+        y_t = W_o h_t
 
     Hochreiter & Schmidhuber 1997, Neural Computation 9(8), with the forget gate of Gers, Schmidhuber &
     Cummins 2000, Neural Computation 12(10); it is older than arXiv.
 
     State: c and h, 2 W floats, constant in length.
+
     Known for: gates that read the memory, so that it tracks states which linear recurrences with positive
-    diagonal transitions cannot. Its memory is a vector, which bounds recall, and its steps must be taken one
-    after the other, which is slow. The forget gate's bias starts at 1, the others' at 0. The output
-    projection, which the classical cell does not have, starts at zero (docs/decisions/0002).
+    diagonal transitions cannot. Its memory is a vector, which limits recall, and its steps must be taken one
+    after the other, which is slow.
+
+    Differences: the output projection, which the classical cell does not have, starts at zero
+    (docs/decisions/0002). The forget gate's bias starts at 1, the others' at 0.
     """
 
     name = "lstm"
@@ -65,7 +75,7 @@ class LSTM(Mixer):
         self.linear = zero_init(Linear(self.width, layer.d_model))
 
     def forward(self, x: Tensor, state: LSTMState | None = None, handed: Any = None) -> Out:
-        """As `Mixer.forward`."""
+        """Mix x as `Mixer.forward` says."""
         inner, conv = self.conv(x, state and state.conv)
         gates = self.project(inner)
         wide = at_least_float32(gates.dtype)
@@ -85,15 +95,15 @@ class LSTM(Mixer):
         return Out(self.linear(y), LSTMState(torch.stack([c, h], dim=1), conv), handed)
 
     def init_state(self, batch: int, *, capacity: int) -> LSTMState:
-        """Zeros; the size does not depend on `capacity`."""
+        """Return zeros; the size does not depend on `capacity`."""
         weight = self.linear.weight
         memory = weight.new_zeros(batch, 2, self.width, dtype=at_least_float32(weight.dtype))
         return LSTMState(memory, self.conv.init_state(batch))
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """2 W for the cell, (kernel - 1) D for the convolution."""
+        """Return 2 W for the cell and (kernel - 1) D for the convolution."""
         return StateSize(recurrent=2 * self.width, convolution=self.conv.state_floats())
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """The products of gates; U h counts among the linear layers."""
+        """Return the operations of the gates' products; U h counts with the linear layers."""
         return 4.0 * self.width

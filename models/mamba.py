@@ -1,5 +1,4 @@
-"""Mamba: for each channel a small vector of states, that the token tells what to write, what to forget and
-what to read."""
+"""Mamba: a small vector of states per channel; each token selects what to write, forget and read."""
 
 import math
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -22,8 +21,11 @@ from linbench.models.blocks.norms import RMSNorm
 
 
 class MambaSettings(Settings):
-    """Published: twice as wide inside, 16 states for each channel, a convolution with biases, a skip and a
-    gate, no norm."""
+    """Settings of Mamba.
+
+    Published: twice as wide inside, 16 states per channel, a convolution with biases, a skip and a gate, no
+    norm.
+    """
 
     expand: float = Field(2.0, gt=0, description="how many channels there are inside, over d_model")
     states: int = Field(16, ge=1, description="how many numbers each channel remembers")
@@ -47,30 +49,38 @@ class MambaSettings(Settings):
 
 
 class MambaState(NamedTuple):
-    """memory [B, W, N] in at least float32; what the short convolution remembers [B, kernel-1, W], None
-    without one."""
+    """State of Mamba.
+
+    memory: [B, W, N] in at least float32. conv: what the short convolution remembers [B, kernel-1, W], None
+    without one.
+    """
 
     memory: Tensor
     conv: Tensor | None
 
 
 class Mamba(Mixer):
-    """h_t = exp(d_t A) h_{t-1} + d_t x_t B_t,  y_t = C_t . h_t + D x_t,  for each channel, with a step d_t =
-    softplus(W_2 W_1 x_t + b) of its own.
+    """Mamba: a small vector of states per channel; each token selects what to write, forget and read.
 
-    Gu & Dao 2023, arXiv:2312.00752. x is the layer's input after a linear map and the short convolution; B
-    and C are read from it, and are the same for all channels.
+        h_t = exp(d_t A) h_{t-1} + d_t x_t B_t
+        y_t = C_t . h_t + D x_t
+        d_t = softplus(W_2 W_1 x_t + b)   for each channel
+
+    x is the layer's input after a linear map and the short convolution; B and C are computed from it and are
+    the same for all channels. Gu & Dao 2023, arXiv:2312.00752.
 
     State: W N, 16 times the 2 D channels as published, constant in length; the convolution keeps 3 inputs per
-        channel.
-    Known for: selection, which copies what matters and leaves out the rest, and induction over far more
-    tokens than it was trained on. Every channel remembers 16 numbers, which fade at rates of their own, and
-    no association can be erased alone. Decays are positive, and parity is out of reach but with `neg_eigval`,
-    decays 2 exp(d A) - 1 (arXiv:2411.12537). Published models have no channel mixer between their layers
-    (`channel_mixer=own`). Steps are drawn in strata (docs/decisions/0003). In the controlled form there are
-    as many channels as the model is wide, and no skip, as in Mamba-2's. The output projection starts at zero
-    (0002). On a GPU, with 16 states or fewer, no state of a token leaves the chip but one in sixteen; on a
-    CPU all are written out, which is slow.
+    channel.
+
+    Known for: selection, which copies what matters and skips the rest, and induction over far more tokens
+    than it was trained on. Every channel remembers 16 numbers that fade at rates of their own, and no
+    association can be erased alone. Decays are positive, so parity is impossible unless `neg_eigval` makes
+    them 2 exp(d A) - 1 (arXiv:2411.12537).
+
+    Differences: published models have no channel mixer between their layers (`channel_mixer=own`). Steps are
+    drawn in strata (docs/decisions/0003); the output projection starts at zero (0002). In the controlled form
+    there are as many channels as the model is wide, and no skip, as in Mamba-2's. On a GPU, with 16 states or
+    fewer, only one token's states in sixteen leave the chip; on a CPU all are written out, which is slow.
     """
 
     name = "mamba"
@@ -102,30 +112,36 @@ class Mamba(Mixer):
         self.linear = zero_init(Linear(width, layer.d_model))
 
     def forward(self, x: Tensor, state: MambaState | None = None, handed: Any = None) -> Out:
-        """As `Mixer.forward`."""
+        """Mix x as `Mixer.forward` says."""
         given = SharedInput(x, [self.inner, *([] if self.gate is None else [self.gate])])
         u, conv = self.conv(self.inner(given), state and state.conv)
         o, memory = self.recur(u, state and state.memory)
-        o = o if self.skip is None else o + self.skip.to(u.dtype) * u
-        o = o if self.norm is None else self.norm(o)
-        o = o if self.gate is None else o * F.silu(self.gate(given))
+        if self.skip is not None:
+            o = o + self.skip.to(u.dtype) * u
+        if self.norm is not None:
+            o = self.norm(o)
+        if self.gate is not None:
+            o = o * F.silu(self.gate(given))
         return Out(self.linear(o), MambaState(memory, conv), handed)
 
     def recur(self, u: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The equation without its skip: u [B, T, W], which is x there, and memory [B, W, N] -> y [B, T, W]
-        and memory."""
-        told = SharedInput(u, [self.step.down, self.write, self.read])
-        low, up = self.step.down(told), self.step.up
-        # b has digits that 16 bits have not
+        """Return C_t . h_t [B, T, W], without the skip, and the memory.
+
+        Args:
+            u: [B, T, W], x of the equation.
+            memory: [B, W, N]; None stands for zeros.
+        """
+        shared = SharedInput(u, [self.step.down, self.write, self.read])
+        low, up = self.step.down(shared), self.step.up
+        # the bias is added in float32: it has digits that 16 bits do not hold
         step = F.softplus(widened(linear(low, [up.weight])[0]) + up.bias)
-        rate = -self.A_log.to(step.dtype).exp()
-        o, memory = selective_scan(
-            u, step, rate, self.write(told), self.read(told), memory, signed=self.settings.neg_eigval
-        )
+        A = -self.A_log.to(step.dtype).exp()
+        B, C = self.write(shared), self.read(shared)
+        o, memory = selective_scan(u, step, A, B, C, memory, signed=self.settings.neg_eigval)
         return o.to(u.dtype), memory
 
     def init_state(self, batch: int, *, capacity: int) -> MambaState:
-        """Zeros; the size does not depend on `capacity`."""
+        """Return zeros; the size does not depend on `capacity`."""
         weight = self.linear.weight
         return MambaState(
             weight.new_zeros(batch, *self.A_log.shape, dtype=at_least_float32(weight.dtype)),
@@ -133,18 +149,18 @@ class Mamba(Mixer):
         )
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """W N, (kernel - 1) W for the convolution."""
+        """Return W N for the memory and (kernel - 1) W for the convolution."""
         return StateSize(recurrent=self.A_log.numel(), convolution=self.conv.state_floats())
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """Those of the scan, and of skip and gate."""
+        """Return the operations of the scan, the skip and the gate."""
         width, states = self.A_log.shape
         return (
             flops_per_token(width, states) + (2 * (self.skip is not None) + (self.gate is not None)) * width
         )
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """No weight decay on what parameterises the forgetting, nor on the skip."""
+        """Return no weight decay for the decay's parameters and the skip."""
         return {
             name: Rule(decay=False)
             for name in ("A_log", "step.up.bias", *([] if self.skip is None else ["skip"]))

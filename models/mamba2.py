@@ -1,4 +1,4 @@
-"""Mamba-2: a state space whose step says both how much is written and how much is forgotten."""
+"""Mamba-2: a state space whose step decides both how much is written and how much is forgotten."""
 
 from typing import Any, ClassVar, Literal
 
@@ -17,8 +17,11 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
 class Mamba2Settings(MatrixSettings):
-    """Published: twice as wide inside, one B and C for all heads, a convolution with biases, no norm of B and
-    C, a gate before a norm over a group's heads."""
+    """Settings of Mamba-2.
+
+    Published: twice as wide inside, one B and C for all heads, a convolution with biases, no norm of B and C,
+    a gate before a norm over a group's heads.
+    """
 
     expand_v: float = Field(
         2.0,
@@ -57,30 +60,36 @@ class Mamba2Settings(MatrixSettings):
 
 
 class GateFirst(Readout):
-    """o [B, T, H, V] -> y [B, T, D]: gate, then norm, then linear."""
+    """Map o [B, T, H, V] to y [B, T, D]: gate, then norm, then linear."""
 
     def forward(self, o: Tensor, x: Tensor | SharedInput, added: Tensor | None = None) -> Tensor:
-        """As `Readout.forward`."""
+        """Return y [B, T, D], as `Readout.forward` does."""
         if self.gate is not None:
             o = o * F.silu(self.gate(x)).view(o.shape)
         return self.norm_gate_project(o, added=added)
 
 
 class Mamba2(MatrixMixer):
-    """S_t = exp(A d_t) S_{t-1} + B_t (d_t x_t)^T,  y_t = S_t^T C_t + D x_t,  with a step d_t = softplus(W u_t
-    + b) for each head and token u_t.
+    """Mamba-2: a state space whose step decides both how much is written and how much is forgotten.
 
-    Dao & Gu 2024, arXiv:2405.21060. C, B and x are q, k and v.
+        S_t = exp(A d_t) S_{t-1} + B_t (d_t x_t)^T
+        y_t = S_t^T C_t + D x_t
+        d_t = softplus(W u_t + b)   for each head and token u_t
+
+    C, B and x are q, k and v. Dao & Gu 2024, arXiv:2405.21060.
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
-    Known for: a scalar decay for each token that runs as products of matrices. All heads share one key space,
-    as published; with several groups each has one, and its heads are normed together; a step that writes
-    little also forgets little. It cannot erase one association alone, and with decays that are positive it
-    cannot track parity. Published models have states of 128 for heads of 64, and no channel mixer between
-    their layers (`channel_mixer=own`); heads here are few, their state as wide as the model over the heads,
-    and decays are drawn in strata (docs/decisions/0003). In the controlled form every head has a B and a C of
-    its own, and there is no skip: no other memory has one, and steps that start small would leave what is
-    read far below it. The output projection starts at zero (0002).
+
+    Known for: a scalar decay per token that can be computed with matrix products. All heads share one key
+    space, as published; with several groups each group has one, and its heads are normed together. A step
+    that writes little also forgets little. It cannot erase one association alone, and with positive decays it
+    cannot track parity.
+
+    Differences: published models have states of 128 for heads of 64, and no channel mixer between their
+    layers (`channel_mixer=own`); heads here are few, with a state as wide as the model over the heads, and
+    decays are drawn in strata (docs/decisions/0003). In the controlled form every head has a B and a C of its
+    own, and there is no skip: no other memory has one, and steps that start small would leave what is read
+    far below it. The output projection starts at zero (0002).
     """
 
     name = "mamba2"
@@ -101,7 +110,10 @@ class Mamba2(MatrixMixer):
         self.skip = nn.Parameter(torch.ones(settings.heads)) if settings.skip else None
 
     def make_projection(self) -> HeadProjection:
-        """C and B for each group of heads, x for each head, in the places of q, k and v."""
+        """Return a projection with C and B for each group of heads and x for each head.
+
+        They take the places of q, k and v.
+        """
         s = self.settings
         if s.heads % (s.groups or 1):
             raise UserError(f"model.groups = {s.groups} does not divide model.heads = {s.heads}.")
@@ -110,13 +122,13 @@ class Mamba2(MatrixMixer):
         )
 
     def make_readout(self) -> Readout:
-        """The gate comes first."""
+        """Return a readout with the gate before the norm."""
         return GateFirst(self.settings, self.layer, groups=self.settings.groups or self.settings.heads)
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The equation."""
+        """Compute the equation."""
         log_decay, step = self.decay.with_step(x)
         o, memory = matrix_state(
             q, k, (step[..., None] * v).to(v.dtype), log_decay=log_decay, scale=1.0, state=memory
@@ -124,12 +136,12 @@ class Mamba2(MatrixMixer):
         return o if self.skip is None else o + self.skip[:, None].to(v.dtype) * v, memory
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """With what the step costs each value, and the skip."""
+        """Return the operations of the recurrence, of scaling each value by its step, and of the skip."""
         heads, _, value_dim = self.memory_shape
         return super().recurrence_flops(seq_len) + (1 if self.skip is None else 3) * heads * value_dim
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """No weight decay on what parameterises the forgetting, nor on the skip."""
+        """Return no weight decay for the decay's parameters and the skip."""
         return {
             name: Rule(decay=False)
             for name in ("decay.A_log", "decay.dt_bias", *([] if self.skip is None else ["skip"]))

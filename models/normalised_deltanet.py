@@ -1,4 +1,4 @@
-"""Normalised DeltaNet: what the delta rule predicts is a mean of what was written, as in linear attention."""
+"""Normalised DeltaNet: a delta rule whose prediction is a mean, as in normalised linear attention."""
 
 from typing import ClassVar, Literal
 
@@ -13,7 +13,7 @@ from linbench.models.deltanet import DeltaNet, DeltaSettings
 
 
 class NormalisedDeltaSettings(DeltaSettings):
-    """As DeltaNet, with features that are not negative, as a mean needs them."""
+    """Settings as DeltaNet's, with features that are not negative, which a mean needs."""
 
     feature_map: Literal["elu+1", "relu"] = Field("elu+1", description="applied to q and k, before the norm")
     qk_norm: Literal["none", "l2"] = Field(
@@ -25,19 +25,25 @@ class NormalisedDeltaSettings(DeltaSettings):
 
 
 class NormalisedDeltaNet(DeltaNet):
-    """S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t / (z_{t-1} . k_t))^T,  z_t = z_{t-1} + k_t,  o_t =
-    S_t^T q_t / sqrt(K).
+    """Normalised DeltaNet: a delta rule whose prediction is a mean, as in normalised linear attention.
 
-    The delta rule as surveys write it when they start from normalised linear attention (Katharopoulos et al.
-    2020, arXiv:2006.16236). The delta rules of Schlag, Irie & Schmidhuber 2021, arXiv:2102.11174, and of most
-    since do not divide, though not all: one published layer does. z . k below 1e-6 counts as that: nothing
-    was yet written near such a key. It is a model of its own and no setting of `deltanet`: its state holds z
-    as well, and the key that it erases with is not the one that it writes with.
+        S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t / (z_{t-1} . k_t))^T
+        z_t = z_{t-1} + k_t
+        o_t = S_t^T q_t / sqrt(K)
+
+    This is the delta rule as surveys write it when they start from normalised linear attention (Katharopoulos
+    et al. 2020, arXiv:2006.16236). The delta rules of Schlag, Irie & Schmidhuber 2021, arXiv:2102.11174, and
+    most since do not divide; one published layer does. z . k below 1e-6 counts as that: nothing was written
+    near such a key yet. It is a model of its own and not a setting of `deltanet`: its state also holds z, and
+    it erases with another key than it writes with.
 
     State: H K V, and H K for the normaliser; constant in length.
+
     Known for: what the division costs. Predictions stay within what was written, whatever the length of keys;
     but a key that is written again is not overwritten: what it recalls grows with its count, and the mean
-    that is erased does not. The output projection starts at zero (docs/decisions/0002).
+    that is erased does not.
+
+    Differences: the output projection starts at zero (docs/decisions/0002).
     """
 
     name = "normalised_deltanet"
@@ -45,18 +51,18 @@ class NormalisedDeltaNet(DeltaNet):
     epsilon: ClassVar[float] = 1e-6
 
     @property
-    def memory_shape(self) -> tuple[int, int, int]:
-        """The normaliser z is one more column of S."""
-        heads, key_dim, value_dim = super().memory_shape
-        return heads, key_dim, value_dim + 1
+    def extra_columns(self) -> int:
+        """1, for z as one more column of S."""
+        return 1
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """To divide what is predicted is to divide the key that erases."""
+        """Compute the equation. Dividing the prediction is the same as dividing the key that erases."""
         S, z = (None, None) if memory is None else (memory[..., :-1], memory[..., -1:])
         wide = widened(k)
-        seen, z = matrix_state(wide, wide, torch.ones_like(wide[..., :1]), read="before", scale=1.0, state=z)
-        erase = wide / seen.clamp(min=self.epsilon)
-        o, S = matrix_state(q, k, v, update=Delta(self.beta(x), erase_key=erase), state=S)
+        ones = torch.ones_like(wide[..., :1])
+        weight_sum, z = matrix_state(wide, wide, ones, read="before", scale=1.0, state=z)  # z_{t-1} . k_t
+        erase_key = wide / weight_sum.clamp(min=self.epsilon)
+        o, S = matrix_state(q, k, v, update=Delta(self.beta(x), erase_key=erase_key), state=S)
         return o, torch.cat([S, z], dim=-1)

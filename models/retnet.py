@@ -1,4 +1,4 @@
-"""RetNet: linear attention that forgets, each head at a pace of its own."""
+"""RetNet: linear attention in which each head forgets at a constant rate."""
 
 import math
 from typing import Any, Literal
@@ -10,14 +10,18 @@ from torch import Tensor
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.gates import ConstantDecay
+from linbench.models.blocks.heads import NO_CONVOLUTION, NO_QK_NORM
 from linbench.models.blocks.init import CPU, indices
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 
 
 class RetNetSettings(MatrixSettings):
-    """Published: rotary positions, values twice as wide as keys, norm per head and a swish gate; no
-    convolution, no norm of q and k."""
+    """Settings of RetNet.
+
+    Published: rotary positions, values twice as wide as keys, norm per head and a swish gate; no convolution,
+    no norm of q and k.
+    """
 
     expand_v: float = Field(
         2.0,
@@ -26,12 +30,8 @@ class RetNetSettings(MatrixSettings):
             "total value width over d_model; with head_dim given, expand_v / expand_k * head_dim per head"
         ),
     )
-    conv: int = Field(
-        0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
-    )
-    qk_norm: Literal["none", "l2", "rms"] = Field(
-        "none", description="norm of q and k per head, the last thing before the recurrence"
-    )
+    conv: int = NO_CONVOLUTION
+    qk_norm: Literal["none", "l2", "rms"] = NO_QK_NORM
     output_gate: Literal["none", "swish", "sigmoid"] = Field(
         "swish", description="gate computed from the layer's input, after the norm"
     )
@@ -48,18 +48,23 @@ class RetNetSettings(MatrixSettings):
 
 
 class RetNet(MatrixMixer):
-    """S_t = a_h S_{t-1} + k_t v_t^T,  o_t = S_t^T q_t / sqrt(K), with q and k rotated by position and a_h
-    constant.
+    """RetNet: linear attention in which each head forgets at a constant rate.
 
-    Sun et al. 2023, arXiv:2307.08621; a_h = 1 - 2^(-5-h) for h = 0 ... H-1.
+        S_t = a_h S_{t-1} + k_t v_t^T
+        o_t = S_t^T q_t / sqrt(K)
+
+    q and k are rotated by position; a_h = 1 - 2^(-5-h) for h = 0 ... H-1. Sun et al. 2023, arXiv:2307.08621.
 
     State: H K V, constant in length.
-    Known for: a recurrence, a parallel and a chunkwise form of the same layer. What it forgets does not
-    depend on what it reads, and a few heads forget soon: half-lives of 22 and 44 tokens for two, hence the
-    other law. Rotations pair the halves of a head by the usual angles, where the authors' code pairs
-    neighbours by slightly others; the sums by which that code divides the rows of its parallel form are left
-    out: after the norm of the output they matter only through its epsilon. Linear layers keep torch's start;
-    the output projection starts at zero (docs/decisions/0002).
+
+    Known for: a recurrent, a parallel and a chunkwise form of the same layer. What it forgets does not depend
+    on what it reads, and few heads forget soon: half-lives of 22 and 44 tokens for two, hence the other
+    `decay_law`.
+
+    Differences: rotations pair the halves of a head by the usual angles, where the authors' code pairs
+    neighbours by slightly different ones. The sums by which that code divides the rows of its parallel form
+    are left out: after the norm of the output they matter only through its epsilon. Linear layers keep
+    torch's initial values; the output projection starts at zero (docs/decisions/0002).
     """
 
     name = "retnet"
@@ -69,16 +74,15 @@ class RetNet(MatrixMixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        powers = 2.0 ** (-5 - indices(settings.heads))
-        lost = (
-            powers
-            if settings.decay_law == "powers"
-            else torch.linspace(math.log(1 / 32), math.log(1 / 512), settings.heads, device=CPU).exp()
-        )
-        self.decay = ConstantDecay(torch.log1p(-lost))
+        if settings.decay_law == "powers":
+            forgotten = 2.0 ** (-5 - indices(settings.heads))
+        else:
+            log_forgotten = torch.linspace(math.log(1 / 32), math.log(1 / 512), settings.heads, device=CPU)
+            forgotten = log_forgotten.exp()
+        self.decay = ConstantDecay(torch.log1p(-forgotten))
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The equation."""
+        """Compute the equation."""
         return matrix_state(q, k, v, log_decay=self.decay(), state=memory)

@@ -1,5 +1,4 @@
-"""Random feature attention: sines and cosines whose products estimate a Gaussian kernel, with or without a
-gate that forgets."""
+"""Random feature attention: sines and cosines estimate a Gaussian kernel, optionally with a forget gate."""
 
 from typing import Any, Literal
 
@@ -12,24 +11,21 @@ from linbench.kernels.dtypes import widened
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
 from linbench.kernels.operators import without_autocast
 from linbench.models.base import LayerInfo, Rule
-from linbench.models.blocks.denominator import (
-    NormalisedMixer,
-    NormalisedSettings,
-    keep_from_zero,
-    normalised_matrix_state,
-)
+from linbench.models.blocks.denominator import NormalisedSettings, keep_from_zero, normalised_matrix_state
 from linbench.models.blocks.feature_maps import FeatureMap
-from linbench.models.blocks.heads import OutputNorm, QKNorm
+from linbench.models.blocks.heads import NO_CONVOLUTION, OutputNorm, QKNorm
 from linbench.models.blocks.linear import Affine, SharedInput
+from linbench.models.blocks.matrix_mixer import MatrixMixer
 from linbench.models.blocks.random_features import directions
 
 
 class RFASettings(NormalisedSettings):
-    """Published: 64 directions, q and k of unit length before the features, no gate, no convolution."""
+    """Settings of RFA.
 
-    conv: int = Field(
-        0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
-    )
+    Published: 64 directions, q and k of unit length before the features, no gate, no convolution.
+    """
+
+    conv: int = NO_CONVOLUTION
     feature_map: Literal["sin-cos"] = Field("sin-cos", description="sine and cosine of each direction")  # type: ignore[assignment]
     qk_norm: QKNorm = Field("none", description="norm of the features, which have unit length as they are")
     output_norm: OutputNorm = Field(
@@ -43,8 +39,10 @@ class RFASettings(NormalisedSettings):
 
 
 class SinCos(FeatureMap):
-    """phi(x) = [sin(W x'), cos(W x')] / sqrt(P), x' = x / (|x| + 1e-3), W = W_0 diag(sigma): W_0 [P, K] for
-    all heads, sigma learned [H, K]."""
+    """phi(x) = [sin(W x'), cos(W x')] / sqrt(P) with x' = x / (|x| + 1e-3) and W = W_0 diag(sigma).
+
+    W_0 [P, K] is the same for all heads; sigma [H, K] is learned.
+    """
 
     def __init__(self, dim: int, settings: RFASettings) -> None:
         super().__init__(2 * settings.directions, positive=False, flops=2 * settings.directions * dim)
@@ -55,7 +53,7 @@ class SinCos(FeatureMap):
         )
 
     def features(self, x: Tensor) -> Tensor:
-        """As `FeatureMap.features`, in at least float32."""
+        """Return the features, in at least float32."""
         x = widened(x)
         x = x / (x.norm(dim=-1, keepdim=True) + 1e-3) * self.sigma
         with without_autocast(x):
@@ -65,21 +63,25 @@ class SinCos(FeatureMap):
         return scaled
 
 
-class RFA(NormalisedMixer):
-    """S_t = g_t S_{t-1} + (1 - g_t) phi(k_t) v_t^T,  z alike,  o_t = S_t^T phi(q_t) / (z_t . phi(q_t));
-    plain: both factors are one.
+class RFA(MatrixMixer):
+    """Random feature attention: sines and cosines estimate a Gaussian kernel, optionally with a forget gate.
 
-    Peng et al. 2021, arXiv:2103.02143; g_t = sigmoid(w . x_t + b) per head (`gated=true`). With q and k of
-    unit length and sigma = 1, E phi(q) . phi(k) = exp(-|q - k|^2 / 2).
+        S_t = g_t S_{t-1} + (1 - g_t) phi(k_t) v_t^T,  z_t likewise
+        o_t = S_t^T phi(q_t) / (z_t . phi(q_t))
+
+    Without the gate both factors are one. g_t = sigmoid(w . x_t + b) per head (`gated=true`). With q and k of
+    unit length and sigma = 1, E phi(q) . phi(k) = exp(-|q - k|^2 / 2). Peng et al. 2021, arXiv:2103.02143.
 
     State: H 2P V, and H 2P for the normaliser; constant in length.
+
     Known for: a softmax of bounded scores, so that the estimate's variance is bounded too. It cannot attend
-    sharply, and features have either sign: the sum of the weights may come near zero. Here its size is kept
-    above 1e-3 and its sign kept; `normalise=false` has an output norm in its place. Published code scales
-    features by 0.1 and keeps the sum above 1, so that it divides by one early in every sequence; here
-    features have the scale of the theory. Directions are drawn once, not anew for each step out of a pool,
-    and projections have no bias. The gate starts as torch's linear layers do, near one half: a memory of a
-    token or two. The output projection starts at zero (docs/decisions/0002).
+    sharply, and features have either sign: the sum of the weights may come near zero.
+
+    Differences: the size of that sum is kept above 1e-3 with its sign; `normalise=false` has an output norm
+    instead. Published code scales features by 0.1 and keeps the sum above 1, so that it divides by one early
+    in every sequence; here features have the scale of the theory. Directions are drawn once, not anew for
+    each step out of a pool, and projections have no bias. The gate starts as torch's linear layers do, near
+    one half: a memory of a token or two. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "rfa"
@@ -90,14 +92,19 @@ class RFA(NormalisedMixer):
         super().__init__(settings, layer)
         self.gate = Affine(layer.d_model, settings.heads) if settings.gated else None
 
+    @property
+    def extra_columns(self) -> int:
+        """1 if z is kept, as one more column of S."""
+        return int(self.settings.normalise)
+
     def make_feature_map(self, dim: int) -> FeatureMap:
-        """Known by its own."""
+        """Return the sines and cosines."""
         return SinCos(dim, self.settings)
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The equation, in either form."""
+        """Compute the equation, in either form."""
         log_decay: Tensor | None = None
         if self.gate is not None:
             gate = self.gate(x.x).to(q.dtype)
@@ -107,7 +114,7 @@ class RFA(NormalisedMixer):
         return normalised_matrix_state(q, k, v, keep_from_zero, log_decay=log_decay, state=memory)
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """With those of the decay only where it is gated."""
+        """Return the operations of the recurrence and the feature map; without a gate there is no decay."""
         heads, key_dim, value_dim = self.memory_shape
         recurrence = flops_per_token(
             heads=heads, key_dim=key_dim, value_dim=value_dim, decay=self.settings.gated, delta=False
@@ -115,5 +122,5 @@ class RFA(NormalisedMixer):
         return recurrence + self.project.feature_flops()
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """No weight decay on a scale."""
+        """Return no weight decay for sigma."""
         return {"project.feature_map.sigma": Rule(decay=False)}

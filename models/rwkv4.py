@@ -21,11 +21,11 @@ from linbench.models.blocks.prefix_scan import running_maximum
 from linbench.models.blocks.token_shift import TokenShift, channel_positions, layer_depth, own_token_share
 
 NOTHING = -1e38
-"""The logarithm of no weight at all: it is finite, so that differences are."""
+"""The logarithm of no weight at all; finite, so that differences are finite, too."""
 
 
 class RWKV4Settings(Settings):
-    """Published: token shift, and receptance as a gate."""
+    """Settings of RWKV-4. Published: token shift, and receptance as a gate."""
 
     token_shift: bool = Field(
         True, description="each projection reads its own mixture of a token and the one before"
@@ -36,8 +36,12 @@ class RWKV4Settings(Settings):
 
 
 class RWKV4State(NamedTuple):
-    """memory [B, 3, D] in at least float32: both sums over e^peak, and peak; what the short convolution
-    remembers [B, kernel-1, D] and the last token [B, D], None without these."""
+    """State of RWKV-4.
+
+    memory: both sums over e^peak, and peak [B, 3, D], in at least float32. conv: what the short convolution
+    remembers [B, kernel-1, D]. shift: the last token [B, D]. The latter two are None without convolution or
+    token shift.
+    """
 
     memory: Tensor
     conv: Tensor | None
@@ -45,22 +49,28 @@ class RWKV4State(NamedTuple):
 
 
 class RWKV4(Mixer):
-    """o_t = (sum_{s<t} e^{k_s - (t-1-s) w} v_s + e^{u + k_t} v_t) / (sum_{s<t} e^{k_s - (t-1-s) w} + e^{u +
-    k_t}),  y_t = W_o (sigmoid(r_t) o_t).
+    """RWKV-4: for each channel an average of the past, weighted by keys, that fades with distance.
 
-    Peng et al. 2023, arXiv:2305.13048; w = exp(time_decay) and u per channel. r, k and v each read a mixture
-    of a token and the one before.
+        o_t = (sum_{s<t} e^{k_s - (t-1-s) w} v_s + e^{u + k_t} v_t) / (sum_{s<t} e^{k_s - (t-1-s) w} + e^{u +
+        k_t})
+        y_t = W_o (sigmoid(r_t) o_t)
+
+    w = exp(time_decay) and u are per channel. r, k and v each read a mixture of a token and the one before.
+    Peng et al. 2023, arXiv:2305.13048.
 
     State: three numbers per channel (both sums and the logarithm of their scale), constant in length; D for
-        the token shift, (kernel - 1) D for a convolution.
+    the token shift, (kernel - 1) D for a convolution.
+
     Known for: a transformer-like layer whose state is a vector. Channels forget at rates of their own, half
     of them within about a token in the first layer. There is no query: what a channel recalls does not depend
-    on what is asked, and recall of many pairs is out of reach. Value starts orthogonal, receptance, key and
-    output at zero, as published. RWKV's own channel mixer, which has a shift of its own, follows with
-    `channel_mixer=own`. Around it is the backbone, without the LayerNorm (ln0) of published models after an
-    embedding that starts near zero. In the controlled form the short convolution is on the layer's input, as
-    the LSTM's is: k is the logarithm of a weight, which SiLU would keep from falling. Without heads the norm
-    is over all channels. The maps that remain start as published.
+    on what is asked, so recall of many pairs is impossible.
+
+    Differences: value starts orthogonal; receptance, key and output start at zero, as published. RWKV's own
+    channel mixer, which has a token shift of its own, follows with `channel_mixer=own`. The backbone has no
+    LayerNorm (ln0) after the embedding, unlike published models, whose embedding starts near zero. In the
+    controlled form the short convolution is on the layer's input, as the LSTM's is: k is the logarithm of a
+    weight, which SiLU would keep from falling. Without heads the norm is over all channels. The maps that
+    remain start as published.
     """
 
     name = "rwkv4"
@@ -91,23 +101,23 @@ class RWKV4(Mixer):
         self.time_first = nn.Parameter(math.log(0.3) + 0.5 * ((indices(width) + 1) % 3 - 1))
 
     def forward(self, x: Tensor, state: RWKV4State | None = None, handed: Any = None) -> Out:
-        """As `Mixer.forward`."""
-        given = self.init_state(x.shape[0], capacity=x.shape[1]) if state is None else state
+        """Mix x as `Mixer.forward` says."""
+        before = self.init_state(x.shape[0], capacity=x.shape[1]) if state is None else state
         read, conv = self.conv(x, state and state.conv)
-        streams, last = (
-            (dict.fromkeys("kvr", read), None)
-            if self.shift is None
-            else self.shift(read, state and state.shift)
-        )
-        r = None if self.receptance is None else self.receptance(streams["r"])
+        if self.shift is None:
+            streams, last = dict.fromkeys("kvr", read), None
+        else:
+            streams, last = self.shift(read, state and state.shift)
         k, v = self.key(streams["k"]), self.value(streams["v"])
-        o, memory = wkv(k, v, self.time_decay, self.time_first, given.memory)
-        o = o if self.norm is None else self.norm(o)
-        o = o if r is None else torch.sigmoid(r.to(o.dtype)) * o
+        o, memory = wkv(k, v, self.time_decay, self.time_first, before.memory)
+        if self.norm is not None:
+            o = self.norm(o)
+        if self.receptance is not None:
+            o = torch.sigmoid(self.receptance(streams["r"]).to(o.dtype)) * o
         return Out(self.output(o.to(v.dtype)), RWKV4State(memory, conv, last), handed)
 
     def init_state(self, batch: int, *, capacity: int) -> RWKV4State:
-        """Empty sums; the size does not depend on `capacity`."""
+        """Return empty sums; the size does not depend on `capacity`."""
         weight = self.output.weight
         sums = weight.new_zeros(batch, 2, self.layer.d_model, dtype=at_least_float32(weight.dtype))
         memory = torch.cat([sums, torch.full_like(sums[:, :1], NOTHING)], dim=1)
@@ -118,7 +128,7 @@ class RWKV4(Mixer):
         )
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """3 D, (kernel - 1) D for the convolution, D for the token shift."""
+        """Return 3 D, (kernel - 1) D for the convolution, D for the token shift."""
         width = self.layer.d_model
         return StateSize(
             recurrent=3 * width,
@@ -127,38 +137,46 @@ class RWKV4(Mixer):
         )
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """Both sums; a product to write; and to read two multiply-adds, a quotient and the product with
-        receptance, where there is one."""
+        """Return the operations of both sums, of writing and of reading.
+
+        To write is one product per channel. To read is two multiply-adds, a quotient and the product with
+        receptance, if there is one.
+        """
         each = 6 if self.receptance is None else 7
         return flops_per_token(2 * self.layer.d_model) + each * self.layer.d_model
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Nothing decays that is not a map, whatever its shape."""
-        kept = ("shift.mix", "time_decay", "time_first")
-        return {name: Rule(decay=False) for name, _ in self.named_parameters() if name in kept}
+        """Return no weight decay for everything that is not a linear map."""
+        no_decay = ("shift.mix", "time_decay", "time_first")
+        return {name: Rule(decay=False) for name, _ in self.named_parameters() if name in no_decay}
 
 
 def wkv(k: Tensor, v: Tensor, time_decay: Tensor, u: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-    """k, v [B, T, D], time_decay, u [D], memory [B, 3, D] -> o [B, T, D] and memory, in the dtype of memory.
+    """Return o [B, T, D] of the equation and the memory, in the dtype of the memory.
 
     Both sums are kept divided by e^peak, where peak is about the logarithm of their largest term, so that
-    nothing overflows and something is left to divide by. Any peak gives the same quotient as long as sums are
-    brought from one to the next by their exact difference, so it need not be exact itself, nor has it a
+    nothing overflows and the divisor does not vanish. Any peak gives the same quotient as long as sums are
+    brought from one peak to the next by their exact difference. So it need not be exact itself, and has no
     gradient: it is a running maximum of k_s + s w, less t w.
+
+    Args:
+        k, v: [B, T, D].
+        time_decay, u: [D].
+        memory: [B, 3, D].
     """
-    # more would leave no less, and take the digits of the keys with it
+    # a faster decay would leave no less, and cost the keys their digits
     w = time_decay.to(memory.dtype).clamp(max=math.log(-SCORE_FLOOR)).exp()
     k, v, u = (x.to(memory.dtype) for x in (k, v, u))
-    *sums, peak = memory.unbind(dim=1)
-    faded = torch.arange(k.shape[1] + 1, device=k.device)[:, None] * w.detach()
-    risen = torch.cat([peak.detach()[:, None], k.detach() + faded[1:]], dim=1)
-    peaks = running_maximum(risen) - faded
+    numerator, denominator, peak = memory.unbind(dim=1)
+    time_w = torch.arange(k.shape[1] + 1, device=k.device)[:, None] * w.detach()  # t w
+    log_weights = torch.cat([peak.detach()[:, None], k.detach() + time_w[1:]], dim=1)  # k_s + s w
+    peaks = running_maximum(log_weights) - time_w
     before, after = peaks[:, :-1], peaks[:, 1:]
-    left, weight = (before - after - w).exp(), (k - after).exp()
-    start = torch.cat(sums, dim=-1)
-    h, last = scan(torch.cat([left, left], dim=-1), torch.cat([weight * v, weight], dim=-1), start)
+    decay, weight = (before - after - w).exp(), (k - after).exp()
+    start = torch.cat([numerator, denominator], dim=-1)
+    h, last = scan(torch.cat([decay, decay], dim=-1), torch.cat([weight * v, weight], dim=-1), start)
     past, weights = torch.cat([start[:, None], h[:, :-1]], dim=1).chunk(2, dim=-1)
-    most = torch.maximum(before, u.detach() + k.detach())
-    earlier, own = (before - most).exp(), (u + k - most).exp()
+    larger = torch.maximum(before, u.detach() + k.detach())
+    earlier, own = (before - larger).exp(), (u + k - larger).exp()
     o = (earlier * past + own * v) / (earlier * weights + own)
     return o, torch.stack([*last.chunk(2, dim=-1), after[:, -1]], dim=1)

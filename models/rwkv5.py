@@ -1,4 +1,4 @@
-"""RWKV-5, Eagle: a matrix memory with a decay of its own for every row, the same for all tokens."""
+"""RWKV-5, Eagle: a matrix memory whose rows decay at constant rates."""
 
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from linbench.models.blocks.token_shift import TokenShift, channel_positions, la
 
 
 class RWKV5Settings(ShiftSettings):
-    """Published: token shift, group norm of the output, a SiLU gate."""
+    """Settings of RWKV-5. Published: token shift, group norm of the output, a SiLU gate."""
 
     output_gate: Literal["none", "swish", "sigmoid"] = Field(
         "swish", description="gate computed from the layer's input, after the norm"
@@ -22,20 +22,25 @@ class RWKV5Settings(ShiftSettings):
 
 
 class RWKV5(ShiftMixer):
-    """o_t = S_{t-1}^T r_t + (r_t . (u k_t)) v_t,  S_t = diag(w) S_{t-1} + k_t v_t^T,  w =
-    exp(-exp(time_decay)).
+    """RWKV-5, Eagle: a matrix memory whose rows decay at constant rates.
 
-    Peng et al. 2024, arXiv:2404.05892 (Eagle). r, k, v and the gate each read a mixture of a token and the
-    one before.
+        o_t = S_{t-1}^T r_t + (r_t . (u k_t)) v_t
+        S_t = diag(w) S_{t-1} + k_t v_t^T
+        w = exp(-exp(time_decay))
+
+    r, k, v and the gate each read a mixture of a token and the one before. Peng et al. 2024,
+    arXiv:2404.05892.
 
     State: H K V, constant in length, and D for the token shift.
+
     Known for: rows that forget at rates between almost never and within a token or two, more slowly the
     deeper the layer. A token is read with a weight u of its own, before it is written. The decay does not
-    depend on what is read, so nothing can be kept or dropped at will. The group norm has eps 64e-5, where
-    published code divides by 8 first and has 1e-5. RWKV's own channel mixer, which has a shift of its own,
-    follows with `channel_mixer=own`. Around it is the backbone, without the LayerNorm (ln0) of published
-    models after an embedding that starts near zero. Linear maps start as torch's do, the output projection at
-    zero (docs/decisions/0002).
+    depend on what is read, so nothing can be kept or dropped at will.
+
+    Differences: the group norm has eps 64e-5, where published code divides by 8 first and has 1e-5. RWKV's
+    own channel mixer, which has a token shift of its own, follows with `channel_mixer=own`. The backbone has
+    no LayerNorm (ln0) after the embedding, unlike published models, whose embedding starts near zero. Linear
+    maps start as torch's do, the output projection at zero (docs/decisions/0002).
     """
 
     name = "rwkv5"
@@ -54,7 +59,7 @@ class RWKV5(ShiftMixer):
         self.bonus = nn.Parameter((risen * (1 - channel_positions(width)) + ripple).view(heads, key_dim))
 
     def token_shift(self) -> TokenShift:
-        """Early channels look back, and in later layers more of them do."""
+        """Return a token shift by which early channels look back, and more channels in later layers."""
         width, (risen, left) = self.layer.d_model, layer_depth(self.layer)
         half = 1 - own_token_share(width, left / 2)
         mixes = {
@@ -66,26 +71,24 @@ class RWKV5(ShiftMixer):
         return TokenShift(self.select_streams(mixes))
 
     def log_decay(self, streams: Streams) -> Tensor:
-        """Broadcastable to [B, T, H, K], in at least float32."""
+        """Return the log decay, broadcastable to [B, T, H, K], in at least float32."""
         return -widened(self.time_decay).exp()[None, None]
 
     def forward(self, x: Tensor, state: ShiftState | None = None, handed: Any = None) -> Out:
-        """As `Mixer.forward`."""
-        seen = self.project_tokens(x, state)
+        """Mix x as `Mixer.forward` says."""
+        streams, r, k, v, conv, shift = self.project_tokens(x, state)
         o, memory = matrix_state(
-            seen.r,
-            seen.k,
-            seen.v,
-            log_decay=self.log_decay(seen.streams),
+            r,
+            k,
+            v,
+            log_decay=self.log_decay(streams),
             read="before",
             bonus=self.bonus,
             scale=1.0,
             state=state and state.memory,
         )
-        return Out(
-            self.readout(o, seen.streams.get("g", x)), ShiftState(memory, seen.conv, seen.shift), handed
-        )
+        return Out(self.readout(o, streams.get("g", x)), ShiftState(memory, conv, shift), handed)
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """No weight decay on what parameterises the forgetting, either."""
+        """Return no weight decay for everything that is not a linear map."""
         return {**super().parameter_rules(), "time_decay": Rule(decay=False), "bonus": Rule(decay=False)}

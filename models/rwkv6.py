@@ -1,4 +1,4 @@
-"""RWKV-6, Finch: a decay for every row and token, and a token shift that reads the token."""
+"""RWKV-6, Finch: a decay for every row and token, and a token shift that depends on the token."""
 
 from typing import Any, ClassVar
 
@@ -17,15 +17,17 @@ from linbench.models.rwkv5 import RWKV5, RWKV5Settings
 
 
 class RWKV6Settings(RWKV5Settings):
-    """Published: as RWKV-5, with ranks of 32 and 64 at any width."""
+    """Settings of RWKV-6. Published: as RWKV-5, with ranks of 32 and 64 at any width."""
 
     shift_rank: int = Field(32, ge=1, description="rank of the map from a token to the mix of each stream")
     decay_rank: int = Field(64, ge=1, description="rank of the map from a token to its decay")
 
 
 class TokenShiftByToken(TokenShift):
-    """x_t + (mix + offset_t) * (x_{t-1} - x_t), offset_t = B tanh(A (x_t + first * (x_{t-1} - x_t))), with a
-    B for each stream."""
+    """x_t + (mix + offset_t) * (x_{t-1} - x_t), with an offset for each stream that depends on the tokens.
+
+    offset_t = B tanh(A (x_t + first * (x_{t-1} - x_t))), with a B for each stream.
+    """
 
     def __init__(self, mixes: dict[str, Tensor], first: Tensor, rank: int) -> None:
         super().__init__(mixes)
@@ -37,29 +39,34 @@ class TokenShiftByToken(TokenShift):
             nn.init.uniform_(up.get_parameter("weight"), -0.01, 0.01)
 
     def streams(self, x: Tensor, last: Tensor | None) -> tuple[Tensor, ...]:
-        """As `TokenShift.streams`."""
+        """Return the streams in their order."""
         return token_shift_by_token(x, self.first, self.offset, self.mix, last, dtype=product_dtype(x))
 
     def offset(self, read: Tensor) -> list[Tensor]:
-        """To the mix of each stream, by a first mixture [B, T, D]."""
+        """Return the offset of each stream's mix, from a first mixture [B, T, D]."""
         parts = self.down(read).tanh().chunk(len(self.names), dim=-1)
         return [up(part) for up, part in zip(self.up, parts, strict=True)]
 
 
 class RWKV6(RWKV5):
-    """o_t = S_{t-1}^T r_t + (r_t . (u k_t)) v_t,  S_t = diag(w_t) S_{t-1} + k_t v_t^T,  w_t =
-    exp(-exp(time_decay + W_2 tanh(W_1 x_t))).
+    """RWKV-6, Finch: a decay for every row and token, and a token shift that depends on the token.
 
-    Peng et al. 2024, arXiv:2404.05892 (Finch). What each map reads is a mixture of a token and the one before
-    that depends on both.
+        o_t = S_{t-1}^T r_t + (r_t . (u k_t)) v_t
+        S_t = diag(w_t) S_{t-1} + k_t v_t^T
+        w_t = exp(-exp(time_decay + W_2 tanh(W_1 x_t)))
+
+    Each map reads a mixture of a token and the one before that depends on both. Peng et al. 2024,
+    arXiv:2404.05892.
 
     State: H K V, constant in length, and D for the token shift.
+
     Known for: forgetting row by row as the token asks, from almost nothing to all at once, since the decay
-    has no lower bound. Much better recall than RWKV-5 at small widths. Nothing is erased by key. As the
-    authors' code has it, not flash-linear-attention's, which halves the keys and norms otherwise. RWKV's own
-    channel mixer, which has a shift of its own, follows with `channel_mixer=own`. Around it is the backbone,
-    without the LayerNorm (ln0) of published models after an embedding that starts near zero. Linear maps
-    start as torch's do, the output projection at zero (docs/decisions/0002).
+    has no lower bound. Much better recall than RWKV-5 at small widths. Nothing is erased by key.
+
+    Differences: this follows the authors' code, not flash-linear-attention's, which halves the keys and norms
+    otherwise. RWKV's own channel mixer, which has a token shift of its own, follows with `channel_mixer=own`.
+    The backbone has no LayerNorm (ln0) after the embedding, unlike published models, whose embedding starts
+    near zero. Linear maps start as torch's do, the output projection at zero (docs/decisions/0002).
     """
 
     name = "rwkv6"
@@ -76,17 +83,17 @@ class RWKV6(RWKV5):
         nn.init.uniform_(self.decay.up.weight, -0.01, 0.01)
 
     def token_shift(self) -> TokenShift:
-        """Mixes as RWKV-5 has them, and as many offsets."""
+        """Return shifts with RWKV-5's mixes and an offset for each stream."""
         width, (risen, left) = self.layer.d_model, layer_depth(self.layer)
         whole, half = 1 - own_token_share(width, left), 1 - own_token_share(width, left / 2)
         mixes = {"w": whole, "k": whole, "v": whole - 0.3 * risen, "r": half, "g": half}
         return TokenShiftByToken(self.select_streams(mixes), whole, self.settings.shift_rank)
 
     def log_decay(self, streams: Streams) -> Tensor:
-        """[B, T, H, K], in at least float32."""
+        """Return the log decay [B, T, H, K], in at least float32."""
         return channel_decay(self.decay(streams["w"]), self.time_decay)
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """What the token shift starts from does not decay, either."""
+        """Return no weight decay for everything that is not a linear map."""
         first = {} if self.shift is None else {"shift.first": Rule(decay=False)}
         return {**super().parameter_rules(), **first}

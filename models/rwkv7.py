@@ -1,5 +1,4 @@
-"""RWKV-7, Goose: a memory that erases what one key recalls and writes under another, while every row
-decays."""
+"""RWKV-7, Goose: erases what one key recalls and writes under another, while every row decays."""
 
 import math
 from typing import Any, ClassVar, NamedTuple
@@ -21,7 +20,7 @@ from linbench.models.blocks.token_shift import TokenShift, channel_positions, la
 
 
 class RWKV7Settings(ShiftSettings):
-    """Published: all of these; the gate of low rank takes the place of `output_gate`."""
+    """Settings of RWKV-7. Published: all of these; the gate of low rank replaces `output_gate`."""
 
     low_rank_gate: bool = Field(True, description="output gate G_2 sigmoid(G_1 x), in place of output_gate")
     bonus: bool = Field(True, description="each token adds its own value to what it reads, after the norm")
@@ -29,30 +28,38 @@ class RWKV7Settings(ShiftSettings):
 
 
 class FirstValue(NamedTuple):
-    """What the first such layer hands to later ones: its v [B, T, H, V], and what it was handed itself."""
+    """Values for later layers.
+
+    v: the first such layer's values [B, T, H, V]. handed: what that layer was handed itself.
+    """
 
     v: Tensor
     handed: Any
 
 
 class RWKV7(ShiftMixer):
-    """S_t = diag(w_t) S_{t-1} - (c_t a_t) (S_{t-1}^T c_t)^T + k~_t v_t^T,  o_t = S_t^T r_t,  c = k k_k / |k
-    k_k|,  k~ = k (1 + (a - 1) k_a).
+    """RWKV-7, Goose: erases what one key recalls and writes under another, while every row decays.
 
-    Peng et al. 2025, arXiv:2503.14456 (Goose). w = exp(-e^-0.5 sigmoid(w0 + W_2 tanh(W_1 x))) lies in (0.545,
-    1), a = sigmoid(a0 + A_2 A_1 x). After a group norm comes the bonus (sum r r_k k~) v, then a gate. From
-    the second layer on v <- v + (v_first - v) sigmoid(v0 + V_2 V_1 x).
+        S_t = diag(w_t) S_{t-1} - (c_t a_t) (S_{t-1}^T c_t)^T + k~_t v_t^T
+        o_t = S_t^T r_t
+        c = k k_k / |k k_k|,  k~ = k (1 + (a - 1) k_a)
+
+    w = exp(-e^-0.5 sigmoid(w0 + W_2 tanh(W_1 x))) lies in (0.545, 1), and a = sigmoid(a0 + A_2 A_1 x). After
+    a group norm the bonus (sum r r_k k~) v is added, then a gate is applied. From the second layer on v <- v
+    + (v_first - v) sigmoid(v0 + V_2 V_1 x). Peng et al. 2025, arXiv:2503.14456.
 
     State: H K V, constant in length, and D for the token shift; the first layer's values go from layer to
-        layer, not from token to token.
+    layer, not from token to token.
+
     Known for: state tracking, since a transition is diagonal plus rank one with a rate of its own for every
     row, and recall by overwriting. What is erased is what the memory recalled before its decay. Eigenvalues
-    of the transition lie in (-0.455, 1): exact reflections are out of reach. Maps of low rank are at least 32
-    wide, and start at zero and orthogonal; they decay as all maps do, where published training spares all but
-    the large ones. RWKV's own channel mixer, which has a shift of its own, follows with `channel_mixer=own`.
-    Around it is the backbone, without the LayerNorm (ln0) of published models after an embedding that starts
-    near zero. In the controlled form there is no bonus, no residual of values, and q, k, v start as
-    everywhere.
+    of the transition lie in (-0.455, 1): exact reflections are impossible.
+
+    Differences: maps of low rank are at least 32 wide and start at zero and orthogonal; they have weight
+    decay as all maps do, where published training spares all but the large ones. RWKV's own channel mixer,
+    which has a token shift of its own, follows with `channel_mixer=own`. The backbone has no LayerNorm (ln0)
+    after the embedding, unlike published models, whose embedding starts near zero. In the controlled form
+    there is no bonus and no residual of values, and q, k, v start as in all variants.
     """
 
     name = "rwkv7"
@@ -71,14 +78,11 @@ class RWKV7(ShiftMixer):
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         heads, key_dim, value_dim = self.memory_shape
-        keys, values, d_model, rise = (
-            heads * key_dim,
-            heads * value_dim,
-            layer.d_model,
-            layer_depth(layer).rising,
-        )
+        keys, values = heads * key_dim, heads * value_dim
+        d_model, rising = layer.d_model, layer_depth(layer).rising
+        # the published initial values depend on the channel's place among all, and within its head
         tilt, bend = channel_positions(keys) - 0.5, _signed_square_per_head(keys, key_dim)
-        self.w0 = _split_heads(-5.5 + 6 * channel_positions(keys) ** (1 + rise**0.3) + 2.5 * bend, heads)
+        self.w0 = _split_heads(-5.5 + 6 * channel_positions(keys) ** (1 + rising**0.3) + 2.5 * bend, heads)
         self.w = _make_low_rank(d_model, 2.5, keys, activation=torch.tanh)
         self.a0 = _split_heads(-0.19 + 0.3 * bend + 0.4 * tilt, heads)
         self.a = _make_low_rank(d_model, 2.5, keys)
@@ -96,38 +100,30 @@ class RWKV7(ShiftMixer):
             self._start(layer)
 
     def _start(self, layer: LayerInfo) -> None:
-        """Projections and norm as published."""
+        """Set projections and norm to the published initial values."""
         bound = 0.5 * layer.d_model**-0.5
-        for weight, factor in zip(
-            torch.split(self.project.linear.weight.data, self.project.widths), (1.0, 0.1, 1.0), strict=True
-        ):
-            nn.init.uniform_(weight, -factor * bound, factor * bound)
+        q, k, v = torch.split(self.project.linear.weight.data, self.project.widths)
+        nn.init.uniform_(q, -bound, bound)
+        nn.init.uniform_(k, -0.1 * bound, 0.1 * bound)
+        nn.init.uniform_(v, -bound, bound)
         if self.readout.norm is not None:
             nn.init.constant_(
                 self.readout.norm.get_parameter("weight"), ((layer.index + 1) / layer.count) ** 0.7
             )
 
     def token_shift(self) -> TokenShift:
-        """Early channels look back, and in later layers more of them do."""
-        left, powers = (
-            layer_depth(self.layer).falling,
-            {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2},
-        )
-        return TokenShift(
-            self.select_streams(
-                {
-                    letter: 1 - own_token_share(self.layer.d_model, power * left)
-                    for letter, power in powers.items()
-                }
-            )
-        )
+        """Return a token shift by which early channels look back, and more channels in later layers."""
+        width, falling = self.layer.d_model, layer_depth(self.layer).falling
+        powers = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
+        mixes = {letter: 1 - own_token_share(width, power * falling) for letter, power in powers.items()}
+        return TokenShift(self.select_streams(mixes))
 
     def log_decay(self, streams: Streams) -> Tensor:
-        """[B, T, H, K] in (-0.6066, 0), in at least float32."""
+        """Return the log decay [B, T, H, K] in (-0.6066, 0), in at least float32."""
         return channel_decay(self.w(streams["w"]), self.w0, bound=math.exp(-0.5))
 
     def forward(self, x: Tensor, state: ShiftState | None = None, handed: Any = None) -> Out:
-        """As `Mixer.forward`. The first layer hands on a `FirstValue`."""
+        """Mix x as `Mixer.forward` says. The first such layer hands on a `FirstValue`."""
         streams, r, k, v, conv, shift = self.project_tokens(x, state)
         if self.settings.value_residual and not isinstance(handed, FirstValue):
             handed = FirstValue(v, handed)
@@ -143,7 +139,10 @@ class RWKV7(ShiftMixer):
         return Out(self.readout(o, streams.get("g", x), bonus), ShiftState(memory, conv, shift), handed)
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """What is erased has a key of its own: 2 K V more than where it is written over."""
+        """Return the operations of the recurrence.
+
+        It erases by another key than it writes by, which costs 2 K V more than the delta rule.
+        """
         heads, key_dim, value_dim = self.memory_shape
         return (
             flops_per_token(heads=heads, key_dim=key_dim, value_dim=value_dim, decay=True, delta=True)
@@ -151,7 +150,7 @@ class RWKV7(ShiftMixer):
         )
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Of vectors none decays, whatever shape they are kept in; the decay's own learns twice as fast."""
+        """Return no weight decay for vectors, whatever their shape; the decay's own learns twice as fast."""
         vectors = {
             name: Rule(decay=False)
             for name in ("w0", "a0", "k_k", "k_a", "r_k", "v0")
@@ -161,13 +160,18 @@ class RWKV7(ShiftMixer):
 
 
 def _gate(base: Tensor, offset: Tensor) -> Tensor:
-    """sigmoid(base + offset), base [H, K], offset [B, T, H K] -> [B, T, H, K] in at least float32."""
+    """Return sigmoid(base + offset) [B, T, H, K], in at least float32.
+
+    Args:
+        base: [H, K].
+        offset: [B, T, H K].
+    """
     wide = at_least_float32(base.dtype)
     return torch.sigmoid(base.to(wide) + offset.to(wide).view(*offset.shape[:-1], *base.shape))
 
 
 def _signed_square_per_head(width: int, head_dim: int) -> Tensor:
-    """[width]: z |z| for z from -1 to 1 across every head."""
+    """Return z |z| [width] for z from -1 to 1 across the channels of every head."""
     z = 2 * channel_positions(head_dim) - 1
     return (z * z.abs()).repeat(width // head_dim)
 
@@ -177,7 +181,7 @@ def _split_heads(vector: Tensor, heads: int) -> nn.Parameter:
 
 
 def _make_low_rank(d_model: int, factor: float, outputs: int, activation: Any = None) -> LowRank:
-    """Of a rank that grows with the root of the width, in steps of 32; it is silent at first."""
+    """Return a map whose rank grows with the root of the width, in steps of 32; it starts as zero."""
     rank = max(32, 32 * round(factor * d_model**0.5 / 32))
     made = LowRank(d_model, rank, outputs, activation=activation)
     nn.init.zeros_(made.down.weight)

@@ -1,4 +1,4 @@
-"""S4D: a filter for each channel, made of modes that oscillate and fade, the same at all times."""
+"""S4D: a time-invariant filter for each channel, made of modes that oscillate and fade."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -18,8 +18,10 @@ from linbench.models.blocks.norms import RMSNorm
 
 
 class S4DSettings(Settings):
-    """Published: 64 states for each channel, a skip, GELU and a gated linear unit; no convolution, no
-    norm."""
+    """Settings of S4D.
+
+    Published: 64 states for each channel, a skip, GELU and a gated linear unit; no convolution, no norm.
+    """
 
     states: int = Field(
         64, ge=2, multiple_of=2, description="how many numbers each channel remembers, two for a mode"
@@ -36,26 +38,34 @@ class S4DSettings(Settings):
 
 
 class S4DState(NamedTuple):
-    """memory [B, D, N] in at least float32, of each mode its real and its imaginary part; what the short
-    convolution remembers [B, kernel-1, D], None without one."""
+    """State of S4D.
+
+    memory: [B, D, N] in at least float32, real and imaginary part of each mode. conv: what the short
+    convolution remembers [B, kernel-1, D], None without one.
+    """
 
     memory: Tensor
     conv: Tensor | None
 
 
 class S4D(Mixer):
-    """h_t = e^{d l} h_{t-1} + (e^{d l} - 1) / l x_t,  y_t = 2 Re(C . h_t) + D x_t,  for each channel, with a
-    step d, modes l = -e^a + i b, and C.
+    """S4D: a time-invariant filter for each channel, made of modes that oscillate and fade.
 
-    Gu et al. 2022, arXiv:2206.11893, after S4, 2021, arXiv:2111.00396.
+        h_t = e^{d l} h_{t-1} + (e^{d l} - 1) / l x_t
+        y_t = 2 Re(C . h_t) + D x_t
+
+    for each channel, with a step d, modes l = -e^a + i b, and C. Gu et al. 2022, arXiv:2206.11893, after S4,
+    2021, arXiv:2111.00396.
 
     State: D N, two numbers for each of N / 2 modes, constant in length.
-    Known for: long memories of what is smooth, and being the same at all times: no token decides what is
-    written or kept, so that selecting is left to what stands between layers (arXiv:2312.00752). GELU and a
-    gated linear unit follow, as published, whose map starts at zero (docs/decisions/0002). Of the source's
-    initial modes S4D-Lin and S4D-Inv are there. It trains modes and steps at a rate of their own, 0.001, and
-    without weight decay; here it is without decay, at the rate of all. In the controlled form there is no
-    skip, and a linear map follows the norm.
+
+    Known for: long memories of smooth signals. It is the same at all times: no token decides what is written
+    or kept, so selection is left to what stands between layers (arXiv:2312.00752).
+
+    Differences: GELU and a gated linear unit follow, as published, whose map starts at zero
+    (docs/decisions/0002). Of the source's initial modes S4D-Lin and S4D-Inv are here. The source trains modes
+    and steps at a rate of their own, 0.001, and without weight decay; here they have no decay, and the common
+    rate. In the controlled form there is no skip, and a linear map follows the norm.
     """
 
     name = "s4d"
@@ -82,30 +92,33 @@ class S4D(Mixer):
             nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Tensor, state: S4DState | None = None, handed: Any = None) -> Out:
-        """As `Mixer.forward`."""
+        """Mix x as `Mixer.forward` says."""
         u, conv = self.conv(x, state and state.conv)
         o, memory = self.memory(u, state and state.memory)
-        o = (o if self.skip is None else o + self.skip * u).to(u.dtype)
-        o = o if self.norm is None else self.norm(o)
+        if self.skip is not None:
+            o = o + self.skip * u
+        o = o.to(u.dtype)
+        if self.norm is not None:
+            o = self.norm(o)
         y = F.glu(self.linear(F.gelu(o)), dim=-1) if self.gated else self.linear(o)
         return Out(y, S4DState(memory, conv), handed)
 
     def init_state(self, batch: int, *, capacity: int) -> S4DState:
-        """Zeros; the size does not depend on `capacity`."""
+        """Return zeros; the size does not depend on `capacity`."""
         return S4DState(self.memory.init_state(batch), self.conv.init_state(batch))
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """D N, (kernel - 1) D for the convolution."""
+        """Return D N for the memory and (kernel - 1) D for the convolution."""
         return StateSize(
             recurrent=self.layer.d_model * self.settings.states, convolution=self.conv.state_floats()
         )
 
     def recurrence_flops(self, seq_len: int) -> float:
-        """Those of the modes, and the skip."""
+        """Return the operations of the modes and the skip."""
         return self.memory.flops_per_token() + 2.0 * self.layer.d_model * (self.skip is not None)
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Nothing of the state space decays."""
+        """Return no weight decay for the state space."""
         return {
             name: Rule(decay=False)
             for name, _ in self.named_parameters()

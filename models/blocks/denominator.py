@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state, widens
-from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
+from linbench.models.blocks.matrix_mixer import MatrixSettings
 
 
 class NormalisedSettings(MatrixSettings):
@@ -23,29 +23,19 @@ class NormalisedSettings(MatrixSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _norm_instead_of_normaliser(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _output_norm_without_division(cls, values: dict[str, Any]) -> dict[str, Any]:
         if str(values.get("normalise", True)).lower() in {"false", "off", "no", "0"}:
             return {"output_norm": "rms", **values}
         return values
 
     @model_validator(mode="after")
-    def _weights_that_are_not_turned(self) -> Self:
+    def _refuse_rotated_weights(self) -> Self:
         if self.normalise and self.positions == "rope":
             raise ValueError(
-                "positions = rope turns q and k, and then the sum of their weights may vanish; it goes with"
+                "positions = rope rotates q and k, so that the sum of the weights may vanish; it needs"
                 " normalise = false"
             )
         return self
-
-
-class NormalisedMixer(MatrixMixer):
-    """The frame of a variant with `NormalisedSettings`."""
-
-    @property
-    def memory_shape(self) -> tuple[int, int, int]:
-        """The normaliser z is one more column of S."""
-        heads, key_dim, value_dim = super().memory_shape
-        return heads, key_dim, value_dim + self.settings.normalise
 
 
 def normalised_matrix_state(
@@ -72,11 +62,9 @@ def normalised_matrix_state(
     def read(values: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         return matrix_state(q, k, values, log_decay=log_decay, scale=scale, state=state)
 
-    if widens(v):
-        (o, memory), (total, z) = (
-            read(v, None if state is None else state[..., :-1]),
-            read(ones, None if state is None else state[..., -1:]),
-        )
+    if widens(v):  # one more column would double the kernel's tile of values, so z has a call of its own
+        o, memory = read(v, None if state is None else state[..., :-1])
+        total, z = read(ones, None if state is None else state[..., -1:])
         return (o / denominator(total)).to(v.dtype), torch.cat([memory, z], dim=-1)
     o, state = read(torch.cat([v, ones], dim=-1), state)
     return (o[..., :-1] / denominator(o[..., -1:])).to(v.dtype), state

@@ -73,10 +73,12 @@ class Modes(nn.Module):
             memory: [B, D, N], real and imaginary part of each mode; None stands for zeros.
         """
         memory = self.init_state(len(u)) if memory is None else memory
-        h, whole = torch.view_as_complex(memory.view(*memory.shape[:2], -1, 2)), u.shape[1] // CHUNK * CHUNK
+        h = torch.view_as_complex(memory.view(*memory.shape[:2], -1, 2))
+        in_full_chunks = u.shape[1] // CHUNK * CHUNK
+        rest = u.shape[1] - in_full_chunks
         outputs = []
         with without_autocast(u):
-            for part, length in ((u[:, :whole], CHUNK), (u[:, whole:], u.shape[1] - whole)):
+            for part, length in ((u[:, :in_full_chunks], CHUNK), (u[:, in_full_chunks:], rest)):
                 if part.shape[1]:
                     y, h = self._in_chunks(part.to(memory.dtype), h, length)
                     outputs.append(y)
@@ -89,20 +91,19 @@ class Modes(nn.Module):
         """
         powers, write, read = self._filter(length, u.dtype)
         taps = 2 * (powers[:, :length] * (write * read)[:, None]).real.sum(dim=-1)
-        # [D, length, length] of taps[i - j], and zeros where that is below zero: a row of twice the length,
-        # again and again, is shifted by one each time
+        # [D, length, length] of taps[i - j], zero where i < j: copies of a row of twice the length, each
+        # shifted by one
         rows = F.pad(taps, (0, length)).repeat(1, length)[:, : length * (2 * length - 1)]
         toeplitz = rows.view(-1, length, 2 * length - 1)[..., :length].mT
         batch, count = len(u), u.shape[1] // length
         chunks = u.reshape(batch, count, length, -1).permute(3, 2, 0, 1)  # [D, length, B, n]
         flat = chunks.flatten(2)
-        # [D, N, B n]
-        written = torch.view_as_real(powers[:, :length].flip(1) * write[:, None]).flatten(-2).mT @ flat
-        written = torch.view_as_complex(
-            written.view(*h.shape[1:], 2, batch, count).permute(4, 3, 0, 1, 2).contiguous()
-        )
+        # what each chunk adds to the state at its end, [D, N, B n] and then [n, B, D, M] complex
+        weights = torch.view_as_real(powers[:, :length].flip(1) * write[:, None]).flatten(-2)
+        added = (weights.mT @ flat).view(*h.shape[1:], 2, batch, count)
+        added = torch.view_as_complex(added.permute(4, 3, 0, 1, 2).contiguous())
         starts = []
-        for each in written:
+        for each in added:
             starts.append(h)
             h = powers[:, length] * h + each
         before = torch.view_as_real(torch.stack(starts, dim=-1)).movedim(-1, -2).flatten(2, 3)  # [B, D, N, n]
@@ -111,18 +112,14 @@ class Modes(nn.Module):
         return y.view(chunks.shape).permute(2, 3, 1, 0).flatten(1, 2), h
 
     def _filter(self, length: int, dtype: torch.dtype) -> Filter:
-        step, decay, frequency, read = (
-            x.to(dtype)
-            for x in (self.log_step.exp()[:, None], self.log_decay.exp(), self.frequency, self.read)
-        )
+        step, decay = self.log_step.exp()[:, None].to(dtype), self.log_decay.exp().to(dtype)
+        frequency, read = self.frequency.to(dtype), self.read.to(dtype)
         times = torch.arange(length + 1, device=step.device, dtype=dtype)[:, None]
-        faded, turned = (
-            (step * decay, step * frequency)
-            if self.discretisation == "zoh"
-            else _bilinear(step * decay, step * frequency)
-        )
-        left, angle = (-times * faded[:, None]).exp(), times * turned[:, None]
-        powers = torch.complex(left * angle.cos(), left * angle.sin())
+        decay_per_token, angle_per_token = step * decay, step * frequency
+        if self.discretisation == "bilinear":
+            decay_per_token, angle_per_token = _bilinear(decay_per_token, angle_per_token)
+        size, angle = (-times * decay_per_token[:, None]).exp(), times * angle_per_token[:, None]
+        powers = torch.complex(size * angle.cos(), size * angle.sin())
         if self.discretisation == "bilinear":
             write = step / torch.complex(1 + step * decay / 2, -step * frequency / 2)
         else:
@@ -149,6 +146,7 @@ def _bilinear(decay: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
 
     |A| may be zero and counts as at least 1e-19.
     """
+    # |A|^2 = above / below; near 1 its logarithm is taken from 1 - |A|^2, which keeps its digits
     ahead, behind, half = 1 - decay / 2, 1 + decay / 2, frequency / 2
     above, below = ahead.square() + half.square(), behind.square() + half.square()
     lost = 2 * decay / below  # 1 - |A|^2

@@ -78,9 +78,9 @@ class LearnedMap(FeatureMap):
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features of q and of k."""
         of_q, of_k = self.weight.unbind()
-        return self.combine([F.linear(q, w) for w in of_q.unbind()]), self.combine(
-            [F.linear(k, w) for w in of_k.unbind()]
-        )
+        q_products = [F.linear(q, matrix) for matrix in of_q.unbind()]
+        k_products = [F.linear(k, matrix) for matrix in of_k.unbind()]
+        return self.combine(q_products), self.combine(k_products)
 
     def combine(self, products: list[Tensor]) -> Tensor:
         """Return features [..., width] from the products [..., K] with each matrix."""

@@ -21,6 +21,14 @@ from linbench.models.blocks.norms import GroupRMSNorm, HeadLayerNorm, RMSNorm, l
 
 QKNorm = Literal["none", "l1", "l2", "rms"]
 OutputNorm = Literal["none", "rms", "rms_all", "layer"]
+NO_CONVOLUTION: Any = Field(
+    0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
+)
+"""The setting `conv` of variants that were published without a short convolution."""
+
+NO_QK_NORM: Any = Field("none", description="norm of q and k per head, the last thing before the recurrence")
+"""The setting `qk_norm` of variants that were published without a norm of q and k."""
+
 OUTPUT_NORM: Any = Field(
     "rms",
     description=(
@@ -124,9 +132,8 @@ def inner_width(expand: float, d_model: int) -> int:
 
 def share_input(x: Tensor, mixer: nn.Module, readout: "Readout") -> SharedInput:
     """Wrap a mixer's input for all its linear maps except the last, so that they are computed together."""
-    return SharedInput(
-        x, [each for each in mixer.modules() if isinstance(each, Linear) and each is not readout.linear]
-    )
+    maps = [module for module in mixer.modules() if isinstance(module, Linear)]
+    return SharedInput(x, [each for each in maps if each is not readout.linear])
 
 
 class HeadProjection(nn.Module):
@@ -162,41 +169,42 @@ class HeadProjection(nn.Module):
         keys, values = self.key_heads * self.head_dim, self.heads * self.value_dim
         self.widths = [keys, steps * keys, steps * values]
         self.linear = Linear(layer.d_model, sum(self.widths))
-        fused = (
+        # the l2 norm follows the convolution directly, so one kernel computes both
+        l2_in_convolution = (
             bool(settings.conv)
             and settings.feature_map == "identity"
             and settings.qk_norm == "l2"
             and not conv_bias
         )
-        l2_heads = (sum(self.widths[:2]), self.head_dim) if fused else None
-        channels = sum(self.widths)
         self.silu_on_v = bool(settings.conv) and settings.qk_activation == "none"
         self.conv: ShortConvolution | None = None
         if settings.conv:
-            silu: Literal["silu"] | None = None if self.silu_on_v else "silu"
             self.conv = ShortConvolution(
-                channels, settings.conv, activation=silu, l2_heads=l2_heads, parts=self.widths, bias=conv_bias
+                sum(self.widths),
+                settings.conv,
+                activation=None if self.silu_on_v else "silu",
+                l2_heads=(sum(self.widths[:2]), self.head_dim) if l2_in_convolution else None,
+                parts=self.widths,
+                bias=conv_bias,
             )
-        self.feature_map = (
-            feature_map(settings.feature_map, self.head_dim)
-            if make_feature_map is None
-            else make_feature_map(self.head_dim)
-        )
+        if make_feature_map is None:
+            self.feature_map = feature_map(settings.feature_map, self.head_dim)
+        else:
+            self.feature_map = make_feature_map(self.head_dim)
         self.key_dim = self.feature_map.width
         if settings.qk_norm == "l1" and not self.feature_map.positive:
             raise UserError(
-                "model.qk_norm = l1 needs features that are not negative, which model.feature_map ="
-                f" {settings.feature_map} does not make."
+                f"model.qk_norm = l1 needs features that are not negative, and model.feature_map ="
+                f" {settings.feature_map} makes negative ones; choose another norm or feature map."
             )
-        rms = partial(RMSNorm, self.key_dim)
         norms: dict[QKNorm, Callable[[], Elementwise]] = {
             "none": nn.Identity,
             "l1": lambda: l1_norm,
             "l2": lambda: l2_norm,
-            "rms": rms,
+            "rms": partial(RMSNorm, self.key_dim),
         }
-        norm = norms["none" if fused else settings.qk_norm]
-        self.q_norm, self.k_norm = norm(), norm()
+        make_norm = norms["none" if l2_in_convolution else settings.qk_norm]
+        self.q_norm, self.k_norm = make_norm(), make_norm()
 
     def forward(
         self, x: Tensor | SharedInput | tuple[Tensor, ...], conv: Tensor | None
@@ -222,16 +230,16 @@ class HeadProjection(nn.Module):
         elif self.conv is None:
             parts = torch.split(self.linear(x), self.widths, dim=-1)
         else:
-            parts = (self.linear(x),)
+            parts = (self.linear(x),)  # the convolution splits it
         if self.conv is not None:
-            parts, conv = self.conv(parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1), conv)
-        q, k, v = (
-            part.unflatten(-1, (-1, dim))
-            for part, dim in zip(parts, (self.head_dim, self.head_dim, self.value_dim), strict=True)
-        )
+            together = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+            parts, conv = self.conv(together, conv)
+        q = parts[0].unflatten(-1, (-1, self.head_dim))
+        k = parts[1].unflatten(-1, (-1, self.head_dim))
+        v = parts[2].unflatten(-1, (-1, self.value_dim))
         if self.silu_on_v:
             v = F.silu(v)
-        if self.steps > 1:
+        if self.steps > 1:  # [B, T, steps Hk, K] -> [B, T steps, Hk, K]
             k, v = (each.unflatten(2, (self.steps, -1)).flatten(1, 2) for each in (k, v))
         return q, k, v, conv
 
@@ -310,10 +318,13 @@ class Readout(nn.Module):
         o = o.flatten(-2) if self.joined_heads else o
         gate = None if gate is None else gate.view(o.shape)
         if added is None and self.norm is not None and (gate is None or self.activation is not None):
+            # the gate follows the norm directly, so one kernel computes both
             o = self.norm(o, gate, None if gate is None else self.activation)
         else:
-            o = o if self.norm is None else self.norm(o)
-            o = o if added is None else o + added.reshape(o.shape)
+            if self.norm is not None:
+                o = self.norm(o)
+            if added is not None:
+                o = o + added.reshape(o.shape)
             if gate is not None:
                 o = o * (gate if self.activation is None else ACTIVATIONS[self.activation](gate))
         y: Tensor = self.linear(o if self.joined_heads else o.flatten(-2))

@@ -30,7 +30,7 @@ class Affine(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., O] of x [..., D]."""
-        # for one model a library cuts the gradient's sums itself, and adds b on its way
+        # for a single model the library splits the gradient's sums itself and adds b in the same kernel
         if not (_runs_on_gpu(x) and stacked()):
             return super().forward(x)
         y = linear(x, [self.weight])[0]
@@ -82,20 +82,22 @@ def linear(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
     if not _runs_on_gpu(x):
         return [F.linear(x, weight) for weight in weights]
     narrow = [i for i, weight in enumerate(weights) if weight.shape[0] < NARROW]
-    wide = [weight for i, weight in enumerate(weights) if i not in narrow]
-    if narrow:
-        wide.append(torch.cat([weights[i] for i in narrow]) if len(narrow) > 1 else weights[narrow[0]])
+    products = [weight for i, weight in enumerate(weights) if i not in narrow]
+    if narrow:  # all narrow maps as one more product
+        joined = [weights[i] for i in narrow]
+        products.append(torch.cat(joined) if len(joined) > 1 else joined[0])
     rows, dtype = x.reshape(-1, x.shape[-1]), product_dtype(x)
     with without_autocast(x):
         if stacked():
-            made = list(_Products.apply(rows, dtype, *wide))  # type: ignore[no-untyped-call]
+            outputs = list(_Products.apply(rows, dtype, *products))  # type: ignore[no-untyped-call]
         else:
-            made = [y[0] for y in _Products.apply(rows[None], dtype, *(weight[None] for weight in wide))]  # type: ignore[no-untyped-call]
+            replicas = _Products.apply(rows[None], dtype, *(weight[None] for weight in products))  # type: ignore[no-untyped-call]
+            outputs = [y[0] for y in replicas]
     if narrow:
-        parts = iter(torch.split(made.pop(), [weights[i].shape[0] for i in narrow], dim=-1))
-        for i in narrow:
-            made.insert(i, next(parts))
-    return [y.unflatten(0, x.shape[:-1]) for y in made]
+        parts = torch.split(outputs.pop(), [weights[i].shape[0] for i in narrow], dim=-1)
+        for i, part in zip(narrow, parts, strict=True):
+            outputs.insert(i, part)
+    return [y.unflatten(0, x.shape[:-1]) for y in outputs]
 
 
 def _runs_on_gpu(x: Tensor) -> bool:
@@ -141,10 +143,10 @@ class _Products(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, dtype: torch.dtype, *weights: Tensor) -> Any:
         """Move the replicas' dimension to the front."""
 
-        def first(given: Tensor, dim: int | None) -> Tensor:
+        def replicas_first(given: Tensor, dim: int | None) -> Tensor:
             return given.expand(info.batch_size, *given.shape) if dim is None else given.movedim(dim, 0)
 
-        made = _Products.apply(
-            first(x, in_dims[0]), dtype, *(first(w, dim) for w, dim in zip(weights, in_dims[2:], strict=True))
-        )  # type: ignore[no-untyped-call]
-        return made, tuple(0 for _ in made)
+        inputs = replicas_first(x, in_dims[0])
+        maps = [replicas_first(weight, dim) for weight, dim in zip(weights, in_dims[2:], strict=True)]
+        outputs = _Products.apply(inputs, dtype, *maps)  # type: ignore[no-untyped-call]
+        return outputs, tuple(0 for _ in outputs)

@@ -95,9 +95,14 @@ class MatrixMixer(Mixer):
         """
 
     @property
+    def extra_columns(self) -> int:
+        """Columns of the memory besides the values: 1 if it also keeps the sum of the weights."""
+        return 0
+
+    @property
     def memory_shape(self) -> tuple[int, int, int]:
-        """H, K, V of the memory."""
-        return self.project.heads, self.project.key_dim, self.project.value_dim
+        """H, K, V of the memory, with its extra columns."""
+        return self.project.heads, self.project.key_dim, self.project.value_dim + self.extra_columns
 
     def forward(self, x: Tensor, state: MatrixState | None = None, handed: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""
@@ -105,13 +110,20 @@ class MatrixMixer(Mixer):
         q, k, v, conv = self.project(given, state and state.conv)
         seen = state.seen if state is not None else None
         if self.settings.positions == "rope":
-            here = torch.arange(x.shape[1], device=x.device)[None]
-            here = here if seen is None else here + seen[:, None]
-            turn = angles(here, self.project.key_dim, at_least_float32(q.dtype))
-            of_keys = (each[:, :, None].expand(-1, -1, self.project.steps, -1).flatten(1, 2) for each in turn)
-            q, k, seen = rotate(q, *turn), rotate(k, *of_keys), (here[:, -1] + 1).expand(len(x))
+            q, k, seen = self._rotate(q, k, seen)
         o, memory = self.recur(given, q, k, v, state and state.memory)
         return Out(self.readout(o, given), MatrixState(memory, conv, seen), handed)
+
+    def _rotate(self, q: Tensor, k: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotate q and k by position, after `seen` tokens [B]; return how many tokens there are now, too."""
+        positions = torch.arange(q.shape[1], device=q.device)[None]
+        if seen is not None:
+            positions = positions + seen[:, None]
+        cosine, sine = angles(positions, self.project.key_dim, at_least_float32(q.dtype))
+        # all keys of a token stand at its position: [B or 1, T, K/2] -> [B or 1, T steps, K/2]
+        steps = self.project.steps
+        of_keys = (x[:, :, None].expand(-1, -1, steps, -1).flatten(1, 2) for x in (cosine, sine))
+        return rotate(q, cosine, sine), rotate(k, *of_keys), (positions[:, -1] + 1).expand(len(q))
 
     def init_state(self, batch: int, *, capacity: int) -> MatrixState:
         """Return zeros; the size does not depend on `capacity`."""

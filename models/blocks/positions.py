@@ -27,7 +27,7 @@ def alibi_slopes(heads: int) -> Tensor:
     For a power of two these are 2^(-8h/H); otherwise those of the next lower power, then every other one of
     twice that power.
     """
-    power = 2 ** (heads.bit_length() - 1)
-    slopes = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
-    between = [2.0 ** (-4 * (2 * h + 1) / power) for h in range(heads - power)]
+    lower_power = 2 ** (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * (h + 1) / lower_power) for h in range(lower_power)]
+    between = [2.0 ** (-4 * (2 * h + 1) / lower_power) for h in range(heads - lower_power)]
     return torch.tensor(slopes + between, device=CPU)

@@ -11,12 +11,13 @@ def directions(count: int, dim: int, *, orthogonal: bool, equal_norms: bool = Fa
         orthogonal: make every `dim` rows orthogonal to each other.
         equal_norms: give each row the length sqrt(dim).
     """
-    # on the CPU by name, as all that a layer draws: a sketch is built where there is no memory
+    # on the CPU by name, since models are also built on the meta device, which has no memory
     rows = torch.randn(count, dim, device="cpu")
     lengths = rows.new_full((count, 1), dim**0.5) if equal_norms else rows.norm(dim=-1, keepdim=True)
     if orthogonal:
         q, r = torch.linalg.qr(torch.randn(-(-count // dim), dim, dim, device="cpu"))
-        # with these signs every rotation is as likely
-        rows = (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]).mT.reshape(-1, dim)[:count]
-    drawn: Tensor = rows / rows.norm(dim=-1, keepdim=True) * lengths
-    return drawn
+        # with the signs of r's diagonal all rotations are equally likely
+        rotations = q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]
+        rows = rotations.mT.reshape(-1, dim)[:count]
+    scaled: Tensor = rows / rows.norm(dim=-1, keepdim=True) * lengths
+    return scaled

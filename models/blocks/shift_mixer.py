@@ -13,6 +13,7 @@ from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.blocks.heads import (
     CONTROLLED,
     FAMILIES,
+    NO_CONVOLUTION,
     OUTPUT_NORM,
     HeadProjection,
     HeadSettings,
@@ -30,9 +31,7 @@ class ShiftSettings(HeadSettings):
     Published: token shift, no convolution, no norm of q and k, group norm of the output.
     """
 
-    conv: int = Field(
-        0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
-    )
+    conv: int = NO_CONVOLUTION
     qk_norm: Literal["none", "l2", "rms"] = Field(
         "none", description="norm of q and k per head, the last thing before the recurrence"
     )
@@ -97,8 +96,8 @@ class ShiftMixer(Mixer):
 
     def select_streams(self, mixes: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the mixes without the gate's if there is no gate to read it."""
-        gated = self.settings.output_gate != "none" or getattr(self.settings, "low_rank_gate", False)
-        return {letter: mix for letter, mix in mixes.items() if gated or letter != "g"}
+        has_gate = self.settings.output_gate != "none" or getattr(self.settings, "low_rank_gate", False)
+        return {letter: mix for letter, mix in mixes.items() if has_gate or letter != "g"}
 
     @property
     def memory_shape(self) -> tuple[int, int, int]:
@@ -141,5 +140,5 @@ class ShiftMixer(Mixer):
 
     def parameter_rules(self) -> dict[str, Rule]:
         """Return rules without weight decay for everything that is not a linear map."""
-        kept = ("shift.mix", "readout.norm.weight", "readout.norm.bias")
-        return {name: Rule(decay=False) for name, _ in self.named_parameters() if name in kept}
+        no_decay = ("shift.mix", "readout.norm.weight", "readout.norm.bias")
+        return {name: Rule(decay=False) for name, _ in self.named_parameters() if name in no_decay}

@@ -35,11 +35,13 @@ def stabilise_gates(log_forget: Tensor, log_input: Tensor, before: Tensor) -> St
         log_input: [B, T, H].
         before: m before the first token [B, H].
     """
-    write, start = (x.double() for x in (log_input, before[:, None]))  # or F would lose what m differs by
+    # in float64: F grows with length, and differences of m must keep their digits
+    write, start = log_input.double(), before[:, None].double()
     forget = bounded_for_scores(log_forget)
-    forgotten = running_sum(forget.detach())
-    maximum = forgotten + torch.maximum(running_maximum(write.detach() - forgotten), start.detach())
-    fallen = torch.cat([start.detach(), maximum[:, :-1]], dim=1) - maximum
-    fallen = torch.minimum(fallen, -forget.detach())  # but for rounding it is: nothing grows
-    made = forget + fallen, (write - maximum).exp(), maximum
-    return StabilisedGates(*(x.to(log_forget.dtype) for x in made))
+    forget_sum = running_sum(forget.detach())  # F
+    maximum = forget_sum + torch.maximum(running_maximum(write.detach() - forget_sum), start.detach())
+    previous = torch.cat([start.detach(), maximum[:, :-1]], dim=1)
+    # m_{t-1} - m_t <= -log f_t holds up to rounding; enforced, so that the memory never grows by itself
+    change = torch.minimum(previous - maximum, -forget.detach())
+    gates = forget + change, (write - maximum).exp(), maximum
+    return StabilisedGates(*(x.to(log_forget.dtype) for x in gates))

@@ -52,6 +52,6 @@ def test_the_sum_of_the_weights_is_the_same_beside_the_values_and_in_a_call_of_i
 @pytest.mark.parametrize("model", ["linear_attention", "performer", "rfa"])
 def test_what_is_divided_by_is_not_rotated(model: str) -> None:
     settings = registry("model").find(model).cls.Settings
-    with pytest.raises(UserError, match="it goes with normalise = false"):
+    with pytest.raises(UserError, match="normalise = false"):
         settings.parse({"positions": "rope"}, where="model")
     assert settings.parse({"positions": "rope", "normalise": "false"}, where="model").positions == "rope"
