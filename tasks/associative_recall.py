@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.chance import NEGLIGIBLE, commonest, occupied
+from linbench.tasks.blocks.chance import NEGLIGIBLE, most_common_share, occupied_boxes
 from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream
 
@@ -83,10 +83,12 @@ class AssociativeRecall(Task):
         """Naming the value that most of the keys that were there have: the mean share of keys that have it.
         Of a single key, any value."""
         s = self.settings
-        present = occupied(self._pairs, s.keys)
+        present = occupied_boxes(self._pairs, s.keys)
         if len(present) == 2:
             return 1 / s.values
-        return sum(p * commonest(count, s.values) for count, p in enumerate(present) if p > NEGLIGIBLE)
+        return sum(
+            p * most_common_share(count, s.values) for count, p in enumerate(present) if p > NEGLIGIBLE
+        )
 
     def slice_sizes(self) -> dict[str, int]:
         """distance: tokens from where the key stood last. mentions: how often it stood."""

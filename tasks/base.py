@@ -13,7 +13,7 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 
-__all__ = ["IGNORE", "IO", "Batch", "Mean", "Prediction", "Preset", "Question", "Split", "Task"]
+__all__ = ["IGNORE", "IO", "Batch", "Prediction", "Preset", "Question", "Split", "Task", "WeightedMean"]
 
 IGNORE = -100
 """The target of a place that is not due, so that every row of a batch has the same number of places."""
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
     facts: Mapping[str, Tensor] = MappingProxyType({})
 
     @property
-    def due(self) -> Tensor:
+    def is_answer(self) -> Tensor:
         """[B, N], which places are used."""
         return (
             self.targets != IGNORE
@@ -61,7 +61,7 @@ class Prediction(NamedTuple):
     logits: Tensor | None = None
 
 
-class Mean(NamedTuple):
+class WeightedMean(NamedTuple):
     """A weighted mean over all places that are due: value and weight [B, N], sums of both are kept. No
     weight: each counts once."""
 
@@ -170,15 +170,21 @@ class Task(ABC):
     def explain(self, batch: Batch, row: int) -> str:
         """One example in words, its labels marked."""
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """What is reported, by name. "accuracy": how often the answer is right; of vectors, which share of
         the targets' squares is explained."""
         if self.io.vocab_out is not None:
-            return {"accuracy": Mean(prediction.answers == batch.targets), "nll": Mean(prediction.loss)}
+            return {
+                "accuracy": WeightedMean(prediction.answers == batch.targets),
+                "nll": WeightedMean(prediction.loss),
+            }
         size, error = (
             x.double().square().sum(dim=-1) for x in (batch.targets, prediction.answers - batch.targets)
         )
-        return {"accuracy": Mean(size - error, size), "mse": Mean(error / batch.targets.shape[-1])}
+        return {
+            "accuracy": WeightedMean(size - error, size),
+            "mse": WeightedMean(error / batch.targets.shape[-1]),
+        }
 
     def score(
         self, batch: Batch, prediction: Prediction, *, slices: bool = True
@@ -187,7 +193,7 @@ class Task(ABC):
         "<mean>/<slice>", vectors of them over the slice's integers. One of a task's own is given a multiple
         of 256 examples at a time, but for the last."""
         scores = {}
-        due = batch.due
+        due = batch.is_answer
         for name, mean in self.means(batch, prediction).items():
             value = mean.value.double().masked_fill(~due, 0)
             weight = due.double() if mean.weight is None else mean.weight.double().masked_fill(~due, 0)

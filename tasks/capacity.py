@@ -18,9 +18,9 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
-from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.chance import commonest, heaviest
-from linbench.tasks.blocks.error_kinds import weights
+from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
+from linbench.tasks.blocks.chance import most_common_share, most_written_share
+from linbench.tasks.blocks.error_kinds import weights_on_old_values
 from linbench.tasks.random import Stream
 
 
@@ -50,7 +50,7 @@ STEPS, EVERY, SOLVED = 100_000, 100, 0.001
 value, at which training stops."""
 
 
-def _roomy(size: int) -> dict[str, Any]:
+def _wide_enough(size: int) -> dict[str, Any]:
     """Settings of a layer with keys of 64 dimensions, as published, that is wide enough for so many keys and
     values.
 
@@ -78,7 +78,7 @@ def _published(writes: str, size: int) -> Preset:
     return Preset(
         f"{about}; keys of 64 dimensions; training as published, but for its patience",
         task={"keys": size, "writes": writes, "loss": "squared"},
-        model=_roomy(size),
+        model=_wide_enough(size),
         protocol={
             "tokens": STEPS * 32 * length,
             "batch_size": 32,
@@ -171,9 +171,9 @@ class Capacity(Task):
             )
             return same_key + (1 - same_key) / self._values
         return (
-            commonest(s.keys, self._values)
+            most_common_share(s.keys, self._values)
             if s.writes == "unique"
-            else heaviest(s.keys, self._values, self._writes)
+            else most_written_share(s.keys, self._values, self._writes)
         )
 
     def longer(self, times: int) -> dict[str, Any]:
@@ -209,14 +209,14 @@ class Capacity(Task):
         slices = {"writes": count.gather(1, asked), "age": self._writes - 1 - at}
         return Batch(torch.cat([tells, delay, asks], dim=1), positions, targets, slices)
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """Beside accuracy how the answer weighs what its key was given: probabilities, or what stands in the
         vector where the value has its one."""
         shares = prediction.answers if self.settings.loss == "squared" else prediction.logits
         found = super().means(batch, prediction)
         if shares is None:
             return found
-        return found | weights(
+        return found | weights_on_old_values(
             self._history(batch), shares if self.settings.loss == "squared" else shares.softmax(dim=2)
         )
 

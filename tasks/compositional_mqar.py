@@ -14,7 +14,7 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split
-from linbench.tasks.blocks.explain import listed
+from linbench.tasks.blocks.explain import join_examples
 from linbench.tasks.blocks.queries import Filler, PairsThenQueries, PowerA, filler_tokens, power_law_slots
 from linbench.tasks.random import Stream
 
@@ -146,6 +146,6 @@ class CompositionalMQAR(PairsThenQueries):
             for at, target in due
         ]
         return (
-            f"In this sequence {listed(pairs, 9)}. Then {listed(asked, 9)}. All other tokens after position"
+            f"In this sequence {join_examples(pairs, 9)}. Then {join_examples(asked, 9)}. All other tokens after position"
             f" {self.context - 1} are filler."
         )

@@ -12,9 +12,9 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Preset, Split
-from linbench.tasks.blocks.explain import listed, shortened
+from linbench.tasks.blocks.explain import join_examples, shorten
 from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
-from linbench.tasks.blocks.mad import published
+from linbench.tasks.blocks.mad import mad_preset
 from linbench.tasks.random import Stream
 
 
@@ -44,9 +44,9 @@ class Compression(MacroAccuracy):
             "31 tokens of 15 kinds, the published baseline trained on fresh examples",
             protocol={"tokens": 2_000_000, "lr": 3e-3},
         ),
-        "mad": published("the baseline, 31 tokens of 15 kinds"),
-        "mad-vocab-128": published("31 tokens of 127 kinds", vocab_size=128),
-        "mad-length-256": published("255 tokens", seq_len=256),
+        "mad": mad_preset("the baseline, 31 tokens of 15 kinds"),
+        "mad-vocab-128": mad_preset("31 tokens of 127 kinds", vocab_size=128),
+        "mad-length-256": mad_preset("255 tokens", seq_len=256),
     }
 
     settings: CompressionSettings
@@ -94,6 +94,6 @@ class Compression(MacroAccuracy):
             for at, target in zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True)
         ]
         return (
-            f"The sequence is {shortened(tokens)}. After its last token, {tokens[-1]}, all {len(due)} tokens"
-            f" are due: {listed(due)}."
+            f"The sequence is {shorten(tokens)}. After its last token, {tokens[-1]}, all {len(due)} tokens"
+            f" are due: {join_examples(due)}."
         )

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
-from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.chance import left
-from linbench.tasks.blocks.exact_match import exact
-from linbench.tasks.blocks.lengths import between
+from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
+from linbench.tasks.blocks.chance import most_common_of_rest
+from linbench.tasks.blocks.exact_match import exact_match
+from linbench.tasks.blocks.lengths import draw_length
 from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream
 
@@ -94,21 +94,23 @@ class _Strings(Task):
         """place: of the letter in what is due. distance: tokens from where it stood to where it is due."""
         return {"place": self.answers, "distance": self.seq_len}
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """And exact: how often all letters of an example are right."""
-        return super().means(batch, prediction) | {"exact": exact(batch, prediction, length=self.answers)}
+        return super().means(batch, prediction) | {
+            "exact": exact_match(batch, prediction, length=self.answers)
+        }
 
     def explain(self, batch: Batch, row: int) -> str:
         """The example and what is due, as it would be written, without the middle where that is long."""
-        due = batch.due[row]
+        due = batch.is_answer[row]
         at = int(batch.positions[row][due][0])
         return (
-            f"The sequence is `{self._written(batch.inputs[row])}`; from position {at} on, where"
-            f" `{self._written(batch.inputs[row, at : at + 1])}` stands, the letters"
-            f" `{self._written(batch.targets[row][due])}` are due, each before it is there to be read."
+            f"The sequence is `{self._as_text(batch.inputs[row])}`; from position {at} on, where"
+            f" `{self._as_text(batch.inputs[row, at : at + 1])}` stands, the letters"
+            f" `{self._as_text(batch.targets[row][due])}` are due, each before it is there to be read."
         )
 
-    def _written(self, tokens: Tensor) -> str:
+    def _as_text(self, tokens: Tensor) -> str:
         signs = [
             (
                 ".|$"[token]
@@ -121,10 +123,10 @@ class _Strings(Task):
         ]
         return "".join(signs if len(signs) <= 120 else [*signs[:60], " ... ", *signs[-60:]])
 
-    def _string(self, stream: Stream, split: Split) -> tuple[Tensor, Tensor]:
+    def _draw_string(self, stream: Stream, split: Split) -> tuple[Tensor, Tensor]:
         """Letters [B, max_length], counted from 0, and how many of them there are [B, 1]."""
         s = self.settings
-        length = between(stream, s.min_length, s.max_length)
+        length = draw_length(stream, s.min_length, s.max_length)
         return (
             words(stream, length, radices=(s.letters,) * s.max_length, shortest=s.min_length, split=split),
             length,
@@ -222,7 +224,9 @@ class Copy(_Strings):
         lengths = range(s.min_length, s.max_length + 1)
         once = [(1 - s.letters**-s.ngram) ** (length - s.ngram) for length in lengths]
         right = [
-            left(length - s.ngram - s.answer + 1, share=alone * s.letters**-said, values=s.letters)
+            most_common_of_rest(
+                length - s.ngram - s.answer + 1, share=alone * s.letters**-said, values=s.letters
+            )
             for length, alone in zip(lengths, once, strict=True)
             for said in range(s.answer)
         ]
@@ -236,13 +240,13 @@ class Copy(_Strings):
         """Places in the order of the letters; the last are unused where a string is short."""
         s = self.settings
         stream = Stream.of(index, seed=seed, split=split)
-        string, length = self._string(stream, split)
+        string, length = self._draw_string(stream, split)
         head = torch.full_like(length, START)
         if s.variant == "copy":
             return self._batch(head, string, length, first=0, step=1, count=length)
         first = stream.child("ngram").integers(1, below=length - s.ngram - s.answer + 1)
         ngram = string.gather(1, first + torch.arange(s.ngram, device=index.device))
-        string = self._once(stream.child("other letter"), string, first, ngram)
+        string = self._remove_other_occurrences(stream.child("other letter"), string, first, ngram)
         if s.variant == "suffix":
             return self._batch(
                 head, string, length, first=first, step=1, count=s.ngram + s.answer, given=s.ngram
@@ -250,7 +254,9 @@ class Copy(_Strings):
         head = torch.cat([head, LETTERS + ngram, torch.full_like(length, AGAIN)], dim=1)
         return self._batch(head, string, length, first=first + s.ngram, step=1, count=s.answer)
 
-    def _once(self, stream: Stream, string: Tensor, first: Tensor, ngram: Tensor) -> Tensor:
+    def _remove_other_occurrences(
+        self, stream: Stream, string: Tensor, first: Tensor, ngram: Tensor
+    ) -> Tensor:
         """The string with the n-gram nowhere but at `first`. What would repeat it gets a letter that the
         n-gram lacks where it reaches out of the n-gram's own place; with such a letter in it, nothing can
         repeat the n-gram any more."""
@@ -329,7 +335,7 @@ class Palindrome(_Strings):
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
         """Places in the order they are due; the last are unused where a string is short."""
-        string, length = self._string(Stream.of(index, seed=seed, split=split), split)
+        string, length = self._draw_string(Stream.of(index, seed=seed, split=split), split)
         return self._batch(length[:, :0], string, length, first=length - 1, step=-1, count=length)
 
     def solve(self, batch: Batch) -> Tensor:

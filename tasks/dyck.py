@@ -13,7 +13,7 @@ from torch import Tensor
 
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
-from linbench.tasks.blocks.lengths import Lengths, between
+from linbench.tasks.blocks.lengths import Lengths, draw_length
 from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream, content
@@ -111,7 +111,7 @@ class Dyck(Task):
         """Place j belongs to pair j, in the order of depth and then of time."""
         s, rows, device = self.settings, len(index), index.device
         stream = Stream.of(index, seed=seed, split=split)
-        length = between(stream, s.min_length, s.max_length, step=2)
+        length = draw_length(stream, s.min_length, s.max_length, step=2)
         # a fair walk folded between two walls turns there as it must; under what is left of the word it comes
         # down in time
         steps = 2 * stream.child("steps").integers(s.max_length, below=2) - 1
@@ -164,7 +164,7 @@ class Dyck(Task):
 
     def explain(self, batch: Batch, row: int) -> str:
         """The word, with numbers for kinds beyond those that are written so."""
-        kinds, due = self.settings.kinds, batch.due[row]
+        kinds, due = self.settings.kinds, batch.is_answer[row]
         tokens = [token for token in batch.inputs[row].tolist() if token < 2 * kinds]
         word = "".join(
             (

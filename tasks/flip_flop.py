@@ -141,8 +141,8 @@ class FlipFlop(Task):
         tokens = batch.inputs[row].tolist()
         names = {WRITE: "w", READ: "r", SKIP: "i"}
         said = [f"{names[tokens[at]]}{tokens[at + 1]}" for at in range(0, len(tokens), 2)]
-        reads = sum(batch.due[row].tolist())
-        first = int(batch.positions[row][batch.due[row]][0])
+        reads = sum(batch.is_answer[row].tolist())
+        first = int(batch.positions[row][batch.is_answer[row]][0])
         more = f" ... ({len(said)} in all)" if len(said) > SHOWN else ""
         return (
             f"Instructions (write, read, ignore; tokens {WRITE}, {READ}, {SKIP}) with their bits:"

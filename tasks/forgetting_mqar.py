@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from linbench.common.settings import Settings
-from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split
-from linbench.tasks.blocks.explain import listed
+from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, WeightedMean
+from linbench.tasks.blocks.explain import join_examples
 from linbench.tasks.blocks.queries import Filler, PairsThenQueries, PowerA, filler_tokens, power_law_slots
 from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream
@@ -143,10 +143,10 @@ class ForgettingMQAR(PairsThenQueries):
         slices = {"updated": is_updated.long(), "distance": positions - 2 * last, "slot": slots}
         return Batch(inputs, positions, values.gather(1, last), slices, {"old": old})
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """Besides: "stale", how often the answer for an updated key is its old value."""
         return super().means(batch, prediction) | {
-            "stale": Mean(prediction.answers == batch.facts["old"], batch.slices["updated"])
+            "stale": WeightedMean(prediction.answers == batch.facts["old"], batch.slices["updated"])
         }
 
     def solve(self, batch: Batch) -> Tensor:
@@ -175,7 +175,7 @@ class ForgettingMQAR(PairsThenQueries):
             for at, target, old in due
         ]
         return (
-            f"In this sequence first {listed(pairs, 12)}. From position {2 * len(pairs)} on it is otherwise:"
-            f" {listed(updates, 12)}. Then {listed(asked, 12)}. All other tokens after position"
+            f"In this sequence first {join_examples(pairs, 12)}. From position {2 * len(pairs)} on it is otherwise:"
+            f" {join_examples(updates, 12)}. Then {join_examples(asked, 12)}. All other tokens after position"
             f" {self.context - 1} are filler."
         )

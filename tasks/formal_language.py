@@ -16,7 +16,7 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
-from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
 from linbench.tasks.blocks.automata import CHOICES, EDGES, FEWEST, Automata, automata
 from linbench.tasks.blocks.ngrams import ngrams
 from linbench.tasks.random import Stream
@@ -234,16 +234,20 @@ class FormalLanguage(Task):
             found = torch.where(here, here.cumsum(dim=1) - 1, found)
         return found.clamp(max=VISITS - 1)
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """accuracy: how often the likeliest token is a legal one. tvd: total variation distance from the
         truth, if there are logits."""
         legal = batch.facts["legal"]
-        found = super().means(batch, prediction) | {"accuracy": Mean((legal >> prediction.answers) & 1)}
+        found = super().means(batch, prediction) | {
+            "accuracy": WeightedMean((legal >> prediction.answers) & 1)
+        }
         if prediction.logits is None:
             return found
         truth = ((legal[:, :, None] >> torch.arange(self._vocab, device=legal.device)) & 1).double()
         truth = truth / truth.sum(dim=2, keepdim=True)
-        return found | {"tvd": Mean((prediction.logits.double().softmax(dim=2) - truth).abs().sum(dim=2) / 2)}
+        return found | {
+            "tvd": WeightedMean((prediction.logits.double().softmax(dim=2) - truth).abs().sum(dim=2) / 2)
+        }
 
     def solve(self, batch: Batch) -> Tensor:
         """The letter likeliest to be legal for one who knows all languages and holds each to be as likely:
@@ -301,7 +305,7 @@ class FormalLanguage(Task):
         s = self.settings
         names = [chr(ord("a") + letter) for letter in range(s.letters)] + ["|", "."]
         text = "".join(names[token] for token in batch.inputs[row].tolist()).rstrip(".")
-        due = [n for n in range(self.answers) if batch.due[row, n]]
+        due = [n for n in range(self.answers) if batch.is_answer[row, n]]
         told = []
         for n in due[:4] + due[-1:]:
             legal = [

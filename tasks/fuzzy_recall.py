@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.tasks.base import Batch, Preset, Split
-from linbench.tasks.blocks.chance import NEGLIGIBLE, left, one_more
-from linbench.tasks.blocks.mad import published
+from linbench.tasks.blocks.chance import NEGLIGIBLE, add_ball, most_common_of_rest
+from linbench.tasks.blocks.mad import mad_preset
 from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings
 from linbench.tasks.random import Stream
 
@@ -83,15 +83,15 @@ class FuzzyRecall(Recall):
             "up to 3 tokens for a key and a value, the published baseline trained on fresh examples",
             protocol={"tokens": 2_000_000, "lr": 3e-3},
         ),
-        "mad": published("the baseline, up to 3 of 7 tokens for a key and 3 of 8 for a value"),
-        "mad-vocab-128": published("up to 3 of 63 tokens for a key and 3 of 64 for a value", vocab_size=128),
-        "mad-length-1024": published("1024 tokens", seq_len=1024),
+        "mad": mad_preset("the baseline, up to 3 of 7 tokens for a key and 3 of 8 for a value"),
+        "mad-vocab-128": mad_preset("up to 3 of 63 tokens for a key and 3 of 64 for a value", vocab_size=128),
+        "mad-length-1024": mad_preset("1024 tokens", seq_len=1024),
     }
 
     settings: FuzzyRecallSettings
 
     @property
-    def answered(self) -> range:
+    def test_positions(self) -> range:
         """Anywhere, or within the last value."""
         return range(
             0 if self.settings.multi_query else self.seq_len - self.settings.v_motif_size, self.seq_len
@@ -109,25 +109,25 @@ class FuzzyRecall(Recall):
         s, right, due = self.settings, 0.0, 0.0
         for size in range(1, s.v_motif_size + 1):
             asked = s.k_motif_size + size
-            never, _ = self._expected(asked)
-            again, last = self._shown(asked)
+            never, _ = self._expected_repeats(asked)
+            again, last = self._expected_shown(asked)
             for token in range(s.v_motif_size):
                 going_on, share = (
                     (s.v_motif_size - token) / s.v_motif_size,
                     1 / s.v_motif_size / perm(s.values, token),
                 )
-                right += going_on * _mean(
+                right += going_on * _expected_right(
                     again, share=share * (s.v_motif_size - token), values=s.values - token
                 )
                 due += going_on * float(again.sum())
                 if token < size:
-                    right += (1 - never) * _mean(last, share=share, values=s.values - token) + never / (
-                        s.values - token
-                    )
+                    right += (1 - never) * _expected_right(
+                        last, share=share, values=s.values - token
+                    ) + never / (s.values - token)
                     due += 1
         return right / due
 
-    def _shown(self, asked: int) -> tuple[Tensor, Tensor]:
+    def _expected_shown(self, asked: int) -> tuple[Tensor, Tensor]:
         """Where the last pair has so many tokens: by the number of keys shown before, how many pairs come
         back, and the probability for the last one."""
         s = self.settings
@@ -142,25 +142,25 @@ class FuzzyRecall(Recall):
             sizes = range(s.k_motif_size + 1, s.longest + 1)
             begin = torch.stack([nn.functional.pad(begin, (size, 0))[:end] for size in sizes]).mean(dim=0)
             again, last = again + there * back * shown, last + (there - float(begin.sum())) * asked_for
-            asked_for = one_more(shown, keys)  # the pair that is asked for at last is no noise
-            shown = one_more(shown, keys, share=1 - s.frac_noise)
+            asked_for = add_ball(shown, keys)  # the pair that is asked for at last is no noise
+            shown = add_ball(shown, keys, share=1 - s.frac_noise)
         return again, last
 
     def optimum(self) -> float:
         """1, but for the last value where its key was never shown before, of which a guess finds little.
 
-        By `_expected`: at the published baseline this is 0.9919, where 500,000 examples (test split, seed 5)
+        By `_expected_repeats`: at the published baseline this is 0.9919, where 500,000 examples (test split, seed 5)
         have 0.9917.
         """
         s = self.settings
         lost = due = 0.0
         for size in range(1, s.v_motif_size + 1):
-            never, again = self._expected(s.k_motif_size + size)
+            never, again = self._expected_repeats(s.k_motif_size + size)
             lost += never * sum(1 - 1 / (s.values - token) for token in range(size))
             due += size + (again * (s.v_motif_size + 1) / 2 if s.multi_query else 0)
         return 1 - lost / due
 
-    def _expected(self, asked: int) -> tuple[float, float]:
+    def _expected_repeats(self, asked: int) -> tuple[float, float]:
         """Where the last pair has so many tokens: how likely its key was never shown before, and how many
         keys come back besides.
 
@@ -234,14 +234,16 @@ class FuzzyRecall(Recall):
         pairs = Pairs(
             names=torch.where(stands, names, -1 - pair),
             begins=torch.where(last, end, before + starts),
-            keys=self.noisy(_distinct(keys, s.keys), noise, stream.child("noise for keys")),
+            keys=self.replace_by_noise(
+                _without_replacement(keys, s.keys), noise, stream.child("noise for keys")
+            ),
             key_sizes=key_sizes * stands,
-            values=self.noisy(
-                s.keys + _distinct(value_names, s.values), noise, stream.child("noise for values")
+            values=self.replace_by_noise(
+                s.keys + _without_replacement(value_names, s.values), noise, stream.child("noise for values")
             ),
             value_sizes=(sizes - key_sizes) * stands,
         )
-        return self.batch(
+        return self.make_batch(
             pairs, split, blank=s.pad_token, token=torch.arange(s.v_motif_size, device=index.device)
         )
 
@@ -255,18 +257,18 @@ class FuzzyRecall(Recall):
         return sum((counted[:, :, i] * base**i for i in range(draws.shape[2])), start=torch.zeros_like(sizes))
 
 
-def _mean(shown: Tensor, *, share: float, values: int) -> float:
+def _expected_right(shown: Tensor, *, share: float, values: int) -> float:
     """The sum over how many facts were shown, with these weights, of how often a guess among those that are
     left is right."""
     weights: list[float] = shown.tolist()
     return sum(
-        p * left(max(count, 1), share=share, values=values)
+        p * most_common_of_rest(max(count, 1), share=share, values=values)
         for count, p in enumerate(weights)
         if p > NEGLIGIBLE
     )
 
 
-def _distinct(draws: Tensor, size: int) -> Tensor:
+def _without_replacement(draws: Tensor, size: int) -> Tensor:
     """draws [..., W], the i-th below size - i -> W of the numbers below `size` in order, drawn without
     replacement.
 

@@ -10,10 +10,10 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from linbench.common.task_io import IO
-from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
 from linbench.tasks.blocks.groups import group, multiplication, prefix_products
-from linbench.tasks.blocks.lengths import Lengths, between
-from linbench.tasks.blocks.prefix_accuracy import right_so_far
+from linbench.tasks.blocks.lengths import Lengths, draw_length
+from linbench.tasks.blocks.prefix_accuracy import prefix_correct
 from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream, constant
 
@@ -227,14 +227,14 @@ class GroupWord(Task):
         """Answers in the order of the word."""
         s, device, letters = self.settings, index.device, self._letters
         stream = Stream.of(index, seed=seed, split=split)
-        length = between(stream, s.min_length, s.max_length)
+        length = draw_length(stream, s.min_length, s.max_length)
         last = int(self._identity)  # which is chosen by the answer
         radices = (len(letters),) * s.max_length
         elements = constant(letters, device)[
             words(stream, length - last, radices=radices, shortest=s.min_length - last, split=split)
         ]
         if self._identity:
-            elements = self._ended(stream, elements, length)
+            elements = self._draw_last_element(stream, elements, length)
         place = torch.arange(s.max_length, device=device)
         used = place < length
         inputs = torch.where(used, elements, self._order)
@@ -256,7 +256,7 @@ class GroupWord(Task):
         positions, targets = torch.where(used, ends, 0), torch.where(used, products, IGNORE)
         return Batch(inputs, positions, targets, {"position": torch.where(used, place + 1, 0)})
 
-    def _ended(self, stream: Stream, elements: Tensor, length: Tensor) -> Tensor:
+    def _draw_last_element(self, stream: Stream, elements: Tensor, length: Tensor) -> Tensor:
         """Elements [B, T] with the last of each word, whose `length` is [B, 1], chosen so that the word is
         the identity in half of the cases."""
         before = prefix_products(self.settings.group, elements).gather(1, length - 2)
@@ -265,9 +265,9 @@ class GroupWord(Task):
         yes = stream.child("identity").happens(1, share=0.5)
         return elements.scatter(1, length - 1, torch.where(yes, undone, (undone + other) % self._order))
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """sequence: whether this and all earlier answers of the word are right."""
-        return super().means(batch, prediction) | {"sequence": right_so_far(batch, prediction)}
+        return super().means(batch, prediction) | {"sequence": prefix_correct(batch, prediction)}
 
     def solve(self, batch: Batch) -> Tensor:
         """One product after the other."""
@@ -286,7 +286,7 @@ class GroupWord(Task):
     def explain(self, batch: Batch, row: int) -> str:
         """Elements beside the products that are due, or all of them and whether they amount to nothing; and
         what one of them does."""
-        s, due = self.settings, batch.due[row]
+        s, due = self.settings, batch.is_answer[row]
         word = [
             token
             for token in batch.inputs[row, int(s.bos) :: s.tokens_per_element].tolist()

@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.tasks.base import Batch, Preset, Question, Split
-from linbench.tasks.blocks.chance import NEGLIGIBLE, commonest, one_more
-from linbench.tasks.blocks.mad import published
+from linbench.tasks.blocks.chance import NEGLIGIBLE, add_ball, most_common_share
+from linbench.tasks.blocks.mad import mad_preset
 from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings
 from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream
@@ -56,9 +56,9 @@ class InContextRecall(Recall):
             "8 keys in 128 tokens, the published baseline trained on fresh examples",
             protocol={"tokens": 2_000_000, "lr": 3e-3},
         ),
-        "mad": published("the baseline, 8 keys in 128 tokens"),
-        "mad-vocab-128": published("64 keys", vocab_size=128),
-        "mad-length-1024": published("1024 tokens", seq_len=1024),
+        "mad": mad_preset("the baseline, 8 keys in 128 tokens"),
+        "mad-vocab-128": mad_preset("64 keys", vocab_size=128),
+        "mad-length-1024": mad_preset("1024 tokens", seq_len=1024),
     }
 
     settings: RecallSettings
@@ -69,7 +69,7 @@ class InContextRecall(Recall):
         return self.settings.seq_len - self.settings.multi_query
 
     @property
-    def answered(self) -> range:
+    def test_positions(self) -> range:
         """Every key, or the last."""
         return (
             range(0, self.seq_len, 2) if self.settings.multi_query else range(self.seq_len - 1, self.seq_len)
@@ -78,12 +78,14 @@ class InContextRecall(Recall):
     def chance(self) -> float:
         """Naming the value that most of the keys shown so far have: whichever of them is asked for, each is
         as likely."""
-        asked: list[float] = torch.stack(list(self._asked())).sum(dim=0).tolist()
+        asked: list[float] = torch.stack(list(self._asked_probabilities())).sum(dim=0).tolist()
         return sum(
-            p * commonest(count, self.settings.values) for count, p in enumerate(asked) if p > NEGLIGIBLE
+            p * most_common_share(count, self.settings.values)
+            for count, p in enumerate(asked)
+            if p > NEGLIGIBLE
         ) / sum(asked)
 
-    def _asked(self) -> Iterator[Tensor]:
+    def _asked_probabilities(self) -> Iterator[Tensor]:
         """Of every pair [keys + 1], the probabilities that it is asked for and that 0, 1, ... keys were shown
         before."""
         s, others = self.settings, self.settings.seq_len // 2 - 1
@@ -96,8 +98,8 @@ class InContextRecall(Recall):
             here = free / (others + 1)
             if s.multi_query:
                 yield known * ((had + (others - pair) * here) * told + here)
-            had = one_more(had, s.keys, share=told) + one_more(here, s.keys)
-            free = one_more(free, s.keys, share=told)
+            had = add_ball(had, s.keys, share=told) + add_ball(here, s.keys)
+            free = add_ball(free, s.keys, share=told)
         last = had + free / (others + 1)
         # were all noise, the first is not
         yield torch.cat([torch.zeros_like(last[:1]), last[:1] + last[1:2], last[2:]])
@@ -120,12 +122,12 @@ class InContextRecall(Recall):
         pairs = Pairs(
             names=torch.where(noise, -1 - pair, keys),
             begins=begins.expand_as(keys),
-            keys=self.noisy(keys[:, :, None], noise, stream.child("noise for keys")),
+            keys=self.replace_by_noise(keys[:, :, None], noise, stream.child("noise for keys")),
             key_sizes=one,
-            values=self.noisy(values[:, :, None], noise, stream.child("noise for values")),
+            values=self.replace_by_noise(values[:, :, None], noise, stream.child("noise for values")),
             value_sizes=one,
         )
-        return self.batch(pairs, split, blank=0)
+        return self.make_batch(pairs, split, blank=0)
 
     def _noise(self, stream: Stream, count: int) -> Tensor:
         """[B, count], which pairs but the last are noise. One of all pairs is not, and of these the first if
@@ -164,8 +166,8 @@ class NoisyRecall(InContextRecall):
             "8 keys in 128 tokens, a fifth noise, the published baseline trained on fresh examples",
             protocol={"tokens": 2_000_000, "lr": 3e-3},
         ),
-        "mad": published("the baseline, 8 keys in 128 tokens, a fifth of which are noise"),
-        "mad-vocab-144": published("64 keys", vocab_size=144),
-        "mad-length-1024": published("1024 tokens", seq_len=1024),
-        "mad-noise-0.8": published("four fifths are noise", frac_noise=0.8),
+        "mad": mad_preset("the baseline, 8 keys in 128 tokens, a fifth of which are noise"),
+        "mad-vocab-144": mad_preset("64 keys", vocab_size=144),
+        "mad-length-1024": mad_preset("1024 tokens", seq_len=1024),
+        "mad-noise-0.8": mad_preset("four fifths are noise", frac_noise=0.8),
     }

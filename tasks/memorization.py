@@ -12,9 +12,9 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split
-from linbench.tasks.blocks.explain import listed
+from linbench.tasks.blocks.explain import join_examples
 from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
-from linbench.tasks.blocks.mad import published
+from linbench.tasks.blocks.mad import mad_preset
 from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream
 
@@ -65,8 +65,8 @@ class Memorization(MacroAccuracy):
             "127 facts, the published baseline trained on fresh examples",
             protocol={"tokens": 1_000_000, "lr": 3e-3},
         ),
-        "mad": published("the baseline, 127 facts", examples=256),
-        "mad-vocab-8192": published("4095 facts", examples=256, vocab_size=8192),
+        "mad": mad_preset("the baseline, 127 facts", examples=256),
+        "mad-vocab-8192": mad_preset("4095 facts", examples=256, vocab_size=8192),
     }
 
     settings: MemorizationSettings
@@ -116,5 +116,5 @@ class Memorization(MacroAccuracy):
         ]
         return (
             f"Tokens 0 to {self.settings.keys - 1} are keys; after each stands"
-            f" {self.settings.vocab_size - 1}, and there its value is due: {listed(due)}."
+            f" {self.settings.vocab_size - 1}, and there its value is due: {join_examples(due)}."
         )

@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from linbench.common.task_io import IO
-from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.expressions import Vocabulary, in_a_row, nested
-from linbench.tasks.blocks.lengths import Lengths, between
+from linbench.tasks.base import Batch, Prediction, Preset, Split, Task, WeightedMean
+from linbench.tasks.blocks.expressions import Vocabulary, flat_expressions, nested_expressions
+from linbench.tasks.blocks.lengths import Lengths, draw_length
 from linbench.tasks.random import Stream
 
 
@@ -167,27 +167,27 @@ class ModularArithmetic(Task):
         operators = 3 if s.multiplication else 2
         numbers = {"modulus": s.modulus, "operators": operators, "seq_len": s.max_length}
         if s.brackets:
-            length = between(stream, s.min_length, s.max_length).clamp(min=5)
-            found = nested(stream, length - 3, longest=s.max_length - 3, split=split, **numbers)
+            length = draw_length(stream, s.min_length, s.max_length).clamp(min=5)
+            found = nested_expressions(stream, length - 3, longest=s.max_length - 3, split=split, **numbers)
         else:
             shortest, longest = s.min_length // 2 * 2 + 1, (s.max_length - 1) // 2 * 2 + 1
-            length = between(stream, shortest, longest, step=2)
-            found = in_a_row(
+            length = draw_length(stream, shortest, longest, step=2)
+            found = flat_expressions(
                 stream, length - 2, longest=longest - 2, shortest=shortest - 2, split=split, **numbers
             )
         inputs = found.tokens.scatter(1, found.length, ids.equals)
         return Batch(inputs, found.length + 1, ids.digit + found.value, {"length": length})
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """majority: how often the answer is 0, which is how right it would be to say nothing else."""
-        return super().means(batch, prediction) | {"majority": Mean(batch.targets == self._ids.digit)}
+        return super().means(batch, prediction) | {"majority": WeightedMean(batch.targets == self._ids.digit)}
 
     def solve(self, batch: Batch) -> Tensor:
         """Read from the left, up to =."""
-        value = (self._nested_value if self.settings.brackets else self._value_in_a_row)(batch.inputs)
+        value = (self._nested_value if self.settings.brackets else self._flat_value)(batch.inputs)
         return self._ids.digit + value.gather(1, batch.positions) % self.settings.modulus
 
-    def _value_in_a_row(self, tokens: Tensor) -> Tensor:
+    def _flat_value(self, tokens: Tensor) -> Tensor:
         """[B, T] what every beginning is worth: a sum of terms, and the term that grows."""
         ids = self._ids
         total, term = torch.zeros_like(tokens[:, 0]), torch.zeros_like(tokens[:, 0])

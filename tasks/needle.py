@@ -12,10 +12,10 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
-from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.chance import NEGLIGIBLE, exactly, left
-from linbench.tasks.blocks.exact_match import exact
-from linbench.tasks.blocks.scatter import scatter, tenths
+from linbench.tasks.base import Batch, Prediction, Preset, Split, Task, WeightedMean
+from linbench.tasks.blocks.chance import NEGLIGIBLE, boxes_holding, most_common_of_rest
+from linbench.tasks.blocks.exact_match import exact_match
+from linbench.tasks.blocks.scatter import depth_tenths, scatter
 from linbench.tasks.blocks.text import markov, zipf
 from linbench.tasks.random import Stream
 
@@ -101,7 +101,7 @@ class Needle(Task):
 
     Needles `SET key value` stand in a haystack, and after `ASK key` at the end the value is due digit by
     digit, those before being there to be read: what was said once must outlast the text, and one wrong digit
-    spoils it (`exact`). It does not tell what a trained language model makes of the same question in words.
+    spoils it (`exact_match`). It does not tell what a trained language model makes of the same question in words.
 
     Hsieh et al. 2024 (RULER), arXiv:2404.06654, on tokens: three words frame a needle where a sentence does,
     so that no tokenizer is needed. All digits are uniform; several values are due in the order they stood,
@@ -178,13 +178,13 @@ class Needle(Task):
 
     def chance(self) -> float:
         """Naming the digit that is commonest among the needles that no earlier answer was about and that
-        agree with the digits said: after few of these it is one needle, so that `exact` tells more. A needle
+        agree with the digits said: after few of these it is one needle, so that `exact_match` tells more. A needle
         of the haystack is told from those that may be asked for by how often its key stands or, where `depth`
         is given, by its place. Of a single needle, any digit there is."""
         s, units = self.settings, self.settings.hay // self._unit
         others = [1.0]  # the probabilities of so many keys in the haystack that may be asked for
         if s.haystack == "needles" and s.depth is None and s.key == "word":
-            others = exactly(s.values_per_key, units, s.keys - s.needles)
+            others = boxes_holding(s.values_per_key, units, s.keys - s.needles)
         elif s.haystack == "needles" and s.depth is None and s.values_per_key == 1:
             others = [0.0] * units + [1.0]
         if s.needles == len(others) == 1:
@@ -194,7 +194,9 @@ class Needle(Task):
         for count, p in enumerate(others):
             for known in range(s.queries if p > NEGLIGIBLE else 0):
                 right += p * sum(
-                    left(s.needles - known + count, share=float(self._base) ** -n, values=self._base)
+                    most_common_of_rest(
+                        s.needles - known + count, share=float(self._base) ** -n, values=self._base
+                    )
                     for n in said
                 )
         return right / self.answers
@@ -223,7 +225,7 @@ class Needle(Task):
         )
         told = keys.gather(1, whose[:, :, None].expand(-1, -1, keys.shape[2]))
         needles = torch.cat([torch.full_like(told[:, :, :1], SET), told, values], dim=2)
-        text = placed.over(self._haystack(stream.child("haystack"), placed.hay, order), needles)
+        text = placed.write_items(self._haystack(stream.child("haystack"), placed.hay, order), needles)
 
         # needles in the order of their keys, and of one key in the order they stand: those that are due come
         # first
@@ -234,7 +236,7 @@ class Needle(Task):
         ]
         wanted = keys[:, : s.queries]
         questions = torch.cat([torch.full_like(wanted[:, :, :1], ASK), wanted, said], dim=2).flatten(1)
-        depth = tenths(placed.before, s.hay // self._unit).gather(1, due)[:, :, None].expand_as(answers)
+        depth = depth_tenths(placed.before, s.hay // self._unit).gather(1, due)[:, :, None].expand_as(answers)
         place = torch.arange(self._digits, device=device).expand_as(answers)
         slices = {"depth": depth.flatten(1), "place": place.flatten(1)}
         return Batch(
@@ -274,9 +276,11 @@ class Needle(Task):
         start = self._text + LENGTH[s.key] + s.question * query
         return (start[:, None, None] + (1 + self._digits) * value[:, None] + place).flatten().expand(rows, -1)
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """And exact: how often a value is right in all its digits."""
-        return super().means(batch, prediction) | {"exact": exact(batch, prediction, length=self._digits)}
+        return super().means(batch, prediction) | {
+            "exact": exact_match(batch, prediction, length=self._digits)
+        }
 
     def solve(self, batch: Batch) -> Tensor:
         """What stands behind the key where it follows a SET: there for the first time the first value, for

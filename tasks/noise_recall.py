@@ -12,8 +12,8 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.chance import NEGLIGIBLE, commonest, exactly
-from linbench.tasks.blocks.scatter import scatter, tenths
+from linbench.tasks.blocks.chance import NEGLIGIBLE, boxes_holding, most_common_share
+from linbench.tasks.blocks.scatter import depth_tenths, scatter
 from linbench.tasks.blocks.text import zipf
 from linbench.tasks.random import Stream
 
@@ -147,11 +147,13 @@ class NoiseRecall(Task):
         fact, any value."""
         s = self.settings
         alike = s.kind == "decoys" and s.decoy_pool == "facts" and s.depth is None
-        others = exactly(1, s.noise // self._unit, s.keys - s.facts) if alike else [1.0]
+        others = boxes_holding(1, s.noise // self._unit, s.keys - s.facts) if alike else [1.0]
         if s.facts == len(others) == 1:
             return 1 / s.values
         return sum(
-            p * commonest(s.facts + count, s.values) for count, p in enumerate(others) if p > NEGLIGIBLE
+            p * most_common_share(s.facts + count, s.values)
+            for count, p in enumerate(others)
+            if p > NEGLIGIBLE
         )
 
     def longer(self, times: int) -> dict[str, Any]:
@@ -173,7 +175,7 @@ class NoiseRecall(Task):
         placed = scatter(
             stream.child("places"), items=s.facts, width=3, hay=s.noise, unit=self._unit, depth=s.depth
         )
-        text = placed.over(
+        text = placed.write_items(
             self._noise(stream.child("noise"), placed.hay, order),
             torch.stack([torch.full_like(keys, SET), keys, values], dim=2),
         )
@@ -186,7 +188,7 @@ class NoiseRecall(Task):
         asked = keys.gather(1, fact)
         inputs = torch.cat([text, torch.stack([torch.full_like(asked, ASK), asked], dim=2).flatten(1)], dim=1)
         positions = (self._text + 1 + 2 * torch.arange(s.asked, device=device)).expand_as(asked)
-        depth = tenths(placed.before, s.noise // self._unit).gather(1, fact)
+        depth = depth_tenths(placed.before, s.noise // self._unit).gather(1, fact)
         distance = positions - 1 - placed.starts.gather(1, fact)
         return Batch(
             inputs, positions, values.gather(1, fact), {"depth": depth, "distance": distance, "fact": fact}

@@ -170,7 +170,7 @@ class PHop(Task):
         slices = {"hops": hops.expand_as(at), "distance": at - places.gather(1, reached)}
         return Batch(inputs, at + first, symbols.gather(1, reached), slices)
 
-    def _hop(self, inputs: Tensor) -> Tensor:
+    def _next_places(self, inputs: Tensor) -> Tensor:
         """[B, T], the place right after the previous occurrence of each place's symbol; the first place where
         there is none."""
         after = torch.arange(1, inputs.shape[1] + 1, device=inputs.device)
@@ -181,14 +181,14 @@ class PHop(Task):
             hop[:, 1:] = torch.where(here[:, 1:], latest[:, :-1], hop[:, 1:])
         return hop
 
-    def _asked(self, inputs: Tensor) -> Tensor:
+    def _number_of_hops(self, inputs: Tensor) -> Tensor:
         """[B or 1, 1], how many hops."""
         s = self.settings
         return inputs[:, :1] - s.alphabet + 1 if s.varied else inputs.new_full((1, 1), s.hops)
 
     def solve(self, batch: Batch) -> Tensor:
         """As many hops as are asked for, one by one."""
-        hop, asked, at = self._hop(batch.inputs), self._asked(batch.inputs), batch.positions
+        hop, asked, at = self._next_places(batch.inputs), self._number_of_hops(batch.inputs), batch.positions
         for count in range(self.settings.hops):
             at = torch.where(count < asked, hop.gather(1, at), at)
         return batch.inputs.gather(1, at)
@@ -196,7 +196,11 @@ class PHop(Task):
     def explain(self, batch: Batch, row: int) -> str:
         """The hops from the last token one by one, then all answers."""
         inputs = batch.inputs[row : row + 1]
-        tokens, hop, asked = inputs[0].tolist(), self._hop(inputs)[0].tolist(), int(self._asked(inputs))
+        tokens, hop, asked = (
+            inputs[0].tolist(),
+            self._next_places(inputs)[0].tolist(),
+            int(self._number_of_hops(inputs)),
+        )
         at, hops = int(batch.positions[row, 0]), []
         for _ in range(asked):
             hops.append(f"{tokens[at]} at {at} stood last at {hop[at] - 1}, before {tokens[hop[at]]}")

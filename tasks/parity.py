@@ -11,9 +11,9 @@ from pydantic import Field
 from torch import Tensor
 
 from linbench.common.task_io import IO
-from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.lengths import Lengths, between
-from linbench.tasks.blocks.prefix_accuracy import right_so_far
+from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
+from linbench.tasks.blocks.lengths import Lengths, draw_length
+from linbench.tasks.blocks.prefix_accuracy import prefix_correct
 from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream
 
@@ -128,7 +128,7 @@ class Parity(Task):
         s = self.settings
         stream = Stream.of(index, seed=seed, split=split)
         ones = int(self._last)
-        length = between(stream, s.min_length, s.max_length) - ones
+        length = draw_length(stream, s.min_length, s.max_length) - ones
         bits = words(stream, length, radices=(2,) * s.max_length, shortest=s.min_length - ones, split=split)
         parity = bits.cumsum(dim=1) % 2
         place = torch.arange(s.max_length, device=index.device)
@@ -139,10 +139,10 @@ class Parity(Task):
         positions, targets = torch.where(used, place, 0), torch.where(used, 1 + parity, IGNORE)
         return Batch(inputs, positions, targets, {"length": torch.where(used, place + 1, 0)})
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """sequence, where it is asked for at every bit: whether all answers so far are right."""
         means = super().means(batch, prediction)
-        return means if self._last else means | {"sequence": right_so_far(batch, prediction)}
+        return means if self._last else means | {"sequence": prefix_correct(batch, prediction)}
 
     def solve(self, batch: Batch) -> Tensor:
         """A bit that every one turns over."""
@@ -155,7 +155,7 @@ class Parity(Task):
 
     def explain(self, batch: Batch, row: int) -> str:
         """The bits, and the parities that are due."""
-        due = batch.due[row]
+        due = batch.is_answer[row]
         targets, length = batch.targets[row][due].tolist(), int(batch.slices["length"][row].max())
         bits = "".join(str(token - 1) for token in batch.inputs[row, :length].tolist())
         said = f"The bits are {bits}, as tokens 1 for 0 and 2 for 1; all tokens after them are empty. "

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
-from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.chance import left
-from linbench.tasks.blocks.exact_match import exact
+from linbench.tasks.base import Batch, Prediction, Preset, Split, Task, WeightedMean
+from linbench.tasks.blocks.chance import most_common_of_rest
+from linbench.tasks.blocks.exact_match import exact_match
 from linbench.tasks.random import Stream
 
 ENTRY, ASK, DIGITS, NAMES = 0, 1, 2, 12
@@ -51,7 +51,7 @@ class Phonebook(Task):
 
     After entries of two names and ten digits, and two questions that are answered as demonstrations, a third
     name's number is due digit by digit, those before being there to be read: everything must be held in
-    detail before it is known what will be asked for, and one wrong digit spoils it (`exact`). It does not
+    detail before it is known what will be asked for, and one wrong digit spoils it (`exact_match`). It does not
     tell what a layer makes of sentences.
 
     Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032, where pretrained models read such a book as text:
@@ -93,12 +93,13 @@ class Phonebook(Task):
 
     def chance(self) -> float:
         """Naming the digit that is commonest among the entries that were not shown before and agree with the
-        digits said: after few of these it is one entry, so that `exact` tells more. Of a single entry, any
+        digits said: after few of these it is one entry, so that `exact_match` tells more. Of a single entry, any
         digit."""
         s = self.settings
         entries = s.entries - s.demonstrations
         return (
-            sum(left(entries, share=10.0**-place, values=10) for place in range(s.digits)) / s.digits
+            sum(most_common_of_rest(entries, share=10.0**-place, values=10) for place in range(s.digits))
+            / s.digits
             if entries > 1
             else 1 / 10
         )
@@ -135,10 +136,10 @@ class Phonebook(Task):
             inputs, positions, asked[:, -1, 3:], {"entry": chosen[:, -1:].expand_as(place), "place": place}
         )
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """And exact: how often a number is right in all its digits."""
         return super().means(batch, prediction) | {
-            "exact": exact(batch, prediction, length=self.settings.digits)
+            "exact": exact_match(batch, prediction, length=self.settings.digits)
         }
 
     def solve(self, batch: Batch) -> Tensor:

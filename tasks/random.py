@@ -61,11 +61,11 @@ class Stream(NamedTuple):
     def integers(self, count: int, *, below: int | Tensor) -> Tensor:
         """[B, count] uniform in [0, below), below one number or [B or 1, count or 1]; the bias is at most
         below / 2^32."""
-        return _scale(self.bits(count), below)
+        return _scale_below(self.bits(count), below)
 
     def integers_at(self, counter: Tensor, *, below: int | Tensor) -> Tensor:
         """As `integers`, one for each counter [M] or [B, M]: the same wherever a counter comes back."""
-        return _scale(self.bits(counter), below)
+        return _scale_below(self.bits(counter), below)
 
     def happens(self, count: int, *, share: float) -> Tensor:
         """[B, count] booleans, true in that share of cases, to 2^-32."""
@@ -134,7 +134,7 @@ LARGEST_WEIGHT = (2**63 - 1) // (33 << _FRACTION_BITS)
 _DECIMAL = Context(prec=30)
 
 
-def _scale(bits: Tensor, below: int | Tensor) -> Tensor:
+def _scale_below(bits: Tensor, below: int | Tensor) -> Tensor:
     return (bits * below).bitwise_right_shift_(32)
 
 

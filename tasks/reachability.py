@@ -136,7 +136,7 @@ class Reachability(Task):
         return self.settings.questions
 
     @property
-    def _listed(self) -> int:
+    def _edges_length(self) -> int:
         """Tokens before the first question."""
         return self.settings.seq_len - _QUESTION * self.settings.questions
 
@@ -166,11 +166,13 @@ class Reachability(Task):
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         half, period = s.nodes // 2, s.hops + 1
-        parent, sources, targets = (torch.cat([x, half + x], dim=1) for x in self._part(stream.child("part")))
+        parent, sources, targets = (
+            torch.cat([x, half + x], dim=1) for x in self._draw_part(stream.child("part"))
+        )
         names = _NAMES + stream.child("names").permutation(s.names)(torch.arange(s.nodes, device=device))
         ends = [names.gather(1, sources), names.gather(1, targets)]
         edges = torch.stack([ends[0], torch.full_like(sources, _ARROW), ends[1]] if s.arrows else ends, dim=2)
-        slots = stream.child("slots").permutation(statement_slots(self._listed, s.width))(
+        slots = stream.child("slots").permutation(statement_slots(self._edges_length, s.width))(
             torch.arange(s.edges, device=device)
         )
 
@@ -189,8 +191,8 @@ class Reachability(Task):
             [names.gather(1, start), torch.full_like(start, _ASK), names.gather(1, end)], dim=2
         ).flatten(1)
 
-        inputs = torch.cat([lay_out(edges, slots, length=self._listed), questions], dim=1)
-        positions = self._listed + _QUESTION * torch.arange(s.questions, device=device) + _QUESTION - 1
+        inputs = torch.cat([lay_out(edges, slots, length=self._edges_length), questions], dim=1)
+        positions = self._edges_length + _QUESTION * torch.arange(s.questions, device=device) + _QUESTION - 1
         return Batch(
             inputs,
             positions.repeat(len(index), 1),
@@ -198,7 +200,7 @@ class Reachability(Task):
             {"hops": hops, "reachable": reachable.long()},
         )
 
-    def _part(self, stream: Stream) -> tuple[Tensor, Tensor, Tensor]:
+    def _draw_part(self, stream: Stream) -> tuple[Tensor, Tensor, Tensor]:
         """The parent [B, nodes / 2] through which every node below the first level is reached, and sources
         and targets [B, edges / 2] of distinct edges."""
         s, device, tables = self.settings, stream.key.device, self._tables
@@ -229,7 +231,7 @@ class Reachability(Task):
 
     def solve(self, batch: Batch) -> Tensor:
         """Wherever an edge leads from what is reached is reached, as often as that can matter."""
-        edges = read_statements(batch.inputs[:, : self._listed], self.settings.width)
+        edges = read_statements(batch.inputs[:, : self._edges_length], self.settings.width)
         sources, targets = (edges[:, None, :, end].expand(-1, self.answers, -1) for end in (0, -1))
         start, end = (
             batch.inputs.gather(1, batch.positions - 2)[:, :, None],
@@ -244,7 +246,9 @@ class Reachability(Task):
 
     def explain(self, batch: Batch, row: int) -> str:
         """The edges in their order, then the questions."""
-        listed = read_statements(batch.inputs[row : row + 1, : self._listed], self.settings.width)[0].tolist()
+        listed = read_statements(batch.inputs[row : row + 1, : self._edges_length], self.settings.width)[
+            0
+        ].tolist()
         edges = [f"{edge[0]} > {edge[-1]}" for edge in listed if edge[0]]
         tokens, asked = batch.inputs[row].tolist(), []
         for n, at in enumerate(batch.positions[row].tolist()):

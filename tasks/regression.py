@@ -19,7 +19,14 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.estimators import Told, averaging, least_mean_squares, moments, nearest, ridge
+from linbench.tasks.blocks.estimators import (
+    Observations,
+    averaging,
+    least_mean_squares,
+    nearest,
+    ridge,
+    running_moments,
+)
 from linbench.tasks.random import Stream
 
 ROUNDING = 1e-9
@@ -216,17 +223,17 @@ class Regression(Task):
         )
         return falling * s.dimension / falling.sum()
 
-    def told(self, batch: Batch) -> Told:
+    def observations(self, batch: Batch) -> Observations:
         """What the tokens say."""
         s = self.settings
         asks, tells = batch.inputs[:, ::2].double(), batch.inputs[:, 1::2].double()
-        return Told(asks[:, :, : s.dimension], tells[:, :, s.dimension if s.tokens == "pair" else 0])
+        return Observations(asks[:, :, : s.dimension], tells[:, :, s.dimension if s.tokens == "pair" else 0])
 
     def solve(self, batch: Batch) -> Tensor:
         """The posterior mean: ridge regression with the variance of the noise as penalty, on what was told
         since the function last changed."""
         s = self.settings
-        return ridge(self.told(batch), penalty=self.penalty, anew=s.points // 2 if s.drift else None)[
+        return ridge(self.observations(batch), penalty=self.penalty, anew=s.points // 2 if s.drift else None)[
             :, :, None
         ].float()
 
@@ -237,7 +244,7 @@ class Regression(Task):
 
     def baselines(self, batch: Batch) -> dict[str, Prediction]:
         """Rules of memory as estimators, none of which knows of a drift, and the nearest points."""
-        told = self.told(batch)
+        told = self.observations(batch)
         found = {
             "averaging": averaging(told),
             **{
@@ -254,7 +261,7 @@ class Regression(Task):
 
     def explain(self, batch: Batch, row: int) -> str:
         """The first points and the last."""
-        s, (x, y) = self.settings, self.told(batch)
+        s, (x, y) = self.settings, self.observations(batch)
         shown = [n for n in range(s.points) if n < 2 or n == s.points - 1]
         points = "; ".join(
             f"at position {2 * n} stands the point"
@@ -293,7 +300,9 @@ def _optimum(settings: RegressionSettings) -> _Optimum:
     # how axes are turned changes no error
     x = normals.double().view(-1, points, dimension) * variances.sqrt()
     left = torch.zeros_like(x[:, 0, 0])
-    for _, gram, _ in moments(Told(x, torch.zeros_like(x[:, :, 0])), points // 2 if settings.drift else None):
+    for _, gram, _ in running_moments(
+        Observations(x, torch.zeros_like(x[:, :, 0])), points // 2 if settings.drift else None
+    ):
         factor = torch.linalg.cholesky(gram + penalty * torch.eye(dimension, dtype=torch.float64))
         # of w's posterior, at the next point
         left += penalty * (torch.cholesky_inverse(factor).diagonal(dim1=1, dim2=2) * variances).sum(dim=1)

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
-from linbench.tasks.base import Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.error_kinds import first_seen
-from linbench.tasks.blocks.explain import listed
-from linbench.tasks.blocks.statements import length, place, say
-from linbench.tasks.blocks.timeline import doublings, doublings_size, parts, spread
+from linbench.tasks.base import Batch, Prediction, Preset, Split, Task, WeightedMean
+from linbench.tasks.blocks.error_kinds import first_positions
+from linbench.tasks.blocks.explain import join_examples
+from linbench.tasks.blocks.statements import statement_length, word_position, write_statement
+from linbench.tasks.blocks.timeline import log2_distance, log2_distance_size, place_statements, split_stream
 from linbench.tasks.random import Stream, constant
 
 PAD, WHO, WHOM, TO, BY, FIRST_NAME = range(6)
@@ -96,7 +96,7 @@ class RoleBindingSettings(Settings):
     @property
     def needed(self) -> int:
         """Tokens of all events and questions."""
-        return self.events * length(self.event) + self.questions * length(_ASK)
+        return self.events * statement_length(self.event) + self.questions * statement_length(_ASK)
 
 
 class RoleBinding(Task):
@@ -174,7 +174,7 @@ class RoleBinding(Task):
         part. voice: 1, the event is told with the patient first."""
         return {
             "role": 2,
-            "doublings": doublings_size(self.seq_len),
+            "doublings": log2_distance_size(self.seq_len),
             "verbs": self.settings.rings + 1,
             "voice": 2,
         }
@@ -185,7 +185,7 @@ class RoleBinding(Task):
         stream = Stream.of(index, seed=seed, split=split)
         E, T = s.events, s.seq_len
         rings = (
-            parts(stream.child("names"), s.rings)
+            split_stream(stream.child("names"), s.rings)
             .permutation(s.names)(torch.arange(s.parties, device=device))
             .view(-1, s.rings, s.parties)
         )
@@ -197,8 +197,8 @@ class RoleBinding(Task):
         verb = own.repeat_interleave(s.parties, dim=1)
         passive = stream.child("passive").happens(E, share=s.passive)
 
-        lengths = constant((length(s.event),) * E + (length(_ASK),) * s.questions, device)
-        starts = spread(stream.child("places"), lengths, T - s.needed)
+        lengths = constant((statement_length(s.event),) * E + (statement_length(_ASK),) * s.questions, device)
+        starts = place_statements(stream.child("places"), lengths, T - s.needed)
         told, asking = starts[:, :E].gather(1, stream.child("order").shuffle(E)), starts[:, E:]
         chosen = stream.child("questions").permutation(2 * E)(torch.arange(s.questions, device=device))
         event, role = chosen // 2, chosen % 2
@@ -212,48 +212,50 @@ class RoleBinding(Task):
         if s.noises:
             ids = self._first_noise + stream.child("filler").integers(T, below=s.noises)
         first, second = torch.where(passive, patient, agent), torch.where(passive, agent, patient)
-        say(
+        write_statement(
             ids,
             s.event,
             told,
             {"first": first, "verb": verb, "voice": torch.where(passive, BY, TO), "second": second},
         )
-        say(ids, _ASK, asking, {"role": WHO + role, "verb": verb.gather(1, event), "party": party})
-        positions = asking + place(_ASK, "party")
+        write_statement(
+            ids, _ASK, asking, {"role": WHO + role, "verb": verb.gather(1, event), "party": party}
+        )
+        positions = asking + word_position(_ASK, "party")
         takes_part = torch.zeros(len(index), self._first_verb, dtype=torch.int64, device=device).scatter_add(
             1, agent, torch.ones_like(agent)
         )
         slices = {
             "role": role,
-            "doublings": doublings(positions - told.gather(1, event)),
+            "doublings": log2_distance(positions - told.gather(1, event)),
             "verbs": takes_part.gather(1, party),
             "voice": passive.long().gather(1, event),
         }
         return Batch(ids, positions, targets, slices, {"swapped": swapped})
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """Beside accuracy, of all answers: swapped, who has the other role beside the same name; other,
         another name that was told of; alien, anything else."""
         answers = prediction.answers
         swapped = answers == batch.facts["swapped"]
         seen = (
-            first_seen(batch.inputs, self._first_noise + self.settings.noises).gather(1, answers)
+            first_positions(batch.inputs, self._first_noise + self.settings.noises).gather(1, answers)
             < batch.positions
         )
         named = seen & (answers >= FIRST_NAME) & (answers < self._first_verb)
         wrong = (answers != batch.targets) & ~swapped
         found = {"swapped": swapped, "other": wrong & named, "alien": wrong & ~named}
-        return super().means(batch, prediction) | {name: Mean(value) for name, value in found.items()}
+        return super().means(batch, prediction) | {name: WeightedMean(value) for name, value in found.items()}
 
     def _read(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Where an event begins, its agent, its verb and its patient: all [B, T]."""
         event = self.settings.event
         first, verb, second = (
-            inputs.roll(-place(event, word), dims=1) for word in ("first", "verb", "second")
+            inputs.roll(-word_position(event, word), dims=1) for word in ("first", "verb", "second")
         )
         is_name = [(x >= FIRST_NAME) & (x < self._first_verb) for x in (first, second)]
         passive = (
-            (inputs.roll(-place(event, "voice"), dims=1) == BY)
+            (inputs.roll(-word_position(event, "voice"), dims=1) == BY)
             if self.settings.passive
             else torch.zeros_like(is_name[0])
         )
@@ -288,4 +290,4 @@ class RoleBinding(Task):
                 f" {f'who does {verb} to {party}' if role == WHO else f'to whom {party} does {verb}'}:"
                 f" {target}"
             )
-        return f"Told is: {listed(told, 24, ', ')}. Asked is {listed(asked, 12, '; ')}. All else is filler."
+        return f"Told is: {join_examples(told, 24, ', ')}. Asked is {join_examples(asked, 12, '; ')}. All else is filler."

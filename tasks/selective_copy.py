@@ -12,9 +12,9 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split
-from linbench.tasks.blocks.explain import listed, shortened
+from linbench.tasks.blocks.explain import join_examples, shorten
 from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
-from linbench.tasks.blocks.mad import published
+from linbench.tasks.blocks.mad import mad_preset
 from linbench.tasks.random import Stream
 
 
@@ -63,10 +63,10 @@ class SelectiveCopy(MacroAccuracy):
             model={"layers": 2, "d_model": 64},
             protocol={"lr": 1e-4, "batch_size": 64, "tokens": 400_000 * 64 * 4096},
         ),
-        "mad": published("the baseline, 16 tokens among 256"),
-        "mad-vocab-128": published("16 tokens of 126 kinds", vocab_size=128),
-        "mad-length-1024": published("16 tokens among 1024", seq_len=1024),
-        "mad-copy-96": published("96 tokens among 256", num_tokens_to_copy=96),
+        "mad": mad_preset("the baseline, 16 tokens among 256"),
+        "mad-vocab-128": mad_preset("16 tokens of 126 kinds", vocab_size=128),
+        "mad-length-1024": mad_preset("16 tokens among 1024", seq_len=1024),
+        "mad-copy-96": mad_preset("96 tokens among 256", num_tokens_to_copy=96),
     }
 
     settings: SelectiveCopySettings
@@ -120,7 +120,7 @@ class SelectiveCopy(MacroAccuracy):
             for at, target in zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True)
         ]
         return (
-            f"The sequence is {shortened(tokens)}. {blank} is a blank; among the blanks stand"
-            f" {listed(there)}. At position {tokens.index(blank + 1)} stands {blank + 1}, which asks for a"
-            f" copy: the answers are {listed(due)}."
+            f"The sequence is {shorten(tokens)}. {blank} is a blank; among the blanks stand"
+            f" {join_examples(there)}. At position {tokens.index(blank + 1)} stands {blank + 1}, which asks for a"
+            f" copy: the answers are {join_examples(due)}."
         )

@@ -14,7 +14,7 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
-from linbench.tasks.blocks.stack_tops import commonest_top
+from linbench.tasks.blocks.stack_tops import most_common_top_share
 from linbench.tasks.random import Stream
 
 _PUSH, _POP, _STACKS = 1, 2, 3
@@ -94,7 +94,9 @@ class Stack(Task):
         """Naming the element that lies on top of most stacks that are not empty, of which full ones count
         twice, for they always pop."""
         s = self.settings
-        return commonest_top(s.stacks, depth=s.depth, elements=s.elements, operations=self._operations)
+        return most_common_top_share(
+            s.stacks, depth=s.depth, elements=s.elements, operations=self._operations
+        )
 
     def slice_sizes(self) -> dict[str, int]:
         """depth: elements on the stack. distance: tokens from the element to where it is asked for. open:

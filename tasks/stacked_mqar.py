@@ -15,7 +15,7 @@ from linbench.common.hashing import stable_key
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch, Preset, Split, Task
-from linbench.tasks.blocks.explain import listed
+from linbench.tasks.blocks.explain import join_examples
 from linbench.tasks.random import Stream
 
 
@@ -59,7 +59,7 @@ def _table(rows: int, dim: int, embeddings: int, device: torch.device) -> Tensor
     return nn.functional.pad(stream.normals(rows * dim).view(rows, dim), (0, 0, 0, 1)).to(device)
 
 
-def _exact(vectors: Tensor) -> Tensor:
+def _bits(vectors: Tensor) -> Tensor:
     """[..., dim] -> [...] the bits of two components as one integer, which tells the rows of a table
     apart."""
     return vectors[..., :2].contiguous().view(torch.int64).squeeze(-1)
@@ -140,8 +140,8 @@ class StackedMQAR(Task):
 
     def _read(self, inputs: Tensor) -> Tensor:
         """[B, T, 2 * dim] -> [B, T, 2] the rows of the table that stand there."""
-        rows, order = _exact(self._vectors(inputs.device)).sort()
-        return order[torch.searchsorted(rows, _exact(inputs.reshape(*inputs.shape[:2], 2, -1)))]
+        rows, order = _bits(self._vectors(inputs.device)).sort()
+        return order[torch.searchsorted(rows, _bits(inputs.reshape(*inputs.shape[:2], 2, -1)))]
 
     def solve(self, batch: Batch) -> Tensor:
         """Vectors are looked up in the table; the answer is the value beside the key that stands at the
@@ -161,6 +161,6 @@ class StackedMQAR(Task):
             f"at position {at} stands key {tokens[at][0]}, the answer there is {target}" for at, target in due
         ]
         return (
-            f"Each token is two vectors, here named by their numbers. First come {listed(pairs, 16)}. "
-            f"{f'Then come {zeros} tokens of zeros. ' if zeros else ''}At the end, {listed(asked, 16)}."
+            f"Each token is two vectors, here named by their numbers. First come {join_examples(pairs, 16)}. "
+            f"{f'Then come {zeros} tokens of zeros. ' if zeros else ''}At the end, {join_examples(asked, 16)}."
         )

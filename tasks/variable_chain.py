@@ -13,7 +13,7 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
-from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
+from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
 from linbench.tasks.blocks.slots import lay_out, read_statements, statement_slots
 from linbench.tasks.random import Stream
 
@@ -122,7 +122,7 @@ class VariableChain(Task):
         return self.settings.questions
 
     @property
-    def _said(self) -> int:
+    def _statements_length(self) -> int:
         """Tokens before the first question."""
         return self.settings.seq_len - _QUESTION * self.settings.questions
 
@@ -155,7 +155,9 @@ class VariableChain(Task):
             variable % per_chain == 0, constants.repeat_interleave(per_chain, dim=1), names.roll(1, dims=1)
         )
         statements = torch.stack([names, torch.full_like(names, _IS), meaning], dim=2)
-        slots = stream.child("slots").permutation(statement_slots(self._said, _STATEMENT))(variable)
+        slots = stream.child("slots").permutation(statement_slots(self._statements_length, _STATEMENT))(
+            variable
+        )
         if s.order != "shuffled":
             slots = (
                 slots.view(-1, s.chains, per_chain)
@@ -166,10 +168,10 @@ class VariableChain(Task):
         asked = stream.child("questions").integers(s.questions, below=s.variables)
         names_asked = names.gather(1, asked)
         questions = torch.stack([torch.full_like(asked, _ASK), names_asked], dim=2).flatten(1)
-        inputs = torch.cat([lay_out(statements, slots, length=self._said), questions], dim=1)
-        positions = (self._said + 1 + _QUESTION * torch.arange(s.questions, device=device)).repeat(
-            len(index), 1
-        )
+        inputs = torch.cat([lay_out(statements, slots, length=self._statements_length), questions], dim=1)
+        positions = (
+            self._statements_length + 1 + _QUESTION * torch.arange(s.questions, device=device)
+        ).repeat(len(index), 1)
 
         hops, of_chain = asked % per_chain, asked // per_chain
         back = variable[1:per_chain]
@@ -180,7 +182,7 @@ class VariableChain(Task):
             IGNORE,
         )
         facts = {"constants": constants.gather(1, others.flatten(1)).view(others.shape), "way": way}
-        stated = self._said % _STATEMENT + _STATEMENT * slots.gather(1, asked)
+        stated = self._statements_length % _STATEMENT + _STATEMENT * slots.gather(1, asked)
         return Batch(
             inputs,
             positions,
@@ -189,18 +191,18 @@ class VariableChain(Task):
             facts,
         )
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """Besides, which errors are constants of other chains and which are variables on the way to the right
         one."""
         answers = prediction.answers[:, :, None]
         return super().means(batch, prediction) | {
-            "wrong_chain": Mean((answers == batch.facts["constants"]).any(dim=2)),
-            "partial_hop": Mean((answers == batch.facts["way"]).any(dim=2)),
+            "wrong_chain": WeightedMean((answers == batch.facts["constants"]).any(dim=2)),
+            "partial_hop": WeightedMean((answers == batch.facts["way"]).any(dim=2)),
         }
 
     def solve(self, batch: Batch) -> Tensor:
         """Each name is looked up, and what it is said to be, until it is no name."""
-        said = read_statements(batch.inputs[:, : self._said], _STATEMENT)
+        said = read_statements(batch.inputs[:, : self._statements_length], _STATEMENT)
         meaning = torch.zeros(len(said), self._vocab, dtype=torch.int64, device=said.device).scatter(
             1, said[:, :, 0], said[:, :, 2]
         )
@@ -213,7 +215,9 @@ class VariableChain(Task):
         """The statements in their order, then the questions."""
         said = [
             (x, y)
-            for x, _, y in read_statements(batch.inputs[row : row + 1, : self._said], _STATEMENT)[0].tolist()
+            for x, _, y in read_statements(
+                batch.inputs[row : row + 1, : self._statements_length], _STATEMENT
+            )[0].tolist()
             if x
         ]
         statements = ", ".join(f"{self._word(x)} = {self._word(y)}" for x, y in said[:60]) + (

@@ -12,14 +12,20 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from linbench.tasks.base import IGNORE, Batch, Mean, Prediction, Preset, Split, Task
-from linbench.tasks.blocks.chance import commonest
-from linbench.tasks.blocks.error_kinds import first_seen, margin, origins, recalled, weights
-from linbench.tasks.blocks.explain import listed
+from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
+from linbench.tasks.blocks.chance import most_common_share
+from linbench.tasks.blocks.error_kinds import (
+    error_kinds,
+    first_positions,
+    in_top_of_history,
+    target_margin,
+    weights_on_old_values,
+)
+from linbench.tasks.blocks.explain import join_examples
 from linbench.tasks.blocks.overwriting import FIRST_KEY, PAD, SEP, SET, VariableOverwriteSettings
-from linbench.tasks.blocks.statements import length, place, say
-from linbench.tasks.blocks.timeline import doublings, doublings_size, spread
-from linbench.tasks.blocks.write_schedule import different_values, met, scheduled
+from linbench.tasks.blocks.statements import statement_length, word_position, write_statement
+from linbench.tasks.blocks.timeline import log2_distance, log2_distance_size, place_statements
+from linbench.tasks.blocks.write_schedule import distinct_variables, draw_values, schedule_writes
 from linbench.tasks.random import Stream, constant, inverse
 
 _EASY = {"variables": 4, "overwrites": (0, 1, 2), "seq_len": 64}
@@ -134,11 +140,13 @@ class VariableOverwrite(Task):
         s = self.settings
 
         def share(variables: int) -> float:
-            return 1 / variables if s.writes + s.decoys <= s.values else commonest(variables, s.values)
+            return (
+                1 / variables if s.writes + s.decoys <= s.values else most_common_share(variables, s.values)
+            )
 
         right = sum(count * share(count) for count in Counter(back for _, back in s.asked).values())
         if s.midstream:
-            there = met(s.writes_of, s.schedule)[1 : s.writes, 1:].mean(dim=0)
+            there = distinct_variables(s.writes_of, s.schedule)[1 : s.writes, 1:].mean(dim=0)
             right += s.midstream * sum(
                 p * share(variables) for variables, p in enumerate(there.tolist(), start=1)
             )
@@ -151,7 +159,7 @@ class VariableOverwrite(Task):
         s = self.settings
         return {
             "overwrites": max(s.overwrites) + 1,
-            "doublings": doublings_size(s.seq_len),
+            "doublings": log2_distance_size(s.seq_len),
             "writes_between": s.writes + s.decoys,
         }
 
@@ -161,10 +169,8 @@ class VariableOverwrite(Task):
         s, device, B = self.settings, index.device, len(index)
         stream = Stream.of(index, seed=seed, split=split)
         W, V, Q = s.writes, len(s.writes_of), len(s.asked)
-        writes = scheduled(stream.child("writes"), s.writes_of, rounds=s.reset + 1, schedule=s.schedule)
-        value = s.first_value + different_values(
-            stream.child("values"), writes, values=s.values, more=s.decoys
-        )
+        writes = schedule_writes(stream.child("writes"), s.writes_of, rounds=s.reset + 1, schedule=s.schedule)
+        value = s.first_value + draw_values(stream.child("values"), writes, values=s.values, more=s.decoys)
         key_order = stream.child("keys").permutation(s.keys)
         keys = FIRST_KEY + key_order(torch.arange(V, device=device))
 
@@ -176,20 +182,24 @@ class VariableOverwrite(Task):
             stream.child("questions"), torch.cat([resets.expand(B, -1), noise, midstream], dim=1)
         )
         kinds = tuple(kind for kind, count in s.counts.items() for _ in range(count))
-        lengths = constant(tuple(length(s.text(kind), width=s.width) for kind in kinds), device)
+        lengths = constant(tuple(statement_length(s.text(kind), width=s.width) for kind in kinds), device)
         number_at = inverse(order)
-        starts = spread(stream.child("places"), lengths[order], s.seq_len - s.needed).gather(1, number_at)
+        starts = place_statements(stream.child("places"), lengths[order], s.seq_len - s.needed).gather(
+            1, number_at
+        )
         written, cleared, disturbed, asking = torch.split(starts, list(s.counts.values()), dim=1)
 
         asked = torch.cat(
             [
-                writes.one_written(stream.child("asked"), midstream),
+                writes.draw_written(stream.child("asked"), midstream),
                 constant(tuple(v for v, _ in s.asked), device).expand(B, -1),
             ],
             dim=1,
         )
         back = constant((0,) * s.midstream + tuple(back for _, back in s.asked), device).expand(B, -1)
-        held = writes.held(asked, torch.cat([midstream, torch.full((B, Q), W - 1, device=device)], dim=1))
+        held = writes.writes_held(
+            asked, torch.cat([midstream, torch.full((B, Q), W - 1, device=device)], dim=1)
+        )
         history = value.gather(1, held.clamp(min=0).flatten(1)).view_as(held).masked_fill(held < 0, IGNORE)
         decided = held.gather(2, back[:, :, None])[:, :, 0]
         told = (
@@ -216,11 +226,11 @@ class VariableOverwrite(Task):
             key=keys.gather(1, asked),
             mark=constant(s.marks, device)[back.clamp(max=len(s.marks) - 1)],
         )
-        positions = asking + place(s.text("ask"), "key", width=s.width)
+        positions = asking + word_position(s.text("ask"), "key", width=s.width)
         slices = {
             "overwrites": (held >= 0).sum(dim=2) - 1,
-            "doublings": doublings(
-                positions - place(s.text("write"), "key", width=s.width) - written.gather(1, decided)
+            "doublings": log2_distance(
+                positions - word_position(s.text("write"), "key", width=s.width) - written.gather(1, decided)
             ),
             "writes_between": told[:, -self.answers :] - told.gather(1, decided) - back,
         }
@@ -254,7 +264,7 @@ class VariableOverwrite(Task):
 
     def _say(self, ids: Tensor, kind: str, starts: Tensor, **words: Tensor) -> None:
         s = self.settings
-        say(
+        write_statement(
             ids,
             s.text(kind),
             starts,
@@ -262,18 +272,18 @@ class VariableOverwrite(Task):
             width=s.width,
         )
 
-    def means(self, batch: Batch, prediction: Prediction) -> dict[str, Mean]:
-        """Beside accuracy: what wrong answers are (`origins`); stale_excess, how many of them are stale over
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
+        """Beside accuracy: what wrong answers are (`error_kinds`); stale_excess, how many of them are stale over
         how many would be, were they any other value that was seen; informed_chance, to name any such value;
-        and from logits the probability of every older value (`weights`), the `margin` over them, and of all
+        and from logits the probability of every older value (`weights_on_old_values`), the `target_margin` over them, and of all
         values whether they are among as many likeliest as the key was given."""
         s = self.settings
-        values = first_seen(batch.inputs[:, :, -1] if s.width > 1 else batch.inputs, s.vocab_size)[
+        values = first_positions(batch.inputs[:, :, -1] if s.width > 1 else batch.inputs, s.vocab_size)[
             :, s.first_value : s.first_noise
         ]
         number = prediction.answers - s.first_value
         seen = values.gather(1, number.clamp(0, s.values - 1)) < batch.positions
-        found = origins(batch, prediction, seen=seen & (number >= 0) & (number < s.values))
+        found = error_kinds(batch, prediction, seen=seen & (number >= 0) & (number < s.values))
         if s.control == "none":
             del found["stale_newer"]  # nothing is newer than the last value
         candidates = torch.searchsorted(values.sort(dim=1).values, batch.positions).double()
@@ -281,15 +291,15 @@ class VariableOverwrite(Task):
             (prediction.answers != batch.targets) * batch.slices["overwrites"] / (candidates - 1).clamp(min=1)
         )
         found |= {
-            "stale_excess": Mean(found["stale"].value, by_chance),
-            "informed_chance": Mean(1 / candidates),
+            "stale_excess": WeightedMean(found["stale"].value, by_chance),
+            "informed_chance": WeightedMean(1 / candidates),
         }
         if prediction.logits is not None:
-            found |= weights(batch.facts["history"], prediction.logits.softmax(dim=-1)) | {
-                "margin": margin(batch, prediction.logits)
+            found |= weights_on_old_values(batch.facts["history"], prediction.logits.softmax(dim=-1)) | {
+                "margin": target_margin(batch, prediction.logits)
             }
         if prediction.logits is not None and s.control == "return_all":
-            found |= {"recalled": recalled(batch, prediction.logits)}
+            found |= {"recalled": in_top_of_history(batch, prediction.logits)}
         return super().means(batch, prediction) | found
 
     def _read(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -333,7 +343,7 @@ class VariableOverwrite(Task):
         ]
         before = f"{len(told) - 40} times something, then " if len(told) > 40 else ""
         history = [
-            listed([str(value) for value in held if value != IGNORE], 5, " ")
+            join_examples([str(value) for value in held if value != IGNORE], 5, " ")
             for held in batch.facts["history"][row].tolist()
         ]
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), history, strict=True))
@@ -342,5 +352,5 @@ class VariableOverwrite(Task):
         ]
         return (
             f"Written is, one after another, {before}{' '.join(told[-40:])}. Asked is"
-            f" {listed(asked, 8, '; ')} (newest first). All else is filler."
+            f" {join_examples(asked, 8, '; ')} (newest first). All else is filler."
         )

@@ -54,7 +54,7 @@ def automata(count: int, *, letters: int, nodes: int, out_degree: int, device: t
     while True:
         drawn += drawn // 4 + 64
         letter, target = _edges(drawn, letters, nodes, out_degree)
-        kind = _kinds(letter, target, letters)
+        kind = _equivalence_classes(letter, target, letters)
         language, number = torch.unique(kind[:, 0], return_inverse=True)
         if len(language) >= count:
             break
@@ -81,16 +81,16 @@ def _edges(count: int, letters: int, nodes: int, out_degree: int) -> tuple[Tenso
     size = FEWEST + stream.child("nodes").integers(1, below=nodes - FEWEST + 1)
     alphabet = FEWEST + stream.child("alphabet").integers(1, below=letters - FEWEST + 1)
     degree = 1 + stream.child("degrees").integers(nodes, below=out_degree)
-    letter = _distinct(stream.child("letters on edges"), nodes, below=alphabet)
+    letter = _distinct_triples(stream.child("letters on edges"), nodes, below=alphabet)
     letter = stream.child("letters").shuffle(letters).gather(1, letter.flatten(1)).view_as(letter)
-    target = _distinct(stream.child("targets"), nodes, below=size - 1)
+    target = _distinct_triples(stream.child("targets"), nodes, below=size - 1)
     target = target + (target >= torch.arange(nodes)[:, None])
     missing = torch.arange(EDGES) >= degree[:, :, None]
     letter, order = letter.masked_fill(missing, letters).sort(dim=2, stable=True)
     return letter, target.masked_fill(missing, 0).gather(2, order)
 
 
-def _distinct(stream: Stream, count: int, *, below: Tensor) -> Tensor:
+def _distinct_triples(stream: Stream, count: int, *, below: Tensor) -> Tensor:
     """[B, count, EDGES] numbers below `below` [B, 1], at least three, of which no two of a triple are
     equal."""
     first, second, third = (
@@ -103,21 +103,21 @@ def _distinct(stream: Stream, count: int, *, below: Tensor) -> Tensor:
     return torch.stack([first, second, third + (third >= high)], dim=2)
 
 
-def _kinds(letter: Tensor, target: Tensor, letters: int) -> Tensor:
+def _equivalence_classes(letter: Tensor, target: Tensor, letters: int) -> Tensor:
     """[A, nodes], equal for two states, of whichever automata, if and only if the same words can be read from
     them: Moore's partition refinement of all states together."""
-    kind = _numbered(_legal(letter, letters))
+    kind = _renumber(_legal(letter, letters))
     while True:
         refined = kind
         for edge in range(EDGES):
             reached = kind.gather(1, target[:, :, edge]).masked_fill(letter[:, :, edge] == letters, 0)
-            refined = _numbered(refined * kind.numel() + reached)
+            refined = _renumber(refined * kind.numel() + reached)
         if refined.max() == kind.max():
             return kind
         kind = refined
 
 
-def _numbered(x: Tensor) -> Tensor:
+def _renumber(x: Tensor) -> Tensor:
     """The same for equal numbers, from 0 on."""
     number: Tensor = torch.unique(x, return_inverse=True)[1]
     return number

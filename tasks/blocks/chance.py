@@ -10,16 +10,16 @@ from linbench.tasks.random import inverse_powers
 
 __all__ = [
     "NEGLIGIBLE",
-    "binomial",
-    "commonest",
-    "exactly",
-    "heaviest",
-    "left",
-    "nth_draws",
-    "occupied",
-    "one_more",
-    "poisson",
+    "add_ball",
+    "binomial_probabilities",
+    "boxes_holding",
+    "most_common_of_rest",
+    "most_common_share",
+    "most_written_share",
+    "nth_draw_probabilities",
+    "occupied_boxes",
     "poisson_at_mean",
+    "poisson_probability",
     "unit_circle",
 ]
 
@@ -30,7 +30,7 @@ STEP = 0.4
 
 
 @cache
-def commonest(facts: int, values: int) -> float:
+def most_common_share(facts: int, values: int) -> float:
     """Of so many facts, each with a value drawn evenly, the share that has the commonest one, in expectation.
 
     The sum over m of the probability that some value has more than m facts. Were the facts of each value
@@ -42,26 +42,26 @@ def commonest(facts: int, values: int) -> float:
     mean = facts / values
     most = torch.arange(min(facts, int(mean + 12 * mean**0.5) + 24), dtype=torch.float64)
     circle = unit_circle(facts)[:, None]
-    up_to = (circle**most * poisson(most, mean)).cumsum(dim=1)
+    up_to = (circle**most * poisson_probability(most, mean)).cumsum(dim=1)
     none_above = (up_to**values * circle**-facts).mean(dim=0).real / poisson_at_mean(facts)
     return float((1 - none_above).clamp(0, 1).sum()) / facts
 
 
 @cache
-def left(facts: int, *, share: float, values: int) -> float:
-    """As `commonest`, of those facts that are left: the one that is asked for, and each of the others with
+def most_common_of_rest(facts: int, *, share: float, values: int) -> float:
+    """As `most_common_share`, of those facts that are left: the one that is asked for, and each of the others with
     the probability `share`."""
     if facts * share < NEGLIGIBLE:
         return 1.0
     return sum(
-        p * commonest(1 + others, values)
-        for others, p in enumerate(binomial(facts - 1, share))
+        p * most_common_share(1 + others, values)
+        for others, p in enumerate(binomial_probabilities(facts - 1, share))
         if p > NEGLIGIBLE
     )
 
 
 @cache
-def binomial(count: int, share: float) -> list[float]:
+def binomial_probabilities(count: int, share: float) -> list[float]:
     """The probabilities that of `count` independent events, each with the probability `share`, 0, 1, ...
     happen."""
     if share == 1:
@@ -71,16 +71,16 @@ def binomial(count: int, share: float) -> list[float]:
 
 
 @cache
-def occupied(balls: int, boxes: int) -> list[float]:
+def occupied_boxes(balls: int, boxes: int) -> list[float]:
     """The probabilities that balls thrown into boxes at random lie in 0, 1, ... of them."""
     share = torch.nn.functional.pad(torch.ones(1, dtype=torch.float64), (0, min(balls, boxes)))
     for _ in range(balls):
-        share = one_more(share, boxes)
+        share = add_ball(share, boxes)
     found: list[float] = share.tolist()
     return found
 
 
-def one_more(occupied: Tensor, boxes: int, *, share: float = 1.0) -> Tensor:
+def add_ball(occupied: Tensor, boxes: int, *, share: float = 1.0) -> Tensor:
     """The probabilities that 0, 1, ... boxes are occupied after one more ball, which is thrown with the
     probability `share`."""
     new = occupied * share * (1 - torch.arange(len(occupied), dtype=torch.float64) / boxes)
@@ -88,9 +88,9 @@ def one_more(occupied: Tensor, boxes: int, *, share: float = 1.0) -> Tensor:
 
 
 @cache
-def exactly(count: int, balls: int, boxes: int) -> list[float]:
+def boxes_holding(count: int, balls: int, boxes: int) -> list[float]:
     """The probabilities that of balls thrown into boxes at random just `count` lie in 0, 1, ... of the boxes;
-    as in `commonest`."""
+    as in `most_common_share`."""
     if not balls:
         return [1.0]
     mean = balls / boxes
@@ -98,7 +98,7 @@ def exactly(count: int, balls: int, boxes: int) -> list[float]:
     circle = unit_circle(balls)
     others = ((mean * (circle - 1)).exp() - one * circle**count) / (1 - one)
     found = []
-    for n, p in enumerate(binomial(boxes, one)[: balls // count + 1]):
+    for n, p in enumerate(binomial_probabilities(boxes, one)[: balls // count + 1]):
         share = (
             float((others ** (boxes - n) * circle ** (count * n - balls)).mean().real)
             if p > NEGLIGIBLE**2
@@ -109,15 +109,15 @@ def exactly(count: int, balls: int, boxes: int) -> list[float]:
 
 
 @cache
-def heaviest(keys: int, values: int, writes: int) -> float:
+def most_written_share(keys: int, values: int, writes: int) -> float:
     """Of so many writes, each to any of the keys, where each key has a value drawn evenly: the share that
-    falls to the keys of the value that gets most of them, in expectation. As in `commonest`, but for each
+    falls to the keys of the value that gets most of them, in expectation. As in `most_common_share`, but for each
     value there are two numbers, of its keys and of the writes to these."""
     each, there = (
         writes / keys,
         torch.arange(int(keys / values + 12 * (keys / values) ** 0.5) + 24, dtype=torch.float64),
     )
-    of_keys = unit_circle(keys)[:, None] ** there * poisson(there, keys / values)
+    of_keys = unit_circle(keys)[:, None] ** there * poisson_probability(there, keys / values)
     of_writes = unit_circle(writes * (1 + each))
     up_to, expected, most = torch.zeros(len(of_keys), len(of_writes), dtype=torch.complex128), 0.0, 0
     back = unit_circle(keys)[:, None] ** -keys * of_writes**-writes
@@ -137,7 +137,7 @@ def unit_circle(spread: float) -> Tensor:
     return torch.polar(torch.ones_like(angle), angle)
 
 
-def poisson(count: Tensor, mean: float) -> Tensor:
+def poisson_probability(count: Tensor, mean: float) -> Tensor:
     """The probabilities of these Poisson numbers."""
     return (count * log(mean) - mean - torch.lgamma(count + 1)).exp()
 
@@ -148,7 +148,7 @@ def poisson_at_mean(count: int) -> float:
 
 
 @cache
-def nth_draws(count: int, *, of: int, power_a: float) -> Tensor:
+def nth_draw_probabilities(count: int, *, of: int, power_a: float) -> Tensor:
     """[of, count] float64, the probability that slot i is the n-th draw of `power_law_slots`.
 
     A slot of weight w comes at an exponential time, of density w exp(-w t), and is the n-th draw if just n -

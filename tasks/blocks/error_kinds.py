@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from linbench.tasks.base import IGNORE, Batch, Mean, Prediction
+from linbench.tasks.base import IGNORE, Batch, Prediction, WeightedMean
 
-__all__ = ["first_seen", "margin", "origins", "recalled", "weights"]
+__all__ = ["error_kinds", "first_positions", "in_top_of_history", "target_margin", "weights_on_old_values"]
 
 
-def first_seen(tokens: Tensor, size: int) -> Tensor:
+def first_positions(tokens: Tensor, size: int) -> Tensor:
     """Where each of `size` ids first stands in tokens [B, L], L if nowhere: [B, size]."""
     B, L = tokens.shape
     return torch.full((B, size), L, device=tokens.device).scatter_reduce(
@@ -16,7 +16,7 @@ def first_seen(tokens: Tensor, size: int) -> Tensor:
     )
 
 
-def origins(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[str, Mean]:
+def error_kinds(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[str, WeightedMean]:
     """Of each answer whether it is another value of its key (stale), a value that was only `seen` [B, N]
     elsewhere (cross), or neither (alien).
 
@@ -40,20 +40,21 @@ def origins(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[str, 
         "cross": seen & ~stale & ~right,
         "alien": ~seen & ~stale & ~right,
     }
-    return {name: Mean(value) for name, value in found.items()}
+    return {name: WeightedMean(value) for name, value in found.items()}
 
 
-def weights(history: Tensor, shares: Tensor) -> dict[str, Mean]:
-    """How an answer weighs what its key was given, `history` [B, N, R] as of `origins`: by `shares` [B, N,
+def weights_on_old_values(history: Tensor, shares: Tensor) -> dict[str, WeightedMean]:
+    """How an answer weighs what its key was given, `history` [B, N, R] as of `error_kinds`: by `shares` [B, N,
     values] the last value (0), the one before (1), and so on, each where there is one."""
     there = history != IGNORE
     share = shares.gather(2, history.clamp(min=0)).masked_fill(~there, 0)
     return {
-        f"weight_on_old_{j}": Mean(share[:, :, j], there[:, :, j].double()) for j in range(history.shape[2])
+        f"weight_on_old_{j}": WeightedMean(share[:, :, j], there[:, :, j].double())
+        for j in range(history.shape[2])
     }
 
 
-def margin(batch: Batch, logits: Tensor) -> Mean:
+def target_margin(batch: Batch, logits: Tensor) -> WeightedMean:
     """By how much the target's logit exceeds the highest of the other values in the fact "history", where
     there is another."""
     history = batch.facts["history"]
@@ -61,12 +62,12 @@ def margin(batch: Batch, logits: Tensor) -> Mean:
     rival = logits.gather(2, history.clamp(min=0)).masked_fill(~others, float("-inf")).amax(dim=2)
     asked = others.any(dim=2)
     above = logits.gather(2, batch.targets.clamp(min=0)[:, :, None])[:, :, 0] - rival
-    return Mean(above.masked_fill(~asked, 0), asked.double())
+    return WeightedMean(above.masked_fill(~asked, 0), asked.double())
 
 
-def recalled(batch: Batch, logits: Tensor) -> Mean:
+def in_top_of_history(batch: Batch, logits: Tensor) -> WeightedMean:
     """Whether the target is among as many likeliest ids as its key was given values: right, too, for who
     knows them but not their order."""
     held = (batch.facts["history"] != IGNORE).sum(dim=2)
     above = (logits > logits.gather(2, batch.targets.clamp(min=0)[:, :, None])).sum(dim=2)
-    return Mean(above < held)
+    return WeightedMean(above < held)

@@ -7,17 +7,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Told", "averaging", "least_mean_squares", "moments", "nearest", "ridge"]
+__all__ = ["Observations", "averaging", "least_mean_squares", "nearest", "ridge", "running_moments"]
 
 
-class Told(NamedTuple):
+class Observations(NamedTuple):
     """x: [B, N, d] points, y: [B, N] their values."""
 
     x: Tensor
     y: Tensor
 
 
-def averaging(told: Told) -> Tensor:
+def averaging(told: Observations) -> Tensor:
     """[B, N], the value that the mean of y x over the points before gives each point: one step of gradient
     descent from 0, a sum memory."""
     x, y = told
@@ -26,7 +26,7 @@ def averaging(told: Told) -> Tensor:
     return (x * total).sum(dim=2) / count
 
 
-def least_mean_squares(told: Told, *, beta: float = 1.0) -> Tensor:
+def least_mean_squares(told: Observations, *, beta: float = 1.0) -> Tensor:
     """[B, N], each point's value before w moves to it: w <- w + beta x (y - w . x) / |x|^2, the delta rule
     with keys of unit length."""
     w, found = torch.zeros_like(told.x[:, 0]), []
@@ -36,7 +36,7 @@ def least_mean_squares(told: Told, *, beta: float = 1.0) -> Tensor:
     return torch.stack(found, dim=1)
 
 
-def nearest(told: Told, *, count: int) -> Tensor:
+def nearest(told: Observations, *, count: int) -> Tensor:
     """[B, N], the mean value of the `count` points before that lie nearest to each point, of all where there
     are fewer, 0 where there is none."""
     x, y = told
@@ -48,18 +48,18 @@ def nearest(told: Told, *, count: int) -> Tensor:
     return values.sum(dim=2) / there.sum(dim=2).clamp(min=1)
 
 
-def ridge(told: Told, *, penalty: float, anew: int | None = None) -> Tensor:
+def ridge(told: Observations, *, penalty: float, anew: int | None = None) -> Tensor:
     """[B, N], the value at each point of w that minimises the squared error at the points before plus penalty
     |w|^2; it forgets all of them at point `anew`. The penalty is the variance of the noise where weights have
     variance 1, whatever the scale of y."""
     found = []
-    for x, gram, cross in moments(told, anew):
+    for x, gram, cross in running_moments(told, anew):
         factor = torch.linalg.cholesky(gram + penalty * torch.eye(x.shape[1], dtype=x.dtype, device=x.device))
         found.append((torch.cholesky_solve(cross[:, :, None], factor)[:, :, 0] * x).sum(dim=1))
     return torch.stack(found, dim=1)
 
 
-def moments(told: Told, anew: int | None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def running_moments(told: Observations, anew: int | None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Each point x [B, d] with the sums of x x^T [B, d, d] and x y [B, d] over those before it."""
     rows, count, size = told.x.shape
     gram, cross = told.x.new_zeros(rows, size, size), told.x.new_zeros(rows, size)

@@ -43,7 +43,7 @@ class Expressions(NamedTuple):
     value: Tensor
 
 
-def in_a_row(
+def flat_expressions(
     stream: Stream,
     length: Tensor,
     *,
@@ -63,7 +63,7 @@ def in_a_row(
     used = at < length
     tokens = torch.where(used, letters + torch.where(at % 2 == 0, ids.digit, ids.operator), ids.empty)
     before = pad(letters[:, 1::2], (1, 0))  # the first digit begins a term, as after a plus
-    value = _evaluated(letters[:, ::2], before, used[:, ::2], modulus)
+    value = _evaluate(letters[:, ::2], before, used[:, ::2], modulus)
     return Expressions(pad(tokens, (0, seq_len - longest), value=ids.empty), length, value)
 
 
@@ -88,10 +88,10 @@ class _Map(NamedTuple):
         return _Map(*(x % modulus for x in both))
 
 
-_NOTHING = (0, 0, 1, 0)
+_IDENTITY = (0, 0, 1, 0)
 
 
-def _evaluated(digits: Tensor, before: Tensor, used: Tensor, modulus: int) -> Tensor:
+def _evaluate(digits: Tensor, before: Tensor, used: Tensor, modulus: int) -> Tensor:
     """[B, 1] the value of digits [B, C], each with the operator before it: + and - add the term to the sum
     and begin another, * multiplies it.
 
@@ -104,12 +104,12 @@ def _evaluated(digits: Tensor, before: Tensor, used: Tensor, modulus: int) -> Te
     )
     while (count := maps.adds.shape[1]) > 1:
         if count % 2:
-            maps = _Map(*(pad(x, (0, 1), value=neutral) for x, neutral in zip(maps, _NOTHING, strict=True)))
+            maps = _Map(*(pad(x, (0, 1), value=neutral) for x, neutral in zip(maps, _IDENTITY, strict=True)))
         maps = _Map(*(x[:, ::2] for x in maps)).then(_Map(*(x[:, 1::2] for x in maps)), modulus)
     return (maps.more + maps.begins) % modulus
 
 
-def nested(
+def nested_expressions(
     stream: Stream, length: Tensor, *, longest: int, modulus: int, operators: int, seq_len: int, split: Split
 ) -> Expressions:
     """One of `length` [B, 1] tokens: d, -d, (d), (-d) where it has at most four, else (left op right) with
@@ -123,7 +123,7 @@ def nested(
     pairs = (longest - 1) // LEAF
     number = torch.arange(-1, 2 * pairs + 1, device=device)
     draws = stream.child("halves").bits(number)
-    over, met = _divided(length - LEAF, draws, pairs)
+    over, met = _divide_parts(length - LEAF, draws, pairs)
     size = (over + LEAF).masked_fill(number > 2 * met, 0)
     divided = over > 0
     left = 1 + (draws * over >> 32)
@@ -139,7 +139,7 @@ def nested(
     digit = letters.gather(1, place.clamp(min=0))
     operator = torch.where(divided, digit, 0)
     between = operator.gather(1, whole)
-    sums = _summed(torch.ones_like(whole), 2 + left.gather(1, whole) + (between << 32), whole)
+    sums = _sum_over_ancestors(torch.ones_like(whole), 2 + left.gather(1, whole) + (between << 32), whole)
     start, minuses = sums & 0xFFFFFFFF, sums >> 32  # where parts begin, and how often they are taken away
     negative = leaf & (size % 2 == 0)
     tokens = torch.full((rows, seq_len + 1), ids.empty, device=device)
@@ -154,14 +154,14 @@ def nested(
     # without products a digit counts by the minuses before it, and pairs need not be gone through again
     value = torch.where(negative, -digit, digit)
     value = (
-        _value(value, between, whole, modulus)
+        _nested_value(value, between, whole, modulus)
         if operators > 2
         else (leaf * value * (1 - 2 * (minuses & 1))).sum(dim=1, keepdim=True)
     )
     return Expressions(tokens[:, :seq_len], length, value % modulus)
 
 
-def _divided(over: Tensor, draws: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
+def _divide_parts(over: Tensor, draws: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
     """over [B, 1]: how much longer than `LEAF` the whole is; draws [B, 2 + 2 pairs] -> the same of all parts,
     and how many pairs there are [B, 1].
 
@@ -188,7 +188,7 @@ def _divided(over: Tensor, draws: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
     return parts[:-2, 1].flatten(0, 1).T.contiguous(), free[1, :, None] - 1
 
 
-def _summed(left: Tensor, right: Tensor, whole: Tensor) -> Tensor:
+def _sum_over_ancestors(left: Tensor, right: Tensor, whole: Tensor) -> Tensor:
     """What the left and right halves of `whole` [B, P] add, both [B, P] -> [B, 2 P], summed over a part and
     all that it lies in, twice as many at a time."""
     summed = torch.stack([left, right], dim=2)
@@ -200,7 +200,7 @@ def _summed(left: Tensor, right: Tensor, whole: Tensor) -> Tensor:
     return summed
 
 
-def _value(value: Tensor, operator: Tensor, whole: Tensor, modulus: int) -> Tensor:
+def _nested_value(value: Tensor, operator: Tensor, whole: Tensor, modulus: int) -> Tensor:
     """value [B, 2 P] of the leaves, operator [B, P] between the halves of `whole` [B, P] -> [B, 1], that of
     the expression; pair by pair, the last first.
 

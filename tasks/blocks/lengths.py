@@ -28,6 +28,6 @@ class Lengths(Settings):
         return {"min_length": times * self.min_length, "max_length": times * self.max_length}
 
 
-def between(stream: Stream, shortest: int, longest: int, *, step: int = 1) -> Tensor:
+def draw_length(stream: Stream, shortest: int, longest: int, *, step: int = 1) -> Tensor:
     """[B, 1] lengths from the shortest in steps up to the longest, uniform."""
     return shortest + step * stream.child("length").integers(1, below=(longest - shortest) // step + 1)

@@ -14,6 +14,6 @@ PROTOCOL = {
 weight decays."""
 
 
-def published(about: str, *, examples: int = 12_800, **task: Any) -> Preset:
+def mad_preset(about: str, *, examples: int = 12_800, **task: Any) -> Preset:
     """One of the 66 settings, with its model and its training."""
     return Preset(f"published: {about}", task=task, model=MODEL, protocol=PROTOCOL | {"examples": examples})

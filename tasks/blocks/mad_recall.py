@@ -10,9 +10,9 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import IGNORE, Batch, Split
-from linbench.tasks.blocks.explain import listed, shortened
+from linbench.tasks.blocks.explain import join_examples, shorten
 from linbench.tasks.blocks.macro_accuracy import MacroAccuracy
-from linbench.tasks.blocks.previous_occurrence import earlier
+from linbench.tasks.blocks.previous_occurrence import previous_occurrence
 from linbench.tasks.random import Stream
 
 
@@ -90,18 +90,18 @@ class Recall(MacroAccuracy):
 
     @property
     @abstractmethod
-    def answered(self) -> range:
+    def test_positions(self) -> range:
         """The positions at which a test may want an answer."""
 
     @property
-    def places(self) -> range:
+    def answer_positions(self) -> range:
         """The positions at which something may be due."""
-        return range(self.seq_len) if self.settings.train_on == "all" else self.answered
+        return range(self.seq_len) if self.settings.train_on == "all" else self.test_positions
 
     @property
     def answers(self) -> int:
         """One for each place."""
-        return len(self.places)
+        return len(self.answer_positions)
 
     def longer(self, times: int) -> dict[str, Any]:
         """More pairs of as many keys and values."""
@@ -112,7 +112,7 @@ class Recall(MacroAccuracy):
         where nothing is asked."""
         return {"seen": self.settings.seq_len // 2, "distance": self.seq_len + 1}
 
-    def noisy(self, tokens: Tensor, noise: Tensor, stream: Stream) -> Tensor:
+    def replace_by_noise(self, tokens: Tensor, noise: Tensor, stream: Stream) -> Tensor:
         """tokens [B, P, W], with others in their stead where noise [B, P] is."""
         s = self.settings
         if not s.frac_noise:
@@ -120,12 +120,14 @@ class Recall(MacroAccuracy):
         drawn = stream.integers(tokens[0].numel(), below=s.noise_vocab_size).view(tokens.shape)
         return torch.where(noise[:, :, None], s.keys + s.values + drawn, tokens)
 
-    def batch(self, pairs: Pairs, split: Split, *, blank: int, **slices: Tensor) -> Batch:
+    def make_batch(self, pairs: Pairs, split: Split, *, blank: int, **slices: Tensor) -> Batch:
         """Examples made of pairs, with the token `blank` wherever none stands. `slices`: further ones,
         [V]."""
         s, end = self.settings, self.seq_len + 1
-        key_at = _spread(pairs.begins, pairs.key_sizes, pairs.keys, otherwise=end)
-        value_at = _spread(pairs.begins + pairs.key_sizes, pairs.value_sizes, pairs.values, otherwise=end)
+        key_at = _token_places(pairs.begins, pairs.key_sizes, pairs.keys, otherwise=end)
+        value_at = _token_places(
+            pairs.begins + pairs.key_sizes, pairs.value_sizes, pairs.values, otherwise=end
+        )
         tokens = key_at.new_full((len(key_at), end + 1), blank)
         if not s.multi_query:
             tokens = tokens.scatter(1, pairs.begins[:, -1:] - 1, s.vocab_size - 1)
@@ -133,11 +135,15 @@ class Recall(MacroAccuracy):
             1, value_at, pairs.values.flatten(1)
         )
 
-        before, seen = earlier(pairs.names)
+        before, seen = previous_occurrence(pairs.names)
         distance = pairs.begins - pairs.begins.gather(1, before)
         last = torch.arange(seen.shape[1], device=seen.device) == seen.shape[1] - 1
         asked = last | (seen > 0) if s.multi_query else last.expand_as(seen)
-        first, stop, step = self.places.start, self.places.stop, self.places.step
+        first, stop, step = (
+            self.answer_positions.start,
+            self.answer_positions.stop,
+            self.answer_positions.step,
+        )
         following = slice(first + 1, stop + 1, step)
 
         def label(values: Tensor) -> Tensor:
@@ -209,7 +215,7 @@ class Recall(MacroAccuracy):
             if s.noise_vocab_size
             else ""
         )
-        back = f"Keys come back: {listed(answers)}." if answers else "No key comes back."
+        back = f"Keys come back: {join_examples(answers)}." if answers else "No key comes back."
         others = len(due) - len(answers)
         rest = (
             f" At {others} other places the next token is due as well, whether or not anything tells which."
@@ -218,11 +224,11 @@ class Recall(MacroAccuracy):
         )
         return (
             f"Tokens 0 to {s.keys - 1} make keys, {s.keys} to {s.keys + s.values - 1} values{noise}. The"
-            f" sequence is {shortened(tokens)}. {back}{rest}"
+            f" sequence is {shorten(tokens)}. {back}{rest}"
         )
 
 
-def _spread(begins: Tensor, sizes: Tensor, tokens: Tensor, *, otherwise: int) -> Tensor:
+def _token_places(begins: Tensor, sizes: Tensor, tokens: Tensor, *, otherwise: int) -> Tensor:
     """Where the tokens [B, P, W] of each pair go, [B, P W]; those beyond its size [B, P] go elsewhere."""
     slot = torch.arange(tokens.shape[2], device=tokens.device)
     return torch.where(slot < sizes[:, :, None], begins[:, :, None] + slot, otherwise).flatten(1)

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from linbench.common.settings import Settings
-from linbench.tasks.blocks.statements import length
+from linbench.tasks.blocks.statements import statement_length
 from linbench.tasks.blocks.write_schedule import Schedule
 
 __all__ = ["ASK", "FIRST_KEY", "PAD", "SEP", "SET", "VariableOverwriteSettings"]
@@ -212,7 +212,9 @@ class VariableOverwriteSettings(Settings):
     @property
     def needed(self) -> int:
         """Positions that all statements take."""
-        return sum(count * length(self.text(kind), width=self.width) for kind, count in self.counts.items())
+        return sum(
+            count * statement_length(self.text(kind), width=self.width) for kind, count in self.counts.items()
+        )
 
     @property
     def first_value(self) -> int:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-def earlier(ids: Tensor) -> tuple[Tensor, Tensor]:
+def previous_occurrence(ids: Tensor) -> tuple[Tensor, Tensor]:
     """ids [B, P] -> the last place before each that holds the same, or itself where there is none, and how
     many there are: both [B, P].
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from linbench.tasks.base import Task
-from linbench.tasks.blocks.chance import nth_draws
+from linbench.tasks.blocks.chance import nth_draw_probabilities
 from linbench.tasks.random import Stream, constant, inverse_powers
 
 PowerA = Annotated[
@@ -60,9 +60,9 @@ class PairsThenQueries(Task):
         s = self.settings
         if s.kv_pairs == 1:
             return 1 / int(s.vocab_size - (self.slot - 1) * (s.vocab_size // self.slot))
-        return float(nth_draws(s.kv_pairs, of=self.slots, power_a=s.power_a).amax(dim=1).sum()) / int(
-            s.kv_pairs
-        )
+        return float(
+            nth_draw_probabilities(s.kv_pairs, of=self.slots, power_a=s.power_a).amax(dim=1).sum()
+        ) / int(s.kv_pairs)
 
 
 def power_law_slots(stream: Stream, count: int, *, of: int, power_a: float) -> Tensor:

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from linbench.tasks.random import Stream
 
-__all__ = ["Scattered", "scatter", "tenths"]
+__all__ = ["Placement", "depth_tenths", "scatter"]
 
 
-class Scattered(NamedTuple):
+class Placement(NamedTuple):
     """Where everything stands in a text of items and hay.
 
     starts: [B, items], of each item's first token, in order. before: [B, items], how many units of hay stand
@@ -24,7 +24,7 @@ class Scattered(NamedTuple):
     before: Tensor
     hay: Tensor
 
-    def over(self, text: Tensor, items: Tensor) -> Tensor:
+    def write_items(self, text: Tensor, items: Tensor) -> Tensor:
         """text [B, T] with items [B, items, width] written over it."""
         at = self.starts[:, :, None] + torch.arange(items.shape[2], device=items.device)
         return text.scatter(1, at.flatten(1), items.flatten(1))
@@ -32,7 +32,7 @@ class Scattered(NamedTuple):
 
 def scatter(
     stream: Stream, *, items: int, width: int, hay: int, unit: int = 1, depth: float | None = None
-) -> Scattered:
+) -> Placement:
     """Items of `width` tokens each between the units, of `unit` tokens each, that `hay` tokens hold: all
     after the share `depth` of the units, or (None) anywhere, every order of items and units being as likely
     as any other."""
@@ -46,9 +46,9 @@ def scatter(
     starts = rest + unit * before + width * number
     text = torch.zeros(stream.key.shape[0], hay + items * width, dtype=torch.int64, device=device)
     begun = text.scatter(1, starts, 1).cumsum(dim=1)
-    return Scattered(starts, before, torch.arange(text.shape[1], device=device) - rest - width * begun)
+    return Placement(starts, before, torch.arange(text.shape[1], device=device) - rest - width * begun)
 
 
-def tenths(before: Tensor, units: int) -> Tensor:
+def depth_tenths(before: Tensor, units: int) -> Tensor:
     """The depth of what has so many of all units before it: 0 to 10, rounded."""
     return (20 * before + units) // (2 * max(units, 1))

@@ -6,13 +6,13 @@ from math import factorial
 import torch
 from torch import Tensor
 
-from linbench.tasks.blocks.chance import NEGLIGIBLE, poisson, poisson_at_mean, unit_circle
+from linbench.tasks.blocks.chance import NEGLIGIBLE, poisson_at_mean, poisson_probability, unit_circle
 
-__all__ = ["commonest_top"]
+__all__ = ["most_common_top_share"]
 
 
 @cache
-def commonest_top(stacks: int, *, depth: int, elements: int, operations: int) -> float:
+def most_common_top_share(stacks: int, *, depth: int, elements: int, operations: int) -> float:
     """Of the pops among so many operations, the share that a guess gets right which names the element that is
     likeliest to be popped.
 
@@ -33,18 +33,20 @@ def commonest_top(stacks: int, *, depth: int, elements: int, operations: int) ->
         done = torch.arange(
             min(operations, int(mean / stacks + 12 * (mean / stacks) ** 0.5) + 24), dtype=torch.float64
         )
-        so_many = torch.polar(poisson(done, mean / stacks).expand(len(angle), -1), -angle[:, None] * done)
+        so_many = torch.polar(
+            poisson_probability(done, mean / stacks).expand(len(angle), -1), -angle[:, None] * done
+        )
         empty, between, full = (so_many @ law[: len(done)].to(so_many.dtype)).unbind(1)
 
         weight = stacks * (between + 2 * full) * (empty + between + full) ** (stacks - 1)
-        due += float(_after(weight, before, points, mean).sum())
+        due += float(_at_operation(weight, before, points, mean).sum())
         none, one, two = (each * on_top * x[:, None] for x in (empty, between, full))
         none, up_to = (none - each).exp(), torch.zeros_like(none)
         for most in range(2 * stacks):  # no element has more weight
             for twos in range(most // 2 + 1):
                 ones = most - 2 * twos
                 up_to = up_to + none * one**ones * two**twos / (factorial(ones) * factorial(twos))
-            more = (1 - _after((up_to**elements * back).sum(dim=1), before, points, mean)).clamp(0, 1)
+            more = (1 - _at_operation((up_to**elements * back).sum(dim=1), before, points, mean)).clamp(0, 1)
             right += float(more.sum())
             if float(more.max()) < NEGLIGIBLE:
                 break
@@ -52,11 +54,11 @@ def commonest_top(stacks: int, *, depth: int, elements: int, operations: int) ->
     return right / due
 
 
-def _after(values: Tensor, before: Tensor, points: int, mean: float) -> Tensor:
+def _at_operation(values: Tensor, before: Tensor, points: int, mean: float) -> Tensor:
     """From what a Poisson number of operations, with that mean, gives on half of the unit circle: what so
     many of them `before` give."""
     found: Tensor = torch.fft.irfft(values, n=points)
-    return found[before % points] / poisson(before.double(), mean)
+    return found[before % points] / poisson_probability(before.double(), mean)
 
 
 def _heights(depth: int, most: int) -> Tensor:

@@ -5,10 +5,10 @@ from torch import Tensor
 
 from linbench.tasks.random import Stream, constant
 
-__all__ = ["doublings", "doublings_size", "parts", "spread"]
+__all__ = ["log2_distance", "log2_distance_size", "place_statements", "split_stream"]
 
 
-def spread(stream: Stream, lengths: Tensor, slack: int) -> Tensor:
+def place_statements(stream: Stream, lengths: Tensor, slack: int) -> Tensor:
     """Where statements of `lengths` [M] or [B, M] start that stand in this order: [B, M].
 
     Before, between and after them are `slack` more places; every way to divide these up is as likely as any
@@ -20,18 +20,18 @@ def spread(stream: Stream, lengths: Tensor, slack: int) -> Tensor:
     return slots + further.cumsum(dim=-1) - further
 
 
-def parts(stream: Stream, count: int) -> Stream:
+def split_stream(stream: Stream, count: int) -> Stream:
     """As many independent streams for every example: [B] -> [B * count]."""
     numbered = stream.key[:, None] + torch.arange(count, device=stream.key.device)
     return Stream.of(numbered.flatten(), seed=0, split="part")
 
 
-def doublings(distance: Tensor) -> Tensor:
+def log2_distance(distance: Tensor) -> Tensor:
     """The logarithm of distances of at least 1, to base 2, rounded down."""
     powers = tuple(2**i for i in range(1, 62))
     return torch.bucketize(distance, constant(powers, distance.device), right=True)
 
 
-def doublings_size(below: int) -> int:
-    """The number that `doublings` of distances below `below` stay below."""
+def log2_distance_size(below: int) -> int:
+    """The number that `log2_distance` of distances below `below` stay below."""
     return max(1, (below - 1).bit_length())

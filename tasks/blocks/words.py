@@ -46,9 +46,9 @@ def words(
     base = radices if isinstance(radices, Tensor) else constant(radices, length.device)[None]
     letters = stream.child("letters").integers(base.shape[1], below=base)
     counts = (
-        _counts(radices)
+        _word_counts_per_row(radices)
         if isinstance(radices, Tensor)
-        else constant(_of_each_length(radices), length.device)[None]
+        else constant(_word_counts(radices), length.device)[None]
     )
     longest = counts.shape[1] - 1
     if shortest > longest:
@@ -60,12 +60,12 @@ def words(
     return torch.cat([torch.where(few, spelt, letters[:, :longest]), letters[:, longest:]], dim=1)
 
 
-def _of_each_length(radices: tuple[int, ...]) -> tuple[int, ...]:
+def _word_counts(radices: tuple[int, ...]) -> tuple[int, ...]:
     """How many words of 0, 1, ... letters there are, as long as these are few."""
     return tuple(takewhile(lambda count: count < FEW, accumulate(radices, mul, initial=1)))
 
 
-def _counts(radices: Tensor) -> Tensor:
+def _word_counts_per_row(radices: Tensor) -> Tensor:
     """The same of every row [B, T] -> [B, L], of the longest that may be few; `FEW` where they are not."""
     near = radices[:, : FEW.bit_length() - 2].double()  # exact, as far as it counts
     return pad(near.cumprod(dim=1).clamp(max=FEW).long(), (1, 0), value=1)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from linbench.tasks.blocks.timeline import parts
+from linbench.tasks.blocks.timeline import split_stream
 from linbench.tasks.random import Stream, constant, inverse
 
-__all__ = ["Schedule", "Writes", "different_values", "met", "scheduled"]
+__all__ = ["Schedule", "Writes", "distinct_variables", "draw_values", "schedule_writes"]
 
 Schedule = Literal["interleaved", "blockwise", "sequential"]
 
@@ -22,26 +22,26 @@ class Writes(NamedTuple):
     variable's writes, the latest first, then -1."""
 
     variable: Tensor
-    turns: Tensor
+    write_numbers: Tensor
 
-    def held(self, variable: Tensor, until: Tensor) -> Tensor:
+    def writes_held(self, variable: Tensor, until: Tensor) -> Tensor:
         """The numbers of the writes of `variable` [B, N] up to write `until` [B, N], the latest first, then
         -1: [B, N, R]."""
-        R = self.turns.shape[2]
-        turns = self.turns.gather(1, variable[:, :, None].expand(-1, -1, R))
+        R = self.write_numbers.shape[2]
+        turns = self.write_numbers.gather(1, variable[:, :, None].expand(-1, -1, R))
         later = (turns > until[:, :, None]).sum(dim=2, keepdim=True)
         place = torch.arange(R, device=later.device) + later
         return turns.gather(2, place.clamp(max=R - 1)).masked_fill(place >= R, -1)
 
-    def one_written(self, stream: Stream, until: Tensor) -> Tensor:
+    def draw_written(self, stream: Stream, until: Tensor) -> Tensor:
         """A variable for each of `until` [B, M], any of those written up to that write being as likely."""
-        first = self.turns.masked_fill(self.turns < 0, self.variable.shape[1]).amin(dim=2)
+        first = self.write_numbers.masked_fill(self.write_numbers < 0, self.variable.shape[1]).amin(dim=2)
         since, who = first.sort(dim=1)
         number = stream.integers(until.shape[1], below=torch.searchsorted(since, until, right=True))
         return who.gather(1, number)
 
 
-def scheduled(stream: Stream, counts: tuple[int, ...], *, rounds: int, schedule: Schedule) -> Writes:
+def schedule_writes(stream: Stream, counts: tuple[int, ...], *, rounds: int, schedule: Schedule) -> Writes:
     """`counts` says how often each variable is written; those of each of so many `rounds`, of as many
     variables each, come after those of the last."""
     B, V, W, R, device = stream.key.shape[0], len(counts), sum(counts), max(counts), stream.key.device
@@ -63,7 +63,7 @@ def scheduled(stream: Stream, counts: tuple[int, ...], *, rounds: int, schedule:
 
 
 @cache
-def met(counts: tuple[int, ...], schedule: Schedule) -> Tensor:
+def distinct_variables(counts: tuple[int, ...], schedule: Schedule) -> Tensor:
     """[W + 1, V + 1] float64, by how many writes of one round were made, the probabilities that they are of
     0, 1, ... different variables."""
     V, W = len(counts), sum(counts)
@@ -77,7 +77,7 @@ def met(counts: tuple[int, ...], schedule: Schedule) -> Tensor:
         for so_far, count in zip(accumulate(counts, initial=0), counts, strict=False):
             share = sum(
                 (
-                    _among(writes, own, count, so_far)
+                    _hypergeometric(writes, own, count, so_far)
                     * pad(share, (int(own > 0), 0, own, 0))[: W + 1, : V + 1]
                     for own in range(count + 1)
                 ),
@@ -93,7 +93,7 @@ def met(counts: tuple[int, ...], schedule: Schedule) -> Tensor:
     return pad(begun, (1, 0), value=1.0)[:, :-1] - begun
 
 
-def _among(drawn: Tensor, own: int, count: int, others: int) -> Tensor:
+def _hypergeometric(drawn: Tensor, own: int, count: int, others: int) -> Tensor:
     """The probability that of so many items drawn just `own` are of a kind of which there are `count`, beside
     so many others."""
     drawn = drawn.double()
@@ -115,19 +115,19 @@ def _among(drawn: Tensor, own: int, count: int, others: int) -> Tensor:
     return found.exp() * possible
 
 
-def different_values(stream: Stream, writes: Writes, *, values: int, more: int) -> Tensor:
+def draw_values(stream: Stream, writes: Writes, *, values: int, more: int) -> Tensor:
     """[B, W + more] numbers below `values`, one per write and so many more: all different if that many are
     enough, else those of each variable are."""
-    V, R = writes.turns.shape[1:]
+    V, R = writes.write_numbers.shape[1:]
     W, device = writes.variable.shape[1], writes.variable.device
     if W + more <= values:
         return stream.permutation(values)(torch.arange(W + more, device=device))
     own = (
-        parts(stream.child("of variables"), V)
+        split_stream(stream.child("of variables"), V)
         .permutation(values)(torch.arange(R, device=device))
         .view(-1, V * R)
     )
-    places = writes.turns.flatten(1)
+    places = writes.write_numbers.flatten(1)
     own = torch.zeros(len(own), W + 1, dtype=torch.int64, device=device).scatter(
         1, places.masked_fill(places < 0, W), own
     )[:, :W]

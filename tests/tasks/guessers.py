@@ -25,7 +25,7 @@ def by_row(guess: Row) -> Guesser:
     """From the tokens of a row and the positions of its answers, -1 where none is due."""
 
     def answers(task: Task, _: Batch, batch: Batch) -> Tensor:
-        positions = batch.positions.masked_fill(~batch.due, -1)
+        positions = batch.positions.masked_fill(~batch.is_answer, -1)
         return torch.tensor(
             [
                 guess(task, tokens, at)
@@ -55,7 +55,7 @@ def by_place(*names: str, token: bool = False) -> Guesser:
         strides = torch.tensor([int(width[i + 1 :].prod()) for i in range(len(width))])
         seen, asked = ((features(x) * strides).sum(dim=2) for x in (learnt, batch))
         places, at = torch.unique(torch.cat([seen.flatten(), asked.flatten()]), return_inverse=True)
-        due = learnt.due.flatten()
+        due = learnt.is_answer.flatten()
         pairs, counts = torch.unique(
             at[: seen.numel()][due] * size + learnt.targets.flatten()[due], return_counts=True
         )

@@ -105,8 +105,8 @@ def measured(task: Task, guesser: Guesser) -> tuple[float, float]:
     mean = task.means(batch, Prediction(guesser(task, learnt, batch), torch.zeros(batch.positions.shape)))[
         "accuracy"
     ]
-    right = mean.value.double().masked_fill(~batch.due, 0).sum(dim=1)
-    due = (batch.due.double() if mean.weight is None else mean.weight.double()).sum(dim=1)
+    right = mean.value.double().masked_fill(~batch.is_answer, 0).sum(dim=1)
+    due = (batch.is_answer.double() if mean.weight is None else mean.weight.double()).sum(dim=1)
     accuracy = right.sum() / due.sum()
     return float(accuracy), float((right - accuracy * due).square().sum().sqrt() / due.sum())
 

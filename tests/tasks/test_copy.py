@@ -115,9 +115,9 @@ def test_an_n_gram_stands_once_where_it_could_repeat_itself() -> None:
     task = copy(letters=2, ngram=1, answer=1, min_length=6, max_length=6, variant="suffix")
     string, first = torch.tensor([[0, 0, 0, 1, 0, 0]]), torch.tensor([[1]])
     stream = Stream(torch.zeros(1, dtype=torch.int64))
-    assert task._once(stream, string, first, torch.tensor([[0]])).tolist() == [[1, 0, 1, 1, 1, 1]]
+    assert task._remove_other_occurrences(stream, string, first, torch.tensor([[0]])).tolist() == [[1, 0, 1, 1, 1, 1]]
     task = copy(letters=3, ngram=2, answer=1, min_length=6, max_length=6, variant="suffix")
-    (once,) = task._once(
+    (once,) = task._remove_other_occurrences(
         stream, torch.zeros(1, 6, dtype=torch.int64), torch.tensor([[2]]), torch.tensor([[0, 0]])
     ).tolist()
     assert once[2:4] == [0, 0]
@@ -126,7 +126,9 @@ def test_an_n_gram_stands_once_where_it_could_repeat_itself() -> None:
 
 def test_lengths_letters_and_n_grams_are_uniform(chi_squared: Probability) -> None:
     batch = sample(copy(min_length=12, max_length=16, letters=5), N)
-    assert chi_squared(batch.due.sum(dim=1).bincount(minlength=17)[12:], torch.full((5,), N / 5)) > ALPHA
+    assert (
+        chi_squared(batch.is_answer.sum(dim=1).bincount(minlength=17)[12:], torch.full((5,), N / 5)) > ALPHA
+    )
     pairs = 5 * (batch.inputs[:, 1] - LETTERS) + batch.inputs[:, 2] - LETTERS
     assert chi_squared(pairs.bincount(minlength=25), torch.full((25,), N / 25)) > ALPHA
     batch = sample(copy(min_length=9, max_length=9, variant="suffix", ngram=2, answer=3), N)
@@ -179,10 +181,13 @@ def test_a_string_is_right_when_all_its_letters_are() -> None:
     batch = sample(task, 30)
     answers = batch.targets.clone()
     answers[:10, 1] = END
-    answers[~batch.due] = END  # whatever is said where nothing is due
+    answers[~batch.is_answer] = END  # whatever is said where nothing is due
     scores = task.score(batch, Prediction(answers, torch.zeros(answers.shape)))
     assert [float(x) for x in scores["exact"]] == [20, 30]
-    assert [float(x) for x in scores["accuracy"]] == [int(batch.due.sum()) - 10, int(batch.due.sum())]
+    assert [float(x) for x in scores["accuracy"]] == [
+        int(batch.is_answer.sum()) - 10,
+        int(batch.is_answer.sum()),
+    ]
     assert task.chance() == 1 / 26
 
 

@@ -120,7 +120,7 @@ def test_splits_share_the_shortest_words_alone(which: str, shared: int) -> None:
     tested = sample(task, 4000, "test")
     known, lengths = (
         torch.tensor([row in trained for row in map(tuple, tested.inputs.tolist())]),
-        2 * tested.due.sum(dim=1),
+        2 * tested.is_answer.sum(dim=1),
     )
     assert known[lengths <= shared].all()
     assert not known[lengths > shared].any()

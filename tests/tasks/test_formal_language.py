@@ -83,7 +83,7 @@ def test_every_word_is_of_the_language_of_its_row(values: dict[str, Any]) -> Non
                 if 0 < place <= task.answers:
                     assert int(batch.targets[row, place - 1]) == IGNORE
                 place += 1
-            assert not batch.due[row, place - 1 :].any()
+            assert not batch.is_answer[row, place - 1 :].any()
 
 
 def test_words_are_as_many_and_as_long_as_published(chi_squared: Probability) -> None:
@@ -104,7 +104,7 @@ def test_the_longest_published_sequence_just_fits() -> None:
 def test_all_letters_that_may_come_next_are_as_likely(chi_squared: Probability) -> None:
     task = build(out_degree=3)
     batch = sample(task, 300)
-    legal, target = batch.facts["legal"][batch.due], batch.targets[batch.due]
+    legal, target = batch.facts["legal"][batch.is_answer], batch.targets[batch.is_answer]
     # the target's rank among the legal letters
     below = sum((legal >> letter) & (letter < target).long() & 1 for letter in range(8))
     degree = sum((legal >> letter) & 1 for letter in range(8))
@@ -138,7 +138,7 @@ def test_any_legal_letter_is_right_and_nothing_else() -> None:
     legal = batch.facts["legal"]
     for token in range(task.settings.letters + 2):
         guess = torch.full_like(batch.targets, token)
-        may = ((legal >> token) & 1)[batch.due].double().mean()
+        may = ((legal >> token) & 1)[batch.is_answer].double().mean()
         assert mean(task, batch, Prediction(guess, torch.zeros(guess.shape))) == pytest.approx(float(may))
     assert mean(task, batch, Prediction(torch.full_like(batch.targets, 8), torch.zeros(legal.shape))) == 0
     assert mean(task, batch, Prediction(batch.targets.clamp(min=0), torch.zeros(legal.shape))) == 1
@@ -279,5 +279,5 @@ def test_explain_shows_the_words_and_what_may_follow() -> None:
     text = task.explain(batch, 0)
     shown = "".join("abcdefgh|."[token] for token in batch.inputs[0].tolist()).rstrip(".")
     assert f"The words {shown} are of one language." in text
-    assert f"and {'abcdefgh'[int(batch.targets[0][batch.due[0]][0])]} does" in text
+    assert f"and {'abcdefgh'[int(batch.targets[0][batch.is_answer[0]][0])]} does" in text
     assert len(build(**REGBENCH).explain(sample(build(**REGBENCH), 1), 0)) < 1500

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from linbench.common.errors import UserError
 from linbench.tasks.base import IGNORE, Batch, Split
-from linbench.tasks.fuzzy_recall import FuzzyRecall, FuzzyRecallSettings, _distinct
+from linbench.tasks.fuzzy_recall import FuzzyRecall, FuzzyRecallSettings, _without_replacement
 from tests.tasks.recalling import SETTINGS, build, sample
 
 N = 20_000
@@ -77,7 +77,7 @@ def test_sequences_and_labels_are_as_published(values: dict[str, Any], split: Sp
     )
     assert s.multi_query or task.answers == s.v_motif_size
     whole = torch.cat([batch.inputs, batch.targets[:, -1:]], dim=1).tolist()
-    places = list(task.answered)
+    places = list(task.test_positions)
     assert batch.positions.tolist() == [places] * count
     for row, sequence in enumerate(whole):
         *others, last = parsed(task, sequence, split=split)
@@ -106,7 +106,7 @@ def test_sequences_and_labels_are_as_published(values: dict[str, Any], split: Sp
 def test_ordered_draws_without_replacement() -> None:
     for size, width in ((4, 3), (5, 2), (3, 3), (6, 1)):
         draws = torch.tensor(list(product(*(range(size - i) for i in range(width)))))
-        assert sorted(map(tuple, _distinct(draws, size).tolist())) == sorted(
+        assert sorted(map(tuple, _without_replacement(draws, size).tolist())) == sorted(
             permutations(range(size), width)
         ), "each exactly once"
 
@@ -258,8 +258,8 @@ def test_sequences_are_those_of_the_published_generator(
 
 def test_the_baseline_is_as_the_published_one() -> None:
     batch = sample(build(), 5000)
-    assert float(batch.due.sum(dim=1).double().mean()) == pytest.approx(4.38, abs=0.13)
-    never = ((batch.slices["seen"] == 0) & batch.due).any(dim=1)
+    assert float(batch.is_answer.sum(dim=1).double().mean()) == pytest.approx(4.38, abs=0.13)
+    never = ((batch.slices["seen"] == 0) & batch.is_answer).any(dim=1)
     assert float(never.double().mean()) == pytest.approx(0.024, abs=0.0085)
     filler = (batch.inputs == 15).sum(dim=1)
     assert (int(filler.min()), int(filler.max())) == (2, 7)

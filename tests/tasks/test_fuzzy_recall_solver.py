@@ -35,7 +35,7 @@ def test_the_solver_is_right_wherever_the_key_was_shown(values: dict[str, Any]) 
     task = build(**values)
     batch = sample(task, 300)
     answers = task.solve(unanswered(batch))
-    known = batch.due & (batch.slices["seen"] > 0)
+    known = batch.is_answer & (batch.slices["seen"] > 0)
     assert known.any()
     assert torch.equal(answers[known], batch.targets[known])
 
@@ -46,10 +46,12 @@ def test_how_often_the_last_value_cannot_be_known_at_the_published_baseline() ->
     18,610 of 800,000."""
     task, rows = build(**FuzzyRecall.presets["mad"].task), 40_000
     batch = sample(task, rows)
-    last = batch.positions.masked_fill(~batch.due, -1).argmax(dim=1, keepdim=True)
+    last = batch.positions.masked_fill(~batch.is_answer, -1).argmax(dim=1, keepdim=True)
     never = float((batch.slices["seen"].gather(1, last) == 0).double().mean())
     assert abs(never - 0.0233) < 4 * (0.0233 / rows) ** 0.5
-    assert sum(task._expected(3 + size)[0] for size in (1, 2, 3)) / 3 == pytest.approx(0.023, abs=5e-4)
+    assert sum(task._expected_repeats(3 + size)[0] for size in (1, 2, 3)) / 3 == pytest.approx(
+        0.023, abs=5e-4
+    )
 
 
 def test_where_there_is_always_room_everything_can_be_known() -> None:
@@ -74,9 +76,9 @@ def test_the_optimum_is_what_the_solver_attains(values: dict[str, Any]) -> None:
     batch = sample(task, rows)
     # a guess finds the rest
     lost = (1 - 1 / (task.settings.values - batch.slices["token"])) * (
-        batch.due & (batch.slices["seen"] == 0)
+        batch.is_answer & (batch.slices["seen"] == 0)
     )
-    due = batch.due.sum(dim=1).double()
+    due = batch.is_answer.sum(dim=1).double()
     ratio = float(lost.sum() / due.sum())
     error = float((lost.sum(dim=1) - ratio * due).std()) / float(due.mean()) / rows**0.5
     assert abs(1 - ratio - task.optimum()) < 4 * error

@@ -128,7 +128,9 @@ def test_an_element_may_take_several_tokens(bos: bool) -> None:
     assert all(torch.equal(same.inputs[:, first + i :: 3], batch.inputs[:, first:]) for i in range(3))
     for found in (spread, same):
         assert torch.equal(found.targets, batch.targets)
-        assert torch.equal(found.positions[batch.due], 3 * (batch.positions[batch.due] - first) + 2 + first)
+        assert torch.equal(
+            found.positions[batch.is_answer], 3 * (batch.positions[batch.is_answer] - first) + 2 + first
+        )
 
 
 def test_chance_is_naming_the_likeliest_product() -> None:

@@ -68,7 +68,7 @@ def test_sequences_and_labels_are_as_published(values: dict[str, Any]) -> None:
     assert task.io == IO(s.vocab_size, s.vocab_size)
     assert train.inputs.shape == (count, s.seq_len - s.multi_query) == (count, task.seq_len)
     assert torch.equal(train.targets[:, :-1], train.inputs[:, 1:]), "training learns every next token"
-    for batch, places in ((test, range(task.seq_len)), (answers, task.answered)):
+    for batch, places in ((test, range(task.seq_len)), (answers, task.test_positions)):
         assert torch.equal(batch.positions, torch.tensor(places).repeat(count, 1))
         sequence = torch.cat([batch.inputs, batch.targets[:, -1:]], dim=1).tolist()
         for row, targets, seen, distance in zip(
@@ -114,14 +114,14 @@ def labels(task: InContextRecall, tokens: list[int]) -> dict[int, tuple[int, int
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_only_training_learns_more_than_is_asked_for(split: Split) -> None:
     everything = split == "train"
-    assert bool(sample(build(), 50, split=split).due.all()) == everything
+    assert bool(sample(build(), 50, split=split).is_answer.all()) == everything
     for values in ({"multi_query": True}, {"multi_query": False}):
         asked, other = (
             sample(build(**values, train_on="answers"), 50, split="train"),
             sample(build(**values), 50, split="train"),
         )
         assert torch.equal(asked.inputs, other.inputs)
-        assert not asked.due.all() or not values["multi_query"]
+        assert not asked.is_answer.all() or not values["multi_query"]
     assert build(train_on="answers").answers == 64
     assert build(train_on="answers", multi_query=False).answers == 1
     assert build().answers == 127
@@ -214,7 +214,7 @@ def test_as_many_answers_as_the_published_generator_asks_for(
             key = 1.0 if pair == kept else 1 - s.frac_noise
             expected += key * (1 - unseen) / pairs
             unseen *= 1 - key / s.keys
-    due = sample(build(task, **values), 4000).due.sum(dim=1).double()
+    due = sample(build(task, **values), 4000).is_answer.sum(dim=1).double()
     assert abs(float(due.mean()) - expected) <= 4 * float(due.std()) / 4000**0.5
     assert expected == pytest.approx(measured, abs=0.3), "which was a mean over a sample"
 
@@ -235,7 +235,7 @@ def test_the_solver_is_always_right(values: dict[str, Any]) -> None:
     answers = task.solve(unanswered(batch))
     scores = task.score(batch, Prediction(answers, torch.zeros(answers.shape)))
     right, counted = scores["accuracy"]
-    assert right == counted == batch.due.sum()
+    assert right == counted == batch.is_answer.sum()
     assert scores["macro_accuracy"] == (3, 3)
 
 
@@ -291,7 +291,7 @@ def test_an_example_in_words() -> None:
         "Tokens 0 to 3 make keys, 4 to 7 values, 8 to 11 mean nothing. The sequence is "
         + " ".join(map(str, test.inputs[0].tolist()))
     )
-    for at in test.due[0].nonzero().flatten().tolist():
+    for at in test.is_answer[0].nonzero().flatten().tolist():
         assert (
             f"at position {at} stands {int(test.inputs[0, at])}, the answer there is"
             f" {int(test.targets[0, at])}" in text

@@ -93,7 +93,7 @@ def check_structure(task: Task, batch: Batch, count: int) -> None:
     assert 0 <= batch.positions.min() <= batch.positions.max() < T
     if io.vocab_out is not None:
         assert (batch.targets.shape, batch.targets.dtype) == ((count, N), torch.int64)
-        asked = batch.targets[batch.due]
+        asked = batch.targets[batch.is_answer]
         assert asked.numel()
         assert 0 <= asked.min() <= asked.max() < io.vocab_out
     else:
@@ -185,7 +185,7 @@ def check_nothing_later_is_needed(task: Task, batch: Batch) -> None:
         late = torch.arange(task.seq_len) > at[:, None]
         late = late.view(*late.shape, *[1] * (batch.inputs.dim() - 2))
         found = task.solve(unanswered(batch._replace(inputs=torch.where(late, other, batch.inputs))))
-        due = batch.due[:, n]
+        due = batch.is_answer[:, n]
         assert torch.equal(found[:, n][due], expected[:, n][due])
 
 

@@ -64,21 +64,21 @@ def test_published_tokens_hold_a_point_or_its_value() -> None:
 
 def test_points_weights_and_noise_are_standard_normal(chi_squared: Probability) -> None:
     task = build(dimension=4, points=6)
-    told = task.told(sample(task, N))
+    told = task.observations(sample(task, N))
     assert normal(chi_squared, told.x[:, 2, 1])
     weights = torch.linalg.solve(told.x[:, :4], 2 * told.y[:, :4, None])[:, :, 0]  # y = w . x / 2
     assert normal(chi_squared, weights[:, 0])
     assert normal(chi_squared, weights[:, 3])
     assert torch.allclose((told.x[:, 5] * weights).sum(dim=1) / 2, told.y[:, 5], atol=1e-2)
     noisy = build(dimension=4, points=6, noise=0.5)
-    noise = noisy.told(sample(noisy, N)).y - told.y
+    noise = noisy.observations(sample(noisy, N)).y - told.y
     assert normal(chi_squared, noise[:, 1] * 2 / 0.5)
     assert abs(float((noise[:, 1] * noise[:, 2]).mean())) < 4 * 0.25**2 / N**0.5
 
 
 def test_a_condition_stretches_points_along_axes_turned_at_random() -> None:
     task = build(dimension=4, points=4000, condition=100.0)
-    x = task.told(sample(task, 60)).x
+    x = task.observations(sample(task, 60)).x
     covariance = x.mT @ x / 4000
     variances, axes = torch.linalg.eigh(covariance)
     expected = 100.0 ** (torch.arange(4) / 3 - 1)
@@ -94,7 +94,7 @@ def test_axes_are_turned_uniformly(chi_squared: Probability) -> None:
     angles to the axis of least variance. In three dimensions each coordinate of a random direction is uniform
     in [-1, 1]."""
     task = build(dimension=3, points=2, condition=1e8)
-    x = task.told(sample(task, N)).x
+    x = task.observations(sample(task, N)).x
     for axis in (x[:, 0], torch.linalg.cross(x[:, 0], x[:, 1])):
         for coordinate in (axis / axis.norm(dim=1, keepdim=True)).unbind(1):
             counts = ((coordinate + 1) * 10).long().clamp(max=19).bincount(minlength=20)
@@ -103,7 +103,7 @@ def test_axes_are_turned_uniformly(chi_squared: Probability) -> None:
 
 def test_drift_changes_the_function_in_the_middle() -> None:
     still, task = build(dimension=2, points=7), build(dimension=2, points=7, drift=True)
-    a, b = still.told(sample(still, 50)), task.told(sample(task, 50))
+    a, b = still.observations(sample(still, 50)), task.observations(sample(task, 50))
     assert torch.equal(a.x, b.x)
     assert torch.equal(a.y[:, :3], b.y[:, :3])
     weights = torch.linalg.solve(b.x[:, 3:5], b.y[:, 3:5])
@@ -181,7 +181,7 @@ def test_an_estimated_optimum_is_as_good_as_its_places(
 def test_no_estimator_beats_the_solver(values: dict[str, Any]) -> None:
     task = build(**{"dimension": 4, "points": 12, **values})
     batch = sample(task, 1500)
-    told, best = task.told(batch), scores(task, batch, task.solve(batch))
+    told, best = task.observations(batch), scores(task, batch, task.solve(batch))
     assert float(best["accuracy"]) == pytest.approx(task.optimum(), abs=0.02)
     others = [
         averaging(told),

@@ -66,7 +66,7 @@ def test_structure(task: Stack) -> None:
         )
         found = list(zip(*(x[row].tolist() for x in parts), strict=True))
         assert found == due + [(0, IGNORE, 0, 0, 0)] * (task.answers - len(due))
-    assert torch.equal(task.solve(batch)[batch.due], batch.targets[batch.due])
+    assert torch.equal(task.solve(batch)[batch.is_answer], batch.targets[batch.is_answer])
     assert task.io == IO(3 + s.stacks + s.elements, 3 + s.stacks + s.elements)
 
 

@@ -63,7 +63,7 @@ def test_structure(task: StackManipulation) -> None:
         assert batch.positions[row].tolist() == [*range(n, n + len(told)), *[0] * unused]
         assert batch.slices["place"][row].tolist() == [*range(len(told)), *[0] * unused]
         assert batch.slices["length"][row].tolist() == [n] * len(told) + [0] * unused
-    assert torch.equal(task.solve(batch)[batch.due], batch.targets[batch.due])
+    assert torch.equal(task.solve(batch)[batch.is_answer], batch.targets[batch.is_answer])
 
 
 @pytest.mark.parametrize(

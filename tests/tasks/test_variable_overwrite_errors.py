@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.tasks.base import IGNORE, Batch, Mean, Prediction
+from linbench.tasks.base import IGNORE, Batch, Prediction, WeightedMean
 from linbench.tasks.blocks.overwriting import ASK, PAD
 from linbench.tasks.variable_overwrite import VariableOverwrite
 from tests.tasks.overwriting import SETTINGS, build, read, sample
@@ -94,7 +94,7 @@ def test_origins_add_up(task: VariableOverwrite) -> None:
     }
 
 
-def ratio(mean: Mean) -> float:
+def ratio(mean: WeightedMean) -> float:
     assert mean.weight is not None
     return float(mean.value.double().sum() / mean.weight.sum())
 

@@ -4,7 +4,15 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from linbench.tasks.blocks.automata import CHOICES, EDGES, Automata, _distinct, _edges, _kinds, automata
+from linbench.tasks.blocks.automata import (
+    CHOICES,
+    EDGES,
+    Automata,
+    _distinct_triples,
+    _edges,
+    _equivalence_classes,
+    automata,
+)
 from linbench.tasks.random import Stream
 
 CPU = torch.device("cpu")
@@ -46,7 +54,7 @@ def test_no_two_speak_the_same_language() -> None:
 
 def test_kinds_are_equal_where_languages_are() -> None:
     letter, target = _edges(40, 4, 4, 2)
-    kind = _kinds(letter, target, 4).tolist()
+    kind = _equivalence_classes(letter, target, 4).tolist()
     each = [moves(x, y, 4) for x, y in zip(letter, target, strict=True)]
     states = [(a, i) for a in range(40) for i in range(4)]
     equal = 0
@@ -59,7 +67,7 @@ def test_kinds_are_equal_where_languages_are() -> None:
 
 def test_a_language_that_was_drawn_before_is_left_out() -> None:
     letter, target = _edges(700, 4, 4, 2)
-    start = _kinds(letter, target, 4)[:, 0].tolist()
+    start = _equivalence_classes(letter, target, 4)[:, 0].tolist()
     first = [number for number, kind in enumerate(start) if kind not in start[:number]]
     assert len(first) < 690
     assert torch.equal(make(300, letters=4, nodes=4, out_degree=2).letter, letter[first[:300]])
@@ -136,7 +144,7 @@ def test_alphabets_reach_from_four_letters_to_all() -> None:
 def test_every_edge_of_a_triple_is_drawn_alike(chi_squared: Probability) -> None:
     """All ordered triples of distinct numbers are as likely."""
     stream = Stream.of(torch.arange(N), seed=3, split="train")
-    drawn = _distinct(stream, 1, below=torch.full((N, 1), 4))[:, 0]
+    drawn = _distinct_triples(stream, 1, below=torch.full((N, 1), 4))[:, 0]
     codes = drawn @ torch.tensor([16, 4, 1])
     triples = [
         16 * a + 4 * b + c for a in range(4) for b in range(4) for c in range(4) if len({a, b, c}) == 3

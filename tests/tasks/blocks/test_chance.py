@@ -8,29 +8,36 @@ from statistics import fmean
 import pytest
 import torch
 
-from linbench.tasks.blocks.chance import commonest, exactly, heaviest, left, nth_draws, occupied
+from linbench.tasks.blocks.chance import (
+    boxes_holding,
+    most_common_of_rest,
+    most_common_share,
+    most_written_share,
+    nth_draw_probabilities,
+    occupied_boxes,
+)
 from linbench.tasks.random import inverse_powers
 
 
 @pytest.mark.parametrize(("facts", "values"), [(1, 5), (2, 2), (4, 3), (3, 8), (7, 3)])
 def test_the_share_of_the_commonest_value(facts: int, values: int) -> None:
-    assert commonest(facts, values) == pytest.approx(
+    assert most_common_share(facts, values) == pytest.approx(
         fmean(max(Counter(held).values()) / facts for held in product(range(values), repeat=facts))
     )
 
 
 @pytest.mark.slow
 def test_many_facts_with_few_values_have_even_shares() -> None:
-    assert 1 / 64 < commonest(100_000, 64) < 1.1 / 64
-    assert commonest(2, 10**6) == pytest.approx((1 + 1e-6) / 2)
+    assert 1 / 64 < most_common_share(100_000, 64) < 1.1 / 64
+    assert most_common_share(2, 10**6) == pytest.approx((1 + 1e-6) / 2)
 
 
 def test_facts_that_are_left() -> None:
-    assert left(3, share=0.25, values=4) == pytest.approx(
-        9 / 16 + 6 / 16 * commonest(2, 4) + 1 / 16 * commonest(3, 4)
+    assert most_common_of_rest(3, share=0.25, values=4) == pytest.approx(
+        9 / 16 + 6 / 16 * most_common_share(2, 4) + 1 / 16 * most_common_share(3, 4)
     )
-    assert left(1, share=1.0, values=4) == left(500, share=1e-30, values=4) == 1
-    assert left(5, share=1.0, values=4) == pytest.approx(commonest(5, 4))
+    assert most_common_of_rest(1, share=1.0, values=4) == most_common_of_rest(500, share=1e-30, values=4) == 1
+    assert most_common_of_rest(5, share=1.0, values=4) == pytest.approx(most_common_share(5, 4))
 
 
 @pytest.mark.parametrize(
@@ -42,12 +49,12 @@ def test_boxes_with_so_many_balls(count: int, balls: int, boxes: int) -> None:
         for thrown in product(range(boxes), repeat=balls)
     )
     expected = [found[n] / boxes**balls for n in range(balls // count + 1)]
-    assert exactly(count, balls, boxes) == pytest.approx(expected[: boxes + 1], abs=1e-12)
+    assert boxes_holding(count, balls, boxes) == pytest.approx(expected[: boxes + 1], abs=1e-12)
 
 
 def test_occupied_boxes() -> None:
     found = Counter(len(set(thrown)) for thrown in product(range(3), repeat=4))
-    assert occupied(4, 3) == pytest.approx([found[n] / 3**4 for n in range(4)])
+    assert occupied_boxes(4, 3) == pytest.approx([found[n] / 3**4 for n in range(4)])
 
 
 @pytest.mark.parametrize(("keys", "values", "writes"), [(2, 2, 4), (3, 2, 3), (3, 4, 5)])
@@ -57,7 +64,7 @@ def test_the_share_of_writes_of_the_value_that_gets_most(keys: int, values: int,
         for held in product(range(values), repeat=keys)
         for written in product(range(keys), repeat=writes)
     ]
-    assert heaviest(keys, values, writes) == pytest.approx(fmean(every))
+    assert most_written_share(keys, values, writes) == pytest.approx(fmean(every))
 
 
 @pytest.mark.parametrize(
@@ -73,10 +80,10 @@ def test_draws_without_replacement(count: int, of: int, power_a: float) -> None:
         )
         for n, slot in enumerate(order):
             expected[slot, n] += p
-    assert torch.allclose(nth_draws(count, of=of, power_a=power_a), expected, atol=1e-7)
+    assert torch.allclose(nth_draw_probabilities(count, of=of, power_a=power_a), expected, atol=1e-7)
 
 
 def test_many_draws_add_up() -> None:
-    drawn = nth_draws(64, of=64, power_a=0.01)
+    drawn = nth_draw_probabilities(64, of=64, power_a=0.01)
     assert torch.allclose(drawn.sum(dim=0), torch.ones(64, dtype=torch.float64), atol=1e-7)
     assert torch.allclose(drawn.sum(dim=1), torch.ones(64, dtype=torch.float64), atol=1e-7)

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from linbench.tasks.blocks.estimators import Told, averaging, least_mean_squares, nearest, ridge
+from linbench.tasks.blocks.estimators import Observations, averaging, least_mean_squares, nearest, ridge
 
 POINTS = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]], dtype=torch.float64)
-TOLD = Told(POINTS, torch.tensor([[3.0, 4.0, 7.0]], dtype=torch.float64))
+TOLD = Observations(POINTS, torch.tensor([[3.0, 4.0, 7.0]], dtype=torch.float64))
 
 
 def test_averaging_by_hand() -> None:
@@ -24,7 +24,7 @@ def test_ridge_by_hand() -> None:
 
 def test_nearest_points_by_hand() -> None:
     """Points 0, 5, 1, 4, 2 with values 10, 20, 30, 40, 50."""
-    told = Told(
+    told = Observations(
         torch.tensor([0.0, 5.0, 1.0, 4.1, 2.0], dtype=torch.float64)[None, :, None],
         torch.tensor([[10.0, 20.0, 30.0, 40.0, 50.0]], dtype=torch.float64),
     )
@@ -34,7 +34,7 @@ def test_nearest_points_by_hand() -> None:
 
 
 def test_ridge_minimises_its_objective() -> None:
-    told = Told(
+    told = Observations(
         *(
             torch.randn(20, 6, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
             for size in ((3,), ())

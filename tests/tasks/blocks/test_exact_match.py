@@ -1,7 +1,7 @@
 import torch
 
 from linbench.tasks.base import IGNORE, Batch, Prediction
-from linbench.tasks.blocks.exact_match import exact
+from linbench.tasks.blocks.exact_match import exact_match
 
 
 def test_a_value_counts_once_and_only_if_all_of_it_is_right() -> None:
@@ -10,7 +10,9 @@ def test_a_value_counts_once_and_only_if_all_of_it_is_right() -> None:
     )
     answers = torch.tensor([[1, 2, 3, 4, 0, 6], [1, 2, 9, 0, 5, 6], [0, 2, 3, 4, 5, 6]])
     zeros = torch.zeros_like(targets)
-    value, weight = exact(Batch(zeros, zeros, targets, {}), Prediction(answers, zeros.float()), length=3)
+    value, weight = exact_match(
+        Batch(zeros, zeros, targets, {}), Prediction(answers, zeros.float()), length=3
+    )
     assert weight is not None
     assert weight.tolist() == [[1, 0, 0, 1, 0, 0], [1, 0, 0, 1, 0, 0], [1, 0, 0, 0, 0, 0]]
     assert (value & weight).tolist() == [[1, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from linbench.tasks.blocks.expressions import LEAF, nested
+from linbench.tasks.blocks.expressions import LEAF, nested_expressions
 from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream, content
 
@@ -76,7 +76,7 @@ def test_parts_are_divided_as_in_a_queue(longest: int, operators: int, bits: int
     """Of all lengths, at random, and where every part is divided at its first, middle or last place."""
     length = 1 + torch.arange(longest)
     stream = Stream.of(length, seed=0, split="test") if bits is None else Halved(torch.full((longest,), bits))
-    found = nested(
+    found = nested_expressions(
         stream,
         length[:, None],
         longest=longest,

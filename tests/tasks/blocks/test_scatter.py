@@ -4,7 +4,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from linbench.tasks.blocks.scatter import scatter, tenths
+from linbench.tasks.blocks.scatter import depth_tenths, scatter
 from linbench.tasks.random import Stream
 
 ALPHA = 1e-3
@@ -22,7 +22,7 @@ def test_all_hay_stands_in_order_between_whole_items(
 ) -> None:
     placed = scatter(stream(50), items=items, width=width, hay=hay, unit=unit, depth=depth)
     numbers = 1000 + torch.arange(items * width).view(1, items, width).expand(50, -1, -1)
-    text = placed.over(placed.hay, numbers)
+    text = placed.write_items(placed.hay, numbers)
     rest = hay % unit
     for row in range(50):
         tokens = text[row].tolist()
@@ -61,4 +61,4 @@ def test_a_depth_is_a_share_of_the_units(depth: float, before: int) -> None:
     ],
 )
 def test_tenths_are_rounded(units: int, expected: list[int]) -> None:
-    assert tenths(torch.arange(units + 1), units).tolist() == expected
+    assert depth_tenths(torch.arange(units + 1), units).tolist() == expected

@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from linbench.tasks.blocks.stack_tops import commonest_top
+from linbench.tasks.blocks.stack_tops import most_common_top_share
 
 Stacks = tuple[tuple[int, ...], ...]
 
@@ -30,4 +30,6 @@ def pops(stacks: Stacks, depth: int, elements: int, left: int) -> tuple[float, f
 @pytest.mark.parametrize(("stacks", "depth", "elements"), [(2, 1, 2), (2, 2, 2), (3, 3, 2), (2, 2, 3)])
 def test_the_likeliest_element_to_be_popped(stacks: int, depth: int, elements: int) -> None:
     right, due = pops(((),) * stacks, depth, elements, 5)
-    assert commonest_top(stacks, depth=depth, elements=elements, operations=5) == pytest.approx(right / due)
+    assert most_common_top_share(stacks, depth=depth, elements=elements, operations=5) == pytest.approx(
+        right / due
+    )

@@ -3,7 +3,7 @@ from typing import get_args
 
 import pytest
 
-from linbench.tasks.blocks.write_schedule import Schedule, met
+from linbench.tasks.blocks.write_schedule import Schedule, distinct_variables
 
 COUNTS = (1, 2, 3)
 
@@ -20,7 +20,7 @@ def orders(schedule: Schedule) -> list[list[int]]:
 @pytest.mark.parametrize("schedule", get_args(Schedule))
 def test_how_many_variables_were_met(schedule: Schedule) -> None:
     every = orders(schedule)
-    for writes, shares in enumerate(met(COUNTS, schedule).tolist()):
+    for writes, shares in enumerate(distinct_variables(COUNTS, schedule).tolist()):
         assert shares == pytest.approx(
             [sum(len(set(order[:writes])) == n for order in every) / len(every) for n in range(4)]
         )
