@@ -163,9 +163,9 @@ def _suites(cells: Sequence[Result], first: str) -> dict[str, str]:
         if not tasks & {task.task.partition("/")[0] for task in suite.tasks}:
             continue
         for block in blocks(suite, device="cpu")[0]:
-            of_suite = [_asked(cells[0].identity) for _, cells in block.rows[:1]]
+            of_suite = {_asked_text(cells[0].identity): _asked(cells[0].identity) for _, cells in block.rows}
             for text, each in asked.items():
-                if text not in found and any(agree(each, other) for other in of_suite):
+                if text not in found and any(agree(each, other) for other in of_suite.values()):
                     found[text] = name
     return found
 
