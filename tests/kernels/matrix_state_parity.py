@@ -241,7 +241,7 @@ def force(monkeypatch: pytest.MonkeyPatch, schedule: str, **changes: Any) -> Non
             max(16, 1 << (call[name] - 1).bit_length()) for name in ("key_dim", "value_dim")
         )
         if schedule == "fused":
-            blocks = {"key_block": key_block, "value_block": value_block, "walk_values": value_block}
+            blocks = {"key_block": key_block, "value_block": value_block, "pass_values": value_block}
         elif schedule == "joined":
             blocks = {"key_block": key_block}
         named = "split" if schedule == "joined" else schedule

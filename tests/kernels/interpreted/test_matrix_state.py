@@ -76,7 +76,7 @@ def test_outputs_state_and_gradients_equal_the_reference(
         "value_dim": value_dim,
     }
     inputs = random_inputs(INSTANCES[name], **sizes, state=row["state"], dtype=dtype)
-    blocks = dict(zip(("key_block", "value_block", "walk_values"), row["blocks"], strict=True))
+    blocks = dict(zip(("key_block", "value_block", "pass_values"), row["blocks"], strict=True))
     force(monkeypatch, schedule, chunk=row["chunk"], **blocks)
     assert_parity(INSTANCES[name], inputs, "triton", through=row["through"])
 
@@ -247,7 +247,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     problems: list[Any] = []
     taken = module._kernel_arguments
     monkeypatch.setattr(module.plan, "known", {})
-    monkeypatch.setattr(module, "_taken", lambda problem: problems.append(problem) or taken(problem))
+    monkeypatch.setattr(module, "_kernel_arguments", lambda problem: problems.append(problem) or taken(problem))
     return problems
 
 
