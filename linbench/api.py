@@ -9,7 +9,7 @@ import pandas as pd
 
 from linbench.common.parsing import parse_seeds
 from linbench.engine.executors import DEFAULT_EXECUTOR, choose_executor
-from linbench.engine.progress import Silent
+from linbench.engine.progress import NoProgress
 from linbench.engine.run import carry_out
 from linbench.experiments.learning_rates import default_search, refuse_rate
 from linbench.experiments.plan import plan
@@ -80,7 +80,7 @@ def run(
     found = carry_out(
         plan(spec),
         store_at(results),
-        Silent(),
+        NoProgress(),
         search=default_search() if search else None,
         executor=choice,
         here=True,

@@ -1,4 +1,4 @@
-"""The examples that a group of cells trains and is judged on: one batch for every replica."""
+"""The examples that a group of cells is trained and evaluated on: one batch for every replica."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,13 +11,15 @@ from linbench.tasks.base import Batch, Split, Task
 from linbench.tasks.random import Stream
 
 AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 25}
-"""Tokens, and answers, drawn in one go, by kind of device: a draw of a few costs much the same as one of so
-many. A vector is as many as it has dimensions."""
+"""Numbers drawn at once, by kind of device: a draw of fewer costs much the same. Tokens and answers count one
+each, vectors as many as they have dimensions."""
 
 
 class Streams:
-    """The examples of a task for every cell of a group, by its seed. Cells of one seed share what is
-    drawn."""
+    """The examples of a task for every cell of a group, by the cell's seed.
+
+    Cells with equal seeds share what is drawn. Shapes: S seeds, R replicas (one for each cell), N examples.
+    """
 
     def __init__(self, task: Task, cells: Sequence[Cell]) -> None:
         self.task, self.protocol, self.device = task, cells[0].protocol, cells[0].device
@@ -27,45 +29,54 @@ class Streams:
         self.which = torch.tensor([seeds.index(cell.seed) for cell in cells], device=self.device)
 
     def draw(self, index: Tensor, split: Split) -> Batch:
-        """Examples number `index` [N] of every seed's own stream: everything [S, N, ...]."""
+        """Return examples of every seed's stream, each tensor [S, N, ...].
+
+        Args:
+            index: numbers of examples, [N].
+            split: the stream to draw from.
+        """
         return self._drawn(self._every(index), split)
 
     def trained_on(self, place: Tensor, examples: int | None, lowest: int = 0) -> Batch:
-        """What comes at `place` [N] in training: examples of these numbers, or of a fixed set of `examples`
-        round and round, in its order or, if the protocol shuffles, in another for every epoch. `lowest`: the
-        number of the first example of all."""
+        """Return the examples at places [N] of the training stream, each tensor [S, N, ...].
+
+        Args:
+            place: places in the stream, from 0.
+            examples: size of a fixed set that is gone through again and again, in its order or, if the
+                protocol shuffles, in another order for every epoch; None if every example is new.
+            lowest: number of the first example.
+        """
         every = self._every(place)
         if examples is not None:
             epoch, every = every // examples, every % examples
             if self.protocol.shuffle:
-                every = Stream.of(epoch, seed=self._seeds(every), split="order of training").permutation(
-                    examples
-                )(every[:, None])[:, 0]
+                stream = Stream.of(epoch, seed=self._seeds(every), split="order of training")
+                every = stream.permutation(examples)(every[:, None])[:, 0]
         return self._drawn(lowest + every, "train")
 
     def spread(self, drawn: Batch) -> Batch:
-        """To every cell what is drawn for its seed: [S, N, ...] -> [R, N, ...]."""
-        return each(
-            drawn, lambda x: x.expand(self.replicas, *x.shape[1:]) if self.count == 1 else x[self.which]
-        )
+        """Return for every cell what was drawn for its seed: [S, N, ...] -> [R, N, ...]."""
+        if self.count == 1:
+            return each(drawn, lambda x: x.expand(self.replicas, *x.shape[1:]))
+        return each(drawn, lambda x: x[self.which])
 
     def _every(self, index: Tensor) -> Tensor:
         return index.repeat(self.count)
 
     def _seeds(self, every: Tensor) -> Tensor:
-        """Of each of `every`, which has as many of each seed."""
+        """Return the seed of each number in `every`, which holds equally many of each seed in turn."""
         return self.seeds.repeat_interleave(len(every) // self.count, output_size=len(every))
 
     def _drawn(self, every: Tensor, split: Split) -> Batch:
-        return each(
-            self.task.sample(every, seed=self._seeds(every), split=split),
-            lambda x: x.view(self.count, -1, *x.shape[1:]),
-        )
+        drawn = self.task.sample(every, seed=self._seeds(every), split=split)
+        return each(drawn, lambda x: x.view(self.count, -1, *x.shape[1:]))
 
 
 class Feed:
-    """What a group trains on: batch after batch, always in the same place on the device, so that a captured
-    step finds it there."""
+    """The training batches of a group, drawn many at once.
+
+    They always lie in the same memory on the device, so that a captured step finds them there.
+    """
 
     def __init__(
         self,
@@ -77,30 +88,40 @@ class Feed:
         epoch: int | None = None,
         lowest: int = 0,
     ) -> None:
-        """Batches number `first` to `last` - 1 of the training stream, or of a fixed set of `examples`, which
-        is gone through round and round however batches fall; or, if an `epoch` has so many batches, from its
-        first example on in every epoch. `lowest`: the number of that."""
+        """Prepare the batches from number `first` to `last` - 1.
+
+        Args:
+            streams: the group's examples.
+            examples: size of a fixed set that is gone through again and again; None if every example is new.
+            first, last: numbers of batches.
+            epoch: batches of an epoch, which begins with the first example of the set; None if a batch may
+                hold examples of two epochs.
+            lowest: number of the first example.
+        """
         self.streams, self.size = streams, streams.protocol.batch_size
         self.examples, self.epoch, self.lowest = examples, epoch, lowest
-        self.ahead = max(
-            1, min(at_once(streams.task, streams.device) // (self.size * streams.count), last - first)
-        )
+        fitting = at_once(streams.task, streams.device) // (self.size * streams.count)
+        self.ahead = max(1, min(fitting, last - first))
+        """Batches that are drawn at once."""
         self.place = torch.tensor(first, device=streams.device)
-        """The next batch."""
+        """Number of the next batch."""
         self.drawn_from = self.place.clone()
+        """Number of the first batch that was drawn last."""
         self.drawn: Batch | None = None
         self.left = 0
+        """Batches that are drawn and not used."""
         self.fill = Captured(self._fill, streams.device)
 
     def ready(self) -> None:
-        """See to it that the next batch is drawn. Before every `batch`, but not captured with it."""
+        """Draw the next batches if none are left. To be called before every `batch`, and not captured with
+        it."""
         if not self.left:
             self.fill()
             self.left = self.ahead
         self.left -= 1
 
     def batch(self) -> Batch:
-        """The next batch: everything [R, B, ...], but for slices and facts, of which there are none."""
+        """Return the next batch, each tensor [R, B, ...], without slices and facts."""
         assert self.drawn is not None
         rows = (self.place - self.drawn_from) * self.size + torch.arange(self.size, device=self.place.device)
         self.place += 1
@@ -121,19 +142,18 @@ class Feed:
 
 
 def at_once(task: Task, device: str) -> int:
-    """Examples drawn in one go."""
+    """Return how many examples of a task are drawn at once."""
     numbers = task.seq_len * (task.io.d_in or 1) + task.answers * (task.io.d_out or 1)
     return max(1, AT_ONCE[torch.device(device).type] // numbers)
 
 
 def replica(batch: Batch, r: int) -> Batch:
-    """What one replica sees: everything [B, ...]."""
+    """Return the batch of one replica, each tensor [B, ...]."""
     return each(batch, lambda x: x[r])
 
 
 def each(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
-    """The batch with every tensor changed."""
-    slices, facts = (
-        {name: function(x) for name, x in named.items()} for named in (batch.slices, batch.facts)
-    )
+    """Return the batch with a function applied to every tensor."""
+    slices = {name: function(x) for name, x in batch.slices.items()}
+    facts = {name: function(x) for name, x in batch.facts.items()}
     return Batch(function(batch.inputs), function(batch.positions), function(batch.targets), slices, facts)

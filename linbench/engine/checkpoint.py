@@ -1,4 +1,4 @@
-"""A long group in the middle of its training, kept so that it goes on where it was broken off."""
+"""Checkpoints: a group in the middle of its training, kept so that it goes on where it was broken off."""
 
 import hashlib
 import math
@@ -27,10 +27,10 @@ from linbench.results.schema.cells import Point
 from linbench.results.schema.fields import Count, NotNegative
 
 SECONDS = 60.0
-"""Between two checkpoints of a group: what a kill may cost."""
+"""Seconds between two checkpoints of a group: at most this much work is lost by a kill."""
 
 _NUMBERS = ("step", "trained", "seconds", "note")
-"""Of a training, beside tensors and runs."""
+"""Attributes of a training that are kept, besides tensors and runs. Stored files have these names."""
 
 
 class Checkpoints:
@@ -40,32 +40,44 @@ class Checkpoints:
         self.folder, self.seconds = folder, seconds
         self.last = time.monotonic()
 
-    def rest(self, training: Training, group: str) -> None:
-        """Keep the group if the last time was long enough ago. Raises StorageError."""
+    def save_if_due(self, training: Training, group: str) -> None:
+        """Keep a group if the last time was long enough ago. Raises StorageError: it cannot be kept.
+
+        Args:
+            training: the group's state.
+            group: the group's name, as `composition` gives it.
+        """
         if time.monotonic() - self.last < self.seconds:
             return
-        tensors, numbers = _taken_down(training)
+        tensors, numbers = _snapshot(training)
         content = save(tensors)
         numbers["tensors"] = hashlib.sha256(content).hexdigest()
         head = canonical({**numbers, "checksum": digest(numbers)}).encode()
         with storage_sentence(self.folder, "cannot keep checkpoints in"):
             self.folder.mkdir(exist_ok=True)
-            _clear(self._path(group))
+            _move_folder_away(self._path(group))
             write_whole(self._path(group), head + b"\n" + content)
         self.last = time.monotonic()
 
-    def forget(self, group: str) -> None:
-        """The group is finished."""
+    def delete(self, group: str) -> None:
+        """Delete the checkpoint of a group that is finished, if there is one."""
         with storage_sentence(self.folder, "cannot remove a checkpoint from"):
-            if not self._path(group).is_dir():  # a folder of that name is not ours
+            if not self._path(group).is_dir():  # a folder of this name is not linbench's
                 self._path(group).unlink(missing_ok=True)
 
-    def of(
+    def resumable(
         self, cells: Sequence[Cell], missing: Mapping[str, Cell], done: Set[str]
     ) -> list[tuple[str, list[Cell]]]:
-        """Names of groups, with their cells, that can go on: all cells are known, and those that are not over
-        are `missing`. None shares one of these. A group whose cells were all `done` otherwise, in another
-        composition, is forgotten."""
+        """Return the names of groups that can go on from a checkpoint, with their cells.
+
+        All cells of such a group are among `cells`, those that are not over are `missing`, and no two groups
+        share one of these. Checkpoints are deleted if all their cells have results from other groups.
+
+        Args:
+            cells: the cells that may go on.
+            missing: those of them, by id, that have no result.
+            done: ids of cells that have one.
+        """
         known = {cell.id: cell for cell in cells}
         found: list[tuple[str, list[Cell]]] = []
         taken: set[str] = set()
@@ -73,20 +85,16 @@ class Checkpoints:
             checkpoint = Checkpoint.read(path, among=known.keys())
             if checkpoint is None:
                 continue
-            going = {
-                cell
-                for cell, run in zip(checkpoint.cells, checkpoint.runs, strict=True)
-                if run["diverged"] is None and not run["stopped"]
-            }
+            going = checkpoint.going
             if going <= done:
-                self.forget(path.stem)
+                self.delete(path.stem)
             elif going <= missing.keys() and not going & taken:
                 taken |= going
                 found.append((path.stem, [known[cell] for cell in checkpoint.cells]))
         return found
 
     def read(self, group: str, cells: Sequence[str]) -> "Checkpoint | None":
-        """Where the group was broken off, if that is known and these are its cells."""
+        """Return the checkpoint of a group if there is one and it is of these cells."""
         checkpoint = Checkpoint.read(self._path(group))
         return checkpoint if checkpoint is not None and checkpoint.cells == cells else None
 
@@ -95,51 +103,58 @@ class Checkpoints:
 
 
 class Checkpoint:
-    """What was kept of a group."""
+    """The kept state of a group."""
 
     def __init__(self, numbers: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.numbers, self.tensors = numbers, tensors
 
     @classmethod
     def read(cls, path: Path, *, among: Set[str] | None = None) -> "Checkpoint | None":
-        """Return what a file has kept. None: it is torn, altered or gone, may not be read, or has a cell that
-        is not `among` those."""
+        """Return the checkpoint in a file; None if it is torn, altered or gone, or may not be read.
+
+        Args:
+            path: the file.
+            among: ids of cells; None is returned if the checkpoint has another.
+        """
         try:
             with opened(path, total_memory() // 2) as file:  # a writer has it in memory twice
                 numbers = read_json(file.readline(MOST_BYTES))
                 if numbers.pop("checksum") != digest(numbers):
                     return None
-                _KEPT.validate_python(numbers, strict=True)
-                if len(numbers["cells"]) != len(numbers["runs"]) or (
-                    among is not None and not set(numbers["cells"]) <= among
-                ):
+                _HEAD.validate_python(numbers, strict=True)
+                if len(numbers["cells"]) != len(numbers["runs"]):
+                    return None
+                if among is not None and not set(numbers["cells"]) <= among:
                     return None
                 content = file.read()
-            return (
-                cls(numbers, load(content))
-                if numbers["tensors"] == hashlib.sha256(content).hexdigest()
-                else None
-            )
-        except OSError:  # as when its group was finished by another launcher
+            if numbers["tensors"] != hashlib.sha256(content).hexdigest():
+                return None
+            return cls(numbers, load(content))
+        except OSError:  # such as when another launcher has finished its group
             return None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError):
             return None
 
     @property
     def cells(self) -> list[str]:
-        """Ids, in the order of the stack."""
+        """The ids of the cells, in the order of the stack."""
         cells: list[str] = self.numbers["cells"]
         return cells
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        """What had become of each."""
+        """The runs of the cells, as dictionaries of the fields of `Run`."""
         runs: list[dict[str, Any]] = self.numbers["runs"]
         return runs
 
+    @property
+    def going(self) -> set[str]:
+        """The ids of cells whose runs are not over."""
+        pairs = zip(self.cells, self.runs, strict=True)
+        return {cell for cell, run in pairs if run["diverged"] is None and not run["stopped"]}
+
     def fits(self, training: Training) -> bool:
-        """Whether it has every tensor that a training which has just begun is brought on by, each in its
-        shape and type."""
+        """Return whether the checkpoint has every tensor of a training, in its shape and dtype."""
         needed = {**_tensors(training), "random state": torch.get_rng_state()}
         return all(
             name in self.tensors
@@ -149,12 +164,12 @@ class Checkpoint:
         )
 
     def restore(self, training: Training) -> None:
-        """Bring a training that has just begun to where this one was, if it `fits`."""
+        """Set a training, before its first step, to the state of the checkpoint, which must fit."""
         for name, x in _tensors(training).items():
             x.detach().copy_(self.tensors[name])
         training.runs = [Run(run.cell, **kept) for run, kept in zip(training.runs, self.runs, strict=True)]
         for name in _NUMBERS:
-            setattr(training, name, self.numbers.get(name))  # older checkpoints have no note
+            setattr(training, name, self.numbers.get(name))  # checkpoints of older versions have no note
         torch.set_rng_state(self.tensors["random state"])
         _set_other_generators(self.tensors)
         if "random state of the device" in self.tensors:
@@ -162,7 +177,7 @@ class Checkpoint:
 
 
 class _KeptRun(TypedDict):
-    """A `Run` as it is kept, without its cell."""
+    """A kept `Run`, without its cell."""
 
     curve: list[Point]
     diverged: str | None
@@ -171,57 +186,58 @@ class _KeptRun(TypedDict):
     losses: int
 
 
-class _Kept(TypedDict):
-    """The first line of a file."""
+class _Head(TypedDict):
+    """The first line of a checkpoint's file."""
 
     step: Count
     trained: Count
     seconds: NotNegative
-    note: NotRequired[str | None]  # older ones have none
+    note: NotRequired[str | None]  # not in files of older versions
     cells: list[str]
     runs: list[_KeptRun]
     tensors: str
 
 
-_KEPT = TypeAdapter(_Kept)
+_HEAD = TypeAdapter(_Head)
 
 
 def composition(cells: Sequence[Cell]) -> str:
-    """A name for a group: these cells, in this order."""
+    """Return the name of a group: a digest of its cells in their order."""
     return digest([cell.id for cell in cells])
 
 
-def _taken_down(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _snapshot(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of a training, copied, and all else that is kept of it."""
     tensors = {name: x.detach().cpu().contiguous().clone() for name, x in _tensors(training).items()}
     tensors["random state"] = torch.get_rng_state()
     tensors |= _other_generators()
     device = training.runs[0].cell.device
     if device != "cpu":
         tensors["random state of the device"] = torch.cuda.get_rng_state(device)
-    kept = [field.name for field in fields(Run) if field.name != "cell"]
-    runs = [
-        {name: getattr(run, name) for name in kept} | {"loss": run.loss if math.isfinite(run.loss) else 0.0}
-        for run in training.runs
-    ]
-    return tensors, {name: getattr(training, name) for name in _NUMBERS} | {
-        "cells": [run.cell.id for run in training.runs],
-        "runs": runs,
-    }
+    numbers = {name: getattr(training, name) for name in _NUMBERS}
+    numbers["cells"] = [run.cell.id for run in training.runs]
+    numbers["runs"] = [_kept_run(run) for run in training.runs]
+    return tensors, numbers
+
+
+def _kept_run(run: Run) -> dict[str, Any]:
+    kept = {field.name: getattr(run, field.name) for field in fields(Run) if field.name != "cell"}
+    # JSON has no infinity; the loss of a diverged run is not used any more
+    return kept | {"loss": run.loss if math.isfinite(run.loss) else 0.0}
 
 
 def _tensors(training: Training) -> dict[str, Tensor]:
-    """All that training changes, by name."""
+    """Return all tensors that training changes, by name."""
     optimiser, stack = training.optimiser, training.stack
-    found = {f"weights {i}": flat.weights for i, flat in enumerate(stack.flats)} | {
-        f"buffer {name}": x for name, x in stack.buffers.items()
-    }
+    found = {f"weights {i}": flat.weights for i, flat in enumerate(stack.flats)}
+    found |= {f"buffer {name}": x for name, x in stack.buffers.items()}
     for i, (mean, square) in enumerate(optimiser.moments):
         found |= {f"mean {i}": mean, f"square {i}": square}
     return found | {"steps": optimiser.steps}
 
 
 def _other_generators() -> dict[str, Tensor]:
-    """The states of the generators of Python and numpy, which a layer may draw with."""
+    """Return the states of the generators of Python and numpy, which a layer may draw from."""
     python, numpy, _ = generators.states()
     version, words, spare = python
     place = [numpy["state"]["pos"], numpy["has_gauss"]]
@@ -234,7 +250,7 @@ def _other_generators() -> dict[str, Tensor]:
 
 
 def _set_other_generators(tensors: Mapping[str, Tensor]) -> None:
-    """Bring both where they were; older checkpoints do not say."""
+    """Set the generators of Python and numpy; checkpoints of older versions do not have their states."""
     if "random state of Python" not in tensors:
         return
     version, *words = tensors["random state of Python"].tolist()
@@ -253,8 +269,8 @@ def _set_other_generators(tensors: Mapping[str, Tensor]) -> None:
     )
 
 
-def _clear(path: Path) -> None:
-    """Rename a folder that stands where a checkpoint is to be. Raises OSError."""
+def _move_folder_away(path: Path) -> None:
+    """Rename a folder that has the name of a checkpoint. Raises OSError: it cannot be renamed."""
     if path.is_dir() and not path.is_symlink():
         number = sum(1 for _ in path.parent.glob(f"{path.name}.unreadable*"))
         path.rename(path.with_name(f"{path.name}.unreadable-{number}"))

@@ -1,6 +1,6 @@
-"""What a comparison of variants needs: what is stored of it, and what is to be run."""
+"""Comparisons of variants: the results that are stored, and the cells that are to be run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from linbench.common.errors import UserError
@@ -18,27 +18,34 @@ from linbench.results.store import SPEED, Store
 
 
 @dataclass(frozen=True)
-class Comparing:
-    """Variants on a suite: `known` results by the ids of their cells, the `cells` to be run, and for every
-    name that is left out, why. stores: those that were read."""
+class ComparisonPlan:
+    """A comparison of variants on a suite, before its missing cells are run."""
 
     blocks: list[Block]
     known: dict[str, Result]
+    """Stored results by the ids of their cells."""
     cells: list[Cell]
+    """The cells that are to be run."""
     left_out: dict[str, str]
+    """The reason for every name that is left out."""
     stores: list[Store]
+    """The stores that were read."""
 
     def tables(self, results: Sequence[Result], store: Store) -> list[SideBySide]:
-        """With the results of `cells`, in their order, and what is stored of the speed of layers, in that
-        store, too. Raises StorageError."""
+        """Return the tables of the comparison.
+
+        Args:
+            results: the results of `cells`, in their order.
+            store: where they are kept; speeds of layers are read from it, too.
+
+        Raises StorageError: stored speeds cannot be read.
+        """
         run = {cell.id: result for cell, result in zip(self.cells, results, strict=True)}
-        every = {
-            result["id"]: result
-            for one in (*self.stores, store)
-            if one.folder.is_dir()
-            for result in one.all(SPEED)
-        }
-        return side_by_side(self.blocks, self.known | run, speeds(every.values()))
+        layer_speeds: dict[str, Result] = {}
+        for one in (*self.stores, store):
+            if one.folder.is_dir():
+                layer_speeds |= {result["id"]: result for result in one.all(SPEED)}
+        return side_by_side(self.blocks, self.known | run, speeds(layer_speeds.values()))
 
 
 def comparing(
@@ -50,86 +57,110 @@ def comparing(
     against: str | None = None,
     read: Sequence[Store] = (),
     device: str = "auto",
-) -> Comparing:
-    """These models on the suite's tasks, with its settings and seeds. With `against`, a folder or
-    `reference`, all that is stored there is read, and the suite's own models stand beside these, none of
-    which is run. `read`: stores that are read without that.
+) -> ComparisonPlan:
+    """Plan a comparison of models on the tasks of a suite, with its settings and seeds.
 
-    Raises UserError: nothing to compare with, or a model that this suite cannot have; StorageError: what is
-    stored cannot be read.
+    Args:
+        models: names or patterns; the others are compared with the first.
+        suite: the suite.
+        seeds, form: in place of those of the suite, as `--seeds` and `--form`.
+        against: a folder or "reference". Its results are read, and the suite's own models are compared, too,
+            as far as they are stored there; none of them is run.
+        read: stores that are read as well.
+        device: as `--device`.
+
+    Raises UserError: there is nothing to compare with, or the suite cannot have a model; StorageError: stored
+    results cannot be read.
     """
     named = list(dict.fromkeys(models))
-    others = list(dict.fromkeys(part.model for part in suite.models if against and part.model not in named))
+    of_suite = dict.fromkeys(part.model for part in suite.models)
+    others = [model for model in of_suite if model not in named] if against else []
     if len(named) < 2 and not others:
-        for term in (term for name in named for term in parse_pattern(name)):
-            registry("model").find(term.name)
-        raise UserError(
-            "one variant alone is compared with nothing; name"
-            f" another{'' if against else f', or --against {REFERENCE}'}."
-        )
+        raise _nothing_to_compare(named, against)
     stores = [*(stores_at(against) if against else []), *read]
     chosen = narrowed(suite, models=[*named, *others], seeds=seeds, form=form)
     every, missing = blocks(chosen, device=device)
-    # elsewhere there is nothing to compare with
+    # a block without the first model has nothing to compare with
     found = [block for block in every if block.rows[0][0].model == named[0]]
-    rows = [(part.model, cells) for block in found for part, cells in block.rows]
     refuse_left_out(named, found, missing)
-    known = stored([cell for _, cells in rows for cell in cells], stores, chosen.search)
-    if absent := [
-        model
-        for model in others
-        if not any(cell.id in known for name, cells in rows if name == model for cell in cells)
-    ]:
-        if len(absent) == len(others) and len(named) < 2:
-            kind = rows[0][1][0].identity["device"]
-            raise UserError(
-                f"nothing of the suite is stored in {against} as this linbench would run it on {kind}; run it"
-                " without --against."
-            )
-        missing |= {
-            f"model {', '.join(absent)}": f"{against} has no result as this linbench would run it here."
-        }
-    wanted = {
-        cell.id: cell
-        for cell in to_run([cell for name, cells in rows if name in named for cell in cells], known)
-    }
-    return Comparing(found, known, list(wanted.values()), missing, stores)
+    cells_of = _cells_by_model(found)
+    known = stored([cell for cells in cells_of.values() for cell in cells], stores, chosen.search)
+    absent = [model for model in others if not any(cell.id in known for cell in cells_of.get(model, ()))]
+    if absent and len(absent) == len(others) and len(named) < 2:
+        kind = found[0].rows[0][1][0].identity["device"]
+        raise UserError(
+            f"nothing of the suite is stored in {against} as this linbench would run it on {kind}; run it"
+            " without --against."
+        )
+    if absent:
+        reason = f"{against} has no result as this linbench would run it here."
+        missing = {**missing, f"model {', '.join(absent)}": reason}
+    own = [cell for block in found for part, cells in block.rows if part.model in named for cell in cells]
+    wanted = {cell.id: cell for cell in to_run(own, known)}
+    return ComparisonPlan(found, known, list(wanted.values()), missing, stores)
 
 
-def refuse_left_out(models: Sequence[str], found: Sequence[Block], missing: dict[str, str]) -> None:
-    """Raise UserError if one of `models` is in no block of those that were `found`; `missing` says why."""
-    there = {part.model for block in found for part, _ in block.rows}
-    if away := next((name for name in models if name not in there), None):
-        raise UserError(f"{away} cannot be compared on this suite: {_why(away, missing)}")
+def _nothing_to_compare(models: Sequence[str], against: str | None) -> UserError:
+    """Return the error for a single variant; raise that of a model that does not exist."""
+    for name in models:
+        for term in parse_pattern(name):
+            registry("model").find(term.name)
+    hint = "" if against else f", or --against {REFERENCE}"
+    return UserError(f"one variant alone is compared with nothing; name another{hint}.")
 
 
-def _why(name: str, missing: dict[str, str]) -> str:
+def _cells_by_model(found: Sequence[Block]) -> dict[str, list[Cell]]:
+    by_model: dict[str, list[Cell]] = {}
+    for block in found:
+        for part, cells in block.rows:
+            by_model.setdefault(part.model, []).extend(cells)
+    return by_model
+
+
+def refuse_left_out(models: Sequence[str], found: Sequence[Block], missing: Mapping[str, str]) -> None:
+    """Refuse a comparison that one of the models has no part in.
+
+    Args:
+        models: the models that were named.
+        found: the blocks of the suite.
+        missing: reasons why models are in no block, by words that name them.
+
+    Raises UserError: a model is in no block.
+    """
+    present = {part.model for block in found for part, _ in block.rows}
+    for name in models:
+        if name not in present:
+            raise UserError(f"{name} cannot be compared on this suite: {_reason(name, missing)}")
+
+
+def _reason(name: str, missing: Mapping[str, str]) -> str:
     about = [key for key in missing if key.removeprefix("model ").partition(",")[0] in name] or list(missing)
-    native = (
-        " With --form native all are compared as they were published."
-        if any(key.endswith(", controlled") for key in about)
-        else ""
-    )
-    return " ".join(missing[key] for key in about) + native if about else "it has no task."
+    if not about:
+        return "it has no task."
+    reasons = [missing[key] for key in about]
+    if any(key.endswith(", controlled") for key in about):
+        reasons.append("With --form native all are compared as they were published.")
+    return " ".join(reasons)
 
 
 def stored(
     cells: Sequence[Cell], stores: Sequence[Store], search: SearchSettings | None
 ) -> dict[str, Result]:
-    """By the ids of `cells` the results that stores hold of exactly these: the same code, the same kind of
-    device; with a `search`, at the learning rate that their own results lead to, or where that search has not
-    been run, at the one that a former rule found, marked.
+    """Return the stored results of exactly these cells, by id: of the same code and kind of device.
 
-    Raises UserError: a seed to be reported is a tuning seed; StorageError: what is there cannot be read.
+    With a `search` they are those at the learning rate that the stored results of the search lead to. If it
+    has not been run, they are those at a rate that a former rule chose, marked.
+
+    Raises UserError: a seed to be reported is a tuning seed; StorageError: stored results cannot be read.
     """
 
     def found(cell: Cell) -> Result | None:
         results = (store.get(cell.id) for store in stores)
         return next((result for result in results if result is not None and result["status"] in FINAL), None)
 
-    there = (
-        results_at_chosen_rates(cells, found, search)
-        if search
-        else {cell.id: result for cell in cells if (result := found(cell)) is not None}
-    )
-    return {name: result | {"purpose": "report"} for name, result in there.items()}
+    if search:
+        present = results_at_chosen_rates(cells, found, search)
+    else:
+        looked_up = {cell.id: found(cell) for cell in cells}
+        present = {name: result for name, result in looked_up.items() if result is not None}
+    return {name: result | {"purpose": "report"} for name, result in present.items()}

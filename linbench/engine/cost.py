@@ -1,4 +1,4 @@
-"""What cells will cost, judged by what finished ones did cost on the same kind of device."""
+"""Estimates of what cells will cost, from what finished cells cost on the same kind of device."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -10,79 +10,96 @@ from linbench.experiments.device import device_class
 from linbench.results.record import Result
 
 
-class Pace(NamedTuple):
-    """How long steps take: `times` their (least + operation x floating-point operations) seconds. The first
-    two are of all models alike, since a small step is bound by its number of kernels and a large one by their
-    work, and `times` is a model's own, by its label, or of all under ""."""
+class CostModel(NamedTuple):
+    """A model of how long a training step takes: `times` (`least` + `operation` x FLOPs) seconds.
+
+    A small step is bound by its number of kernels and a large one by its arithmetic, so `least` and
+    `operation` are shared by all models. `times` is a factor of each model, by its label; the one under ""
+    is for models that were not measured.
+    """
 
     least: float
     operation: float
     times: Mapping[str, float]
 
 
+class _MeasuredStep(NamedTuple):
+    """A finished cell's training: FLOPs and seconds of one step."""
+
+    label: str
+    flops: float
+    seconds: float
+
+
 def flops(cell: Cell) -> float | None:
-    """Floating-point operations of training a cell, backward as twice forward, a token as in the longest
-    test, as results tell it; None where a layer does not declare its own."""
-    per_token = _per_token(cell)
+    """Return the floating-point operations of training a cell, or None if a layer declares none.
+
+    Backward counts twice as much as forward. A token counts as in the longest test, as results tell it.
+    """
+    per_token = _flops_per_token(cell)
     return None if per_token is None else 3 * per_token * cell.curriculum.tokens(cell.steps)
 
 
 _KNOWN: dict[str, float | None] = {}
-"""What a token takes, by all that decides it: cells that differ in what they are trained by ask for the
-same."""
+"""FLOPs per token that were counted before, by a digest of all that they depend on. Many cells differ in
+training settings alone."""
 
 
-def _per_token(cell: Cell) -> float | None:
+def _flops_per_token(cell: Cell) -> float | None:
     test = cell.longest_test
-    name = digest(
-        {"model": cell.model.identity(), "io": cell.task.io._asdict(), "test": [test.seq_len, test.answers]}
-    )
-    if name not in _KNOWN:
-        _KNOWN[name] = cell.model.sketch(cell.task).flops_per_token(test.seq_len, test.answers)
-    return _KNOWN[name]
+    lengths = [test.seq_len, test.answers]
+    key = digest({"model": cell.model.identity(), "io": cell.task.io._asdict(), "test": lengths})
+    if key not in _KNOWN:
+        _KNOWN[key] = cell.model.sketch(cell.task).flops_per_token(test.seq_len, test.answers)
+    return _KNOWN[key]
 
 
 def least_bytes(cell: Cell) -> int:
-    """Return the bytes of memory that training a cell takes at the least: weights, their gradient and two
-    moments of it in float32, and what enters every layer, which backward reads. A module from elsewhere is
-    not made for it, and its weights are left out."""
+    """Return a lower bound on the bytes of memory that training a cell takes.
+
+    Counted are weights, their gradient and two moments in float32, and the input of every layer in bf16,
+    which backward reads. A user's module is not built for this; its weights are left out.
+    """
     longest = max(segment.task.seq_len for segment in cell.trained_on)
-    # in bf16
-    entering = (
-        2 * cell.protocol.batch_size * longest * cell.model.backbone.d_model * (1 + len(cell.model.layers))
-    )
+    tokens = cell.protocol.batch_size * longest
+    layer_inputs = 2 * tokens * cell.model.backbone.d_model * (1 + len(cell.model.layers))
     if any(layer.entry.cls.opaque for layer in cell.model.layers):
-        return entering
-    return 16 * sum(parameter.numel() for parameter in cell.model.sketch(cell.task).parameters()) + entering
+        return layer_inputs
+    parameters = sum(parameter.numel() for parameter in cell.model.sketch(cell.task).parameters())
+    return 16 * parameters + layer_inputs
 
 
-def pace(results: Iterable[Result], device: str) -> Pace | None:
-    """Of what was trained whole on this kind of device; None where nothing was."""
-    steps = [
-        (
-            result["label"],
-            3 * result["model"]["flops_per_token"] * last["tokens"] / last["step"],
-            result["seconds"] / result["stack"]["size"] / last["step"],
-        )
-        for result in results
-        if result["status"] == "ok"
-        and result["cell"]["device"] == device_class(device)
-        and result["model"]["flops_per_token"]
-        for last in result["curve"][-1:]
-    ]
+def pace(results: Iterable[Result], device: str) -> CostModel | None:
+    """Return a cost model fitted to finished cells of this kind of device; None if there are none."""
+    steps = _measured_steps(results, device_class(device))
     if not steps:
         return None
-    least, operation = _line([(work, took) for _, work, took in steps])
+    least, operation = _fit_line([(step.flops, step.seconds) for step in steps])
     times: dict[str, list[float]] = {}
-    for label, work, took in steps:
-        for name in (label, ""):
-            times.setdefault(name, []).append(took / (least + operation * work))
-    return Pace(least, operation, {name: median(values) for name, values in times.items()})
+    for step in steps:
+        for name in (step.label, ""):
+            times.setdefault(name, []).append(step.seconds / (least + operation * step.flops))
+    return CostModel(least, operation, {name: median(values) for name, values in times.items()})
 
 
-def seconds(cells: Sequence[Cell], known: Pace | None) -> float | None:
-    """How long cells of one structure will take at the `pace` known, one device at work; None where nothing
-    was finished that could tell, or a layer declares nothing."""
+def _measured_steps(results: Iterable[Result], kind: str) -> list[_MeasuredStep]:
+    steps = []
+    for result in results:
+        per_token = result["model"].get("flops_per_token")
+        if result["status"] != "ok" or result["cell"]["device"] != kind or not per_token:
+            continue
+        for last in result["curve"][-1:]:
+            work = 3 * per_token * last["tokens"] / last["step"]
+            took = result["seconds"] / result["stack"]["size"] / last["step"]
+            steps.append(_MeasuredStep(result["label"], work, took))
+    return steps
+
+
+def seconds(cells: Sequence[Cell], known: CostModel | None) -> float | None:
+    """Return the seconds that cells of one structure will take on one device.
+
+    None if no finished cell tells, or a layer declares no operations.
+    """
     work = flops(cells[0])
     if known is None or work is None:
         return None
@@ -90,13 +107,17 @@ def seconds(cells: Sequence[Cell], known: Pace | None) -> float | None:
     return len(cells) * times * (known.least * cells[0].steps + known.operation * work)
 
 
-def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The a and b, neither below 0, of y = a + b x with the least squares of relative errors, of points (x,
-    y); through 0 where all x are the same."""
+def _fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return a and b, neither below 0, of the line y = a + b x through points (x, y), by least squares of
+    relative errors. If all x are equal the line goes through 0."""
     ones, xs, squares = (sum(x**power / y**2 for x, y in points) for power in range(3))
     y1, yx = (sum(x**power / y for x, y in points) for power in range(2))
     determinant = ones * squares - xs**2
     if determinant <= 1e-9 * ones * squares:
         return 0.0, yx / squares
     a, b = (y1 * squares - yx * xs) / determinant, (yx * ones - y1 * xs) / determinant
-    return (0.0, yx / squares) if a < 0 else (y1 / ones, 0.0) if b < 0 else (a, b)
+    if a < 0:
+        return 0.0, yx / squares
+    if b < 0:
+        return y1 / ones, 0.0
+    return a, b

@@ -1,4 +1,4 @@
-"""Work that is the same again and again: on a GPU captured once, as a CUDA graph, and replayed."""
+"""Functions that are called again and again: on a GPU captured once, as a CUDA graph, and replayed."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -10,18 +10,18 @@ import torch
 from linbench.experiments.loading import theirs
 
 WARMUP = 2
-"""Calls before the capture: kernels are compiled and libraries set up in them."""
+"""Calls before the capture, in which kernels are compiled and libraries set up."""
 
 
 class Captured:
-    """A function without arguments or result, which works on the same tensors in place at every call and
-    never waits for the device.
+    """A function that is replayed from a CUDA graph where this is possible.
 
-    Where it cannot be captured it is called as it is, and `note` says why.
+    It has no arguments and no result, works in place on the same tensors at every call, and never waits for
+    the device. If it cannot be captured it is called as it is, and `note` says why.
     """
 
     def __init__(self, function: Callable[[], None], device: str, *, note: str | None = None) -> None:
-        """`note`: why it cannot be captured, where that is known."""
+        """Take a function for a device. note: the reason why it cannot be captured, if it is known."""
         self.function = function
         self.device = device
         self.note = note
@@ -29,7 +29,7 @@ class Captured:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
-        """Once more."""
+        """Call the function, or replay it."""
         if self.graph is None and self.note is None and self.calls >= WARMUP and self.device != "cpu":
             self._capture()
         if self.graph is not None:
@@ -40,18 +40,18 @@ class Captured:
 
     def _capture(self) -> None:
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-        # to which torch does not come back from a capture that cannot be ended
+        # torch does not come back to it from a capture that cannot be ended
         current = torch.cuda.current_stream()
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         random_state = generator.clone_state()
         try:
-            # An older graph may be garbage, and to destroy it now would break off the capture of this one.
+            # an older graph may be garbage, and to destroy it now would break off this capture
             with torch.cuda.stream(current), garbage_left(), torch.cuda.graph(graph, pool=pool):
                 self.function()
-        except Exception as error:  # whatever a module does that a graph cannot hold
+        except Exception as error:  # a module may do anything that a graph cannot hold
             torch.cuda.synchronize(self.device)
-            _given_up(pool)
-            generator.graphsafe_set_state(random_state)  # that of a capture broken off draws no more
+            _release_pool(pool)
+            generator.graphsafe_set_state(random_state)  # after a broken capture it would draw no more
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             self.note = f"could not be captured: {theirs(_first(error))}"
@@ -61,7 +61,7 @@ class Captured:
 
 @contextmanager
 def garbage_left() -> Iterator[None]:
-    """Python does not collect it meanwhile."""
+    """Switch Python's garbage collection off within."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -71,16 +71,16 @@ def garbage_left() -> Iterator[None]:
             gc.enable()
 
 
-def _given_up(pool: Any) -> None:
-    """End what a capture that was broken off began: torch would take memory for it ever after, and give back
-    none that is cached any more."""
-    with suppress(RuntimeError):  # torch did it, where the capture could be ended
+def _release_pool(pool: Any) -> None:
+    """Release the memory pool of a broken capture. Otherwise torch would allocate from it ever after, and
+    give back no cached memory."""
+    with suppress(RuntimeError):  # torch has done it if the capture could be ended
         torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
         torch._C._cuda_releasePool(torch.cuda.current_device(), pool)
 
 
 def _first(error: BaseException) -> BaseException:
-    """What went wrong first: leaving a capture that failed raises once more."""
+    """Return the first error: leaving a capture that failed raises another."""
     while error.__context__ is not None:
         error = error.__context__
     return error

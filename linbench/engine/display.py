@@ -1,4 +1,4 @@
-"""Progress of a run on a terminal, or line by line."""
+"""Displays of a run's progress: bars on a terminal, or lines."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from linbench.results.record import Result
 
 
 def outcome(result: Result) -> str:
-    """A result in a few words."""
+    """Return a result in a few words."""
     if result["status"] != "ok":
         return f"{result['status']}: {result['reason']}"
     marks = f" [{', '.join(result['marks'])}]" if result["marks"] else ""
@@ -21,14 +21,16 @@ def outcome(result: Result) -> str:
 
 
 def took(result: Result) -> str:
-    """How long, and with how many others; why with no more, if there was a reason."""
+    """Return how long a cell took, with how many others, and the note on its stack if there is one."""
     size, note = result["stack"]["size"], result["stack"]["note"]
-    together = f" for {size} together" if size > 1 else ""
-    return f"{result['seconds']:.0f} s{together}{f'; {note}' if note else ''}"
+    words = f"{result['seconds']:.0f} s"
+    if size > 1:
+        words += f" for {size} together"
+    return f"{words}; {note}" if note else words
 
 
 class Plain:
-    """One line per finished cell."""
+    """A display with one line for each finished cell."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -37,27 +39,30 @@ class Plain:
         self.names = Names(frozenset(), ())
 
     def begin(self, cells: Sequence[Cell]) -> None:
-        """Says how much there is to do, with what was before."""
+        """Count more cells in."""
         self.cells += cells
         self.names = varied(self.cells)
 
     def report(self, cells: Sequence[Cell], report: Report) -> None:
-        """Too much for a log."""
+        """Show nothing: reports are too many for a log."""
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
-        """`3/12 mqar quick deltanet seed 2: accuracy 0.9981, 41 s`."""
+        """Print a line such as `3/12 mqar quick deltanet seed 2: accuracy 0.9981, 41 s`."""
         self.count += 1
         when = "finished earlier" if stored else took(result)
         line = f"{self.count}/{len(self.cells)} {named([cell], self.names)}: {outcome(result)}, {when}"
         self.console.print(escape.one_line(line), markup=False, highlight=False, soft_wrap=True)
 
     def end(self) -> None:
-        """Nothing more to say."""
+        """Show nothing more."""
 
 
 class Live:
-    """A bar for every group that runs, with its loss, accuracy, speed and time left, and one for all cells;
-    finished cells scroll up above them."""
+    """A display with bars on a terminal.
+
+    Every group that is running has a bar with its loss, accuracy, speed and time left, and all cells together
+    have one. Lines of finished cells scroll up above them.
+    """
 
     def __init__(self, console: Console) -> None:
         self.plain = Plain(console)
@@ -71,14 +76,13 @@ class Live:
         )
         self.all: TaskID | None = None
         self.running: dict[frozenset[str], TaskID] = {}
-        """By the ids of a group's cells."""
+        """The bar of each running group, by the ids of its cells."""
         self.over: set[str] = set()
         self.shares: dict[str, float] = {}
-        """Of its steps, the most that each cell has had."""
+        """The largest share of its steps that each cell has reached, by id."""
 
     def begin(self, cells: Sequence[Cell]) -> None:
-        """Starts the display, or counts more cells in: how many a search leads to is not known before it is
-        over."""
+        """Start the display, or count more cells in: a search leads to more cells while it runs."""
         self.plain.begin(cells)
         known = self.plain.cells
         if self.all is None and len(known) > 1:
@@ -89,14 +93,13 @@ class Live:
         self.bars.start()
 
     def report(self, cells: Sequence[Cell], report: Report) -> None:
-        """Moves the bars."""
+        """Move the bars of a group and of all cells."""
         group = frozenset(cell.id for cell in cells)
         if group not in self.running:
-            # broken off: these are its cells, in another group
+            # a group that was broken off goes on with its cells in another one
             self._drop([other for other in self.running if other & group])
-            self.running[group] = self.bars.add_task(
-                escape.one_line(named(cells, self.plain.names)), total=report.steps, numbers=""
-            )
+            name = escape.one_line(named(cells, self.plain.names))
+            self.running[group] = self.bars.add_task(name, total=report.steps, numbers="")
         accuracy = "accuracy –" if report.accuracy is None else f"accuracy {report.accuracy:.3f}"
         numbers = (
             f"step {report.step}/{report.steps}  loss {report.loss:.3f}  {accuracy} "
@@ -106,18 +109,18 @@ class Live:
         self._count(cells, report.step / report.steps)
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
-        """The cell's line joins those above; the bar of its group goes with the last of them."""
+        """Print the cell's line; remove the bar of its group if all of its cells are finished."""
         self.over.add(cell.id)
         self._drop([group for group in self.running if group <= self.over])
         self.plain.finished(cell, result, stored=stored)
         self._count([cell], 1.0)
 
     def end(self) -> None:
-        """Gives the terminal back."""
+        """Remove the bars."""
         self.bars.stop()
 
     def _count(self, cells: Sequence[Cell], share: float) -> None:
-        """What was done once stays done: a group that must begin anew does not set the total back."""
+        """Move the bar of all cells; it never goes back, even if a group must begin anew."""
         self.shares |= {cell.id: max(share, self.shares.get(cell.id, 0.0)) for cell in cells}
         if self.all is not None:
             self.bars.update(self.all, completed=sum(self.shares.values()))

@@ -1,4 +1,4 @@
-"""Judging models on a split: sums and counts that add up over batches."""
+"""Evaluates models on a split, by sums and weights that add up over batches."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -16,146 +16,153 @@ from linbench.experiments.precision import arithmetic
 from linbench.tasks.base import IGNORE, Batch, Prediction, Split, Task
 
 EXAMPLES = 256
-"""Of a replica at a time on a CPU."""
+"""Examples of a replica that are evaluated at once on a CPU."""
 
 LOGITS = 1 << 28
-"""At a time on a GPU, at most."""
+"""Upper bound on the logits that are evaluated at once on a GPU: 1 GiB in float32."""
 
 HIDDEN = 1 << 26
-"""Numbers between two layers, likewise; a layer holds several times as many for a while."""
-
+"""Upper bound on the numbers between two layers at once on a GPU: 256 MiB in float32. A layer holds several
+times as many for a while."""
 
 Scores = dict[str, tuple[Tensor, Tensor]]
-"""As `Task.score` has them: sums and weights."""
+"""Sums and weights by the name of a metric, as `Task.score` returns them."""
+
+_ReadScores = dict[str, tuple[list[float], list[float]]]
+"""Scores as numbers; a single one is a list of one."""
 
 
 class Marks(NamedTuple):
-    """Of one test: metrics, and for every slice the integers that occur (`at`) with the sums and weights of
-    every metric there."""
+    """The metrics of one test.
+
+    slices: for every slice its values that occur (`at`), with sums and weights of every metric for each.
+    """
 
     metrics: dict[str, float]
     slices: dict[str, dict[str, Any]]
 
 
-class Judgement(NamedTuple):
-    """Of all tests: what each found, and the mean of every metric over them."""
+class EvaluationResult(NamedTuple):
+    """The metrics of all tests of a model."""
 
     tests: list[Marks]
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Each test counts as much as any other that has the metric."""
-        names = dict.fromkeys(name for marks in self.tests for name in marks.metrics)
-        return {
-            name: fmean(marks.metrics[name] for marks in self.tests if name in marks.metrics)
-            for name in names
-        }
+        """The mean of every metric over the tests that have it."""
+        values: dict[str, list[float]] = {}
+        for test in self.tests:
+            for name, value in test.metrics.items():
+                values.setdefault(name, []).append(value)
+        return {name: fmean(found) for name, found in values.items()}
 
 
-class Exam:
-    """A split of every test of a group of cells, drawn once."""
+class Evaluation:
+    """A split of every test of a group of cells, drawn once and evaluated again and again."""
 
     def __init__(self, cells: Sequence[Cell], split: Split, examples: int, *, slices: bool = True) -> None:
-        """As many examples of each test for each cell, of its own seed; judged by slices too, or as a whole
-        alone."""
+        """Draw the examples of all tests.
+
+        Args:
+            cells: a group; each cell is evaluated on examples of its own seed.
+            split: "validation" or "test".
+            examples: number of examples of each test, for each cell.
+            slices: whether metrics are also taken by slice.
+        """
         self.tests = [_Test(task, cells, split, examples, slices) for task in cells[0].tested_on]
 
-    def __call__(self, stack: Stack) -> list[Judgement]:
-        """What each replica is worth."""
-        return [Judgement(list(marks)) for marks in zip(*(test(stack) for test in self.tests), strict=True)]
+    def __call__(self, stack: Stack) -> list[EvaluationResult]:
+        """Return the result of each replica."""
+        by_test = [test(stack) for test in self.tests]
+        return [EvaluationResult(list(metrics)) for metrics in zip(*by_test, strict=True)]
 
 
 class _Test:
-    """One of them."""
-
     def __init__(self, task: Task, cells: Sequence[Cell], split: Split, examples: int, slices: bool) -> None:
         self.task, self.slices = task, slices
         self.streams = Streams(task, cells)
-        places = torch.split(
-            torch.arange(examples, device=self.streams.device),
-            _at_once(task, self.streams, cells[0].model.backbone.d_model),
-        )
-        self.batches: list[Batch] = [self.streams.draw(index, split) for index in places]
+        size = _batch_size(task, self.streams, cells[0].model.backbone.d_model)
+        numbers = torch.arange(examples, device=self.streams.device)
+        self.batches: list[Batch] = [self.streams.draw(index, split) for index in torch.split(numbers, size)]
 
     @torch.no_grad()
     def __call__(self, stack: Stack) -> list[Marks]:
-        """Of each replica."""
         stack.model.eval()
         totals: list[Scores] = [{} for _ in range(self.streams.replicas)]
         for drawn in self.batches:
             batch = self.streams.spread(drawn)
             with arithmetic(self.streams.protocol.precision, self.streams.device):
-                found = stack(batch.inputs, batch.positions).float()
+                outputs = stack(batch.inputs, batch.positions).float()
             for r, total in enumerate(totals):
-                add(
-                    total,
-                    self.task.score(
-                        replica(batch, r), _prediction(found[r], batch.targets[r]), slices=self.slices
-                    ),
-                )
+                prediction = _prediction(outputs[r], batch.targets[r])
+                add(total, self.task.score(replica(batch, r), prediction, slices=self.slices))
         stack.model.train()
         return marks(totals)
 
 
 def add(total: Scores, scores: Scores) -> None:
-    """Those of another batch to a total."""
+    """Add the scores of a batch to a total."""
     for name, (value, weight) in scores.items():
-        total[name] = (total[name][0] + value, total[name][1] + weight) if name in total else (value, weight)
+        if name in total:
+            total[name] = (total[name][0] + value, total[name][1] + weight)
+        else:
+            total[name] = (value, weight)
 
 
 def marks(totals: Sequence[Scores]) -> list[Marks]:
-    """Of each total."""
-    return [_marks(total) for total in _fetched(totals)]
+    """Return the metrics of each total."""
+    return [_test_metrics(total) for total in _read(totals)]
 
 
-def _prediction(found: Tensor, targets: Tensor) -> Prediction:
-    """Logits or vectors [B, N, ...]."""
+def _prediction(outputs: Tensor, targets: Tensor) -> Prediction:
+    """Return the prediction and its loss, from logits or vectors [B, N, ...]."""
     if targets.is_floating_point():
-        return Prediction(found, (found - targets).square().mean(dim=-1))
-    loss = F.cross_entropy(
-        found.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="none"
-    ).view_as(targets)
-    return Prediction(found.argmax(dim=-1), loss, found)
+        return Prediction(outputs, (outputs - targets).square().mean(dim=-1))
+    losses = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="none")
+    return Prediction(outputs.argmax(dim=-1), losses.view_as(targets), outputs)
 
 
-def _at_once(task: Task, streams: Streams, width: int) -> int:
-    """Examples of a replica. On a GPU as many as fit, and a multiple of `EXAMPLES` for a task that has a
-    score of its own, which may be of whole batches."""
+def _batch_size(task: Task, streams: Streams, width: int) -> int:
+    """Return how many examples of a replica are evaluated at once: on a GPU as many as fit.
+
+    A task with a score of its own gets a multiple of `EXAMPLES`, as its score may depend on the batch.
+    """
     if streams.device == "cpu":
         return EXAMPLES
     unit = 1 if type(task).score is Task.score else EXAMPLES
-    logits, hidden = task.answers * (task.io.vocab_out or task.io.d_out or 1), task.seq_len * width
+    logits = task.answers * (task.io.vocab_out or task.io.d_out or 1)
+    hidden = task.seq_len * width
     most = min(LOGITS // (streams.replicas * logits), HIDDEN // (streams.replicas * hidden))
     return max(1, most // unit) * unit
 
 
-def _fetched(totals: Sequence[Scores]) -> list[dict[str, tuple[list[float], list[float]]]]:
-    """All numbers on the host, a single number as a list of one: the device is waited for once."""
+def _read(totals: Sequence[Scores]) -> list[_ReadScores]:
+    """Read all scores from the device at once, so that it is waited for only once."""
     sums = [x for total in totals for pair in total.values() for x in pair]
     numbers = iter(torch.cat([x.flatten() for x in sums]).tolist())
     lists = iter([list(islice(numbers, x.numel())) for x in sums])
     return [{name: (next(lists), next(lists)) for name in total} for total in totals]
 
 
-def _marks(totals: dict[str, tuple[list[float], list[float]]]) -> Marks:
-    """What was never weighed is no metric."""
+def _test_metrics(totals: _ReadScores) -> Marks:
+    """Return metrics with their slices; a metric of weight zero is left out."""
     metrics: dict[str, float] = {}
     slices: dict[str, dict[str, Any]] = {}
-    for name, (value, weight) in totals.items():
-        metric, _, slice_ = name.partition("/")
-        if slice_:
-            found = slices.setdefault(
-                slice_, {"at": [i for i, there in enumerate(totals[f"accuracy/{slice_}"][1]) if there]}
-            )
+    for name, (sums, weights) in totals.items():
+        metric, _, slice_name = name.partition("/")
+        if slice_name:
+            if slice_name not in slices:
+                _, counts = totals[f"accuracy/{slice_name}"]
+                slices[slice_name] = {"at": [i for i, count in enumerate(counts) if count]}
+            found = slices[slice_name]
             found[metric] = {
-                kind: [_number(sums[i]) for i in found["at"]]
-                for kind, sums in (("sum", value), ("weight", weight))
+                "sum": [_whole_if_possible(sums[i]) for i in found["at"]],
+                "weight": [_whole_if_possible(weights[i]) for i in found["at"]],
             }
-        elif weight[0]:
-            metrics[name] = value[0] / weight[0]
+        elif weights[0]:
+            metrics[name] = sums[0] / weights[0]
     return Marks(metrics, slices)
 
 
-def _number(x: float) -> float:
-    """An integer where it is one."""
+def _whole_if_possible(x: float) -> float:
     return int(x) if x.is_integer() else x

@@ -1,4 +1,4 @@
-"""Which cells train together as one program, and how many."""
+"""Groups of cells that train together as one program, and their size."""
 
 from collections.abc import Sequence
 
@@ -7,26 +7,32 @@ import torch
 from linbench.common.hashing import digest
 from linbench.experiments.cell import Cell
 
-_OWN = ("lr", "weight_decay")
-"""Settings of the protocol that replicas of one stack may have of their own, beside the seed."""
+_REPLICA_SETTINGS = ("lr", "weight_decay")
+"""Settings of the protocol that may differ among the replicas of a stack, besides the seed."""
 
 _CPU_NUMBERS = 1 << 16
 """Activations per layer (batch x length x width) up to which a CPU is bound by the number of operations, not
-by their arithmetic."""
+by their arithmetic. An estimate."""
 
-_SHARE = 0.6
-"""Of a GPU's memory that a stack may fill, by estimate."""
+_MEMORY_SHARE = 0.6
+"""Share of a GPU's memory that a stack may fill. An estimate: a stack that does not fit is halved."""
 
 _ACTIVATIONS = 64
-"""Numbers that a layer keeps for backward per token and unit of width, by estimate; a stack that does not fit
-is halved."""
+"""Numbers that a layer keeps for the backward pass, per token and unit of width. An estimate, as above."""
 
 _LARGEST = 64
+"""Cells of one group, at most."""
 
 
 def groups(cells: Sequence[Cell], *, largest: int | None = None, sharing: int = 1) -> list[list[Cell]]:
-    """Cells that differ in seed, learning rate and weight decay alone, together, as many as fit where
-    `sharing` such groups share a GPU, or at most `largest`; in their order."""
+    """Return the cells in groups that can train together: they differ in seed, learning rate and weight
+    decay alone.
+
+    Args:
+        cells: their order is kept.
+        largest: cells of a group, at most; None for as many as suit the device.
+        sharing: groups that will share a GPU.
+    """
     alike: dict[str, list[Cell]] = {}
     for cell in cells:
         alike.setdefault(_structure(cell), []).append(cell)
@@ -38,20 +44,27 @@ def groups(cells: Sequence[Cell], *, largest: int | None = None, sharing: int = 
 
 
 def stack_size(cell: Cell, *, sharing: int = 1) -> int:
-    """How many such cells train well together, from shapes and the device's total memory, of which each of
-    those that share it has its part."""
+    """Return how many cells like this one should train together, by their shapes and the memory of the
+    device.
+
+    Args:
+        cell: one of the cells.
+        sharing: groups that share the GPU's memory equally.
+    """
     longest = max(segment.task.seq_len for segment in cell.trained_on)
     numbers = cell.protocol.batch_size * longest * cell.model.backbone.d_model
     if cell.device == "cpu":
         return max(1, min(_LARGEST, _CPU_NUMBERS // numbers))
     memory = torch.cuda.get_device_properties(cell.device).total_memory
     needed = 4 * numbers * _ACTIVATIONS * len(cell.model.layers)
-    return max(1, min(_LARGEST, int(_SHARE * memory) // (sharing * needed)))
+    return max(1, min(_LARGEST, int(_MEMORY_SHARE * memory) // (sharing * needed)))
 
 
 def _structure(cell: Cell) -> str:
+    """Return a digest of everything that must be equal in a group."""
     identity = cell.identity
-    shared = {name: value for name, value in identity["protocol"]["settings"].items() if name not in _OWN}
+    settings = identity["protocol"]["settings"]
+    shared = {name: value for name, value in settings.items() if name not in _REPLICA_SETTINGS}
     return digest(
         {**identity, "seed": None, "protocol": shared, "label": cell.model.label, "device": cell.device}
     )

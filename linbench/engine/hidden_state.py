@@ -1,5 +1,5 @@
-"""Whether a module from elsewhere carries from call to call what neither a stack nor a captured step nor a
-checkpoint would keep."""
+"""Finds state that a user's module carries from call to call, and that neither a stack nor a captured step nor
+a checkpoint would keep."""
 
 import io
 import pickle
@@ -15,32 +15,30 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.precision import arithmetic
 
 
-def carried(cell: Cell) -> str | None:
-    """The sentence about the first attribute that is such, and what follows from it; None: there is none.
+def hidden_state_reason(cell: Cell) -> str | None:
+    """Return a sentence about the first attribute with hidden state, and its consequences; None if there is
+    none.
 
-    A model of the cell's own is called twice alike. What is another the second time goes on from the first: a
-    buffer that was assigned anew, not written in place, or an attribute of another value. Raises whatever the
-    module raises.
+    The model is built and called twice with equal inputs and random numbers. Hidden state is what differs
+    after the second call: a buffer that was assigned anew instead of written in place, or an attribute with
+    another value. Raises whatever the module raises.
     """
     if not any(layer.entry.cls.opaque for layer in cell.model.layers):
         return None
     model = cell.model.build(cell.task, seed=cell.seed).to(cell.device)
     task, examples = cell.trained_on[0]
-    batch = replica(
-        Streams(task, [cell]).trained_on(
-            torch.arange(cell.protocol.batch_size, device=cell.device), examples
-        ),
-        0,
-    )
+    places = torch.arange(cell.protocol.batch_size, device=cell.device)
+    batch = replica(Streams(task, [cell]).trained_on(places, examples), 0)
 
-    def called() -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def call() -> tuple[dict[str, Tensor], dict[str, Any]]:
         torch.manual_seed(0)
         generators.seed_all(0)
         with arithmetic(cell.protocol.precision, cell.device):
             model(batch.inputs, batch.positions, batch.targets)
         return dict(model.named_buffers()), _attributes(model)
 
-    (buffers, attributes), (new_buffers, new_attributes) = called(), called()
+    buffers, attributes = call()
+    new_buffers, new_attributes = call()
     assigned = [name for name, x in new_buffers.items() if x is not buffers.get(name)]
     changed = [name for name, x in new_attributes.items() if x != attributes.get(name)]
     if not assigned + changed:
@@ -54,18 +52,19 @@ def carried(cell: Cell) -> str | None:
 
 
 def _attributes(model: nn.Module) -> dict[str, Any]:
-    """Beside parameters, buffers and modules, by name: what compares equal if they hold the same."""
+    """Return the attributes of all modules by name, without parameters, buffers and modules, in a form that
+    compares equal if they hold the same."""
     places = [(name, vars(module)) for name, module in model.named_modules()]
     return {
-        f"{name}.{key}": _held(x)
+        f"{name}.{key}": _snapshot(x)
         for name, own in places
         for key, x in own.items()
         if key not in {"_parameters", "_buffers", "_modules"}
     }
 
 
-def _held(value: Any) -> bytes | int:
-    """A value as it is now; of what cannot be taken down, which one it is."""
+def _snapshot(value: Any) -> bytes | int:
+    """Return a value pickled; the identity of an object that cannot be."""
     file = io.BytesIO()
     try:
         _Pickler(file).dump(value)
@@ -75,10 +74,11 @@ def _held(value: Any) -> bytes | int:
 
 
 class _Pickler(pickle.Pickler):
-    """Tensors by their values, whatever computed them; modules are looked at by themselves."""
+    """A pickler that takes tensors by their values, and leaves modules out, as they are looked at one by
+    one."""
 
     def reducer_override(self, value: Any) -> Any:
-        """As pickle has it."""
+        """Return how to pickle a tensor or module; leave other values to pickle."""
         if isinstance(value, Tensor):
             return bytes, (save({"": value.detach().cpu().contiguous()}),)
         return (str, ()) if isinstance(value, nn.Module) else NotImplemented

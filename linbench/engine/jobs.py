@@ -1,4 +1,4 @@
-"""What is handed to whoever measures, and what comes back."""
+"""Jobs: what an executor is given to do, and the messages that come back."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,9 +14,12 @@ from linbench.results.record import Result
 
 
 class Job(NamedTuple):
-    """Cells that train together. wanted: those whose results are missing; the others are in the checkpoint
-    that the job `resumes`.
-    checkpoints: the folder to keep more in, or None."""
+    """Cells that train together.
+
+    wanted: ids of the cells whose results are missing; the others are in the checkpoint that the job goes on
+    from. checkpoints: the folder for checkpoints, None for none. resumes: name of the checkpoint to go on
+    from, if there is one.
+    """
 
     cells: list[Cell]
     wanted: list[str]
@@ -25,12 +28,12 @@ class Job(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its checkpoints."""
+        """The name of its checkpoint."""
         return self.resumes or composition(self.cells)
 
 
 class Reported(NamedTuple):
-    """How the training of these cells is getting on."""
+    """A report on the training of the cells with these ids."""
 
     cells: list[str]
     report: Report
@@ -40,39 +43,42 @@ Message = Reported | Result
 
 
 def plugin_sources(cell: Cell) -> frozenset[str]:
-    """Return the files, modules and packages of other people that a cell's task and layers come from; empty
-    where linbench ships all of them."""
+    """Return the files, modules and packages that a cell's task and layers come from, if linbench does not
+    ship them; empty if it ships all of them."""
     entries = (cell.task_entry, *(layer.entry for layer in cell.model.layers))
-    return frozenset(_home(entry.source) for entry in entries if entry.source != SHIPPED)
+    return frozenset(_without_class(entry.source) for entry in entries if entry.source != SHIPPED)
 
 
 def isolation_key(job: Job) -> frozenset[str] | None:
-    """Return what a process has to be given up to that does this job: code of other people, which may change
-    whatever else computes there. None: nothing."""
-    return frozenset().union(*map(plugin_sources, job.cells)) or None
+    """Return what a worker process must have in common with a job to be given it.
+
+    These are the plugins of the job, which may change anything else in their process; None without plugins.
+    """
+    return frozenset().union(*(plugin_sources(cell) for cell in job.cells)) or None
 
 
-def _home(source: str) -> str:
-    """`./mine.py:Mine` and `mine.py` are one file."""
+def _without_class(source: str) -> str:
+    """Return the file or module of a source: `./mine.py:Mine` and `mine.py` are one file."""
     path, py, _ = source.partition(".py")
     return str(Path(path + py).resolve()) if py else source.partition(":")[0]
 
 
 def work(job: Job, tell: Callable[[Message], None]) -> None:
-    """Measure the cells of a job, and tell all that is found as it comes. Raises StorageError: checkpoints
-    cannot be kept."""
+    """Train and evaluate the cells of a job, and tell reports and results as they come.
+
+    Raises StorageError: checkpoints cannot be kept.
+    """
     names = [cell.id for cell in job.cells]
 
     def on_report(report: Report) -> None:
         tell(Reported(names, report))
 
     if job.checkpoints is None:
-        found = measure(job.cells, on_report)
+        results = measure(job.cells, on_report)
     else:
         checkpoints = Checkpoints(job.checkpoints)
         checkpoint = checkpoints.read(job.name, names) if job.resumes else None
-        found = measure(
-            job.cells, on_report, on_rest=partial(checkpoints.rest, group=job.name), checkpoint=checkpoint
-        )
-    for result in found:
+        on_checkpoint = partial(checkpoints.save_if_due, group=job.name)
+        results = measure(job.cells, on_report, on_checkpoint=on_checkpoint, checkpoint=checkpoint)
+    for result in results:
         tell(result)

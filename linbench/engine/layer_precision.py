@@ -1,4 +1,4 @@
-"""The precision that a layer computes in, whatever it is given."""
+"""The precision that a layer computes in, whatever the dtype of its input."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,17 +10,20 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 HALF_LIMIT = 5e-2
-"""The difference that rounding to bfloat16, whose step is 8e-3, may make of what is equal."""
+"""Relative difference up to which results in bfloat16 count as equal: about six of its rounding steps of
+8e-3."""
 
 
 class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A watch over everything that is computed from `given` while it is entered. Constants do not count, such
-    as positions as floats."""
+    """A mode of torch that notes the dtypes of everything computed from `given` while it is entered.
+
+    Constants do not count, such as positions as floats.
+    """
 
     def __init__(self, given: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.coarsest = torch.float64
-        """The floating-point type with the fewest digits so far."""
+        """The floating-point dtype with the fewest digits so far."""
         self._derived = WeakIdKeyDictionary()
         self._note(given)
 
@@ -32,7 +35,7 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note(self, these: Iterable[Tensor]) -> None:
         for tensor in these:
-            # what is true or false carries no digits on
+            # integers and booleans have no rounding
             if tensor.is_floating_point() or tensor.is_complex():
                 self._derived[tensor] = True
                 if torch.finfo(tensor.dtype).eps > torch.finfo(self.coarsest).eps:
@@ -40,6 +43,11 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def limit(precision: torch.dtype, double: float, single: float) -> float:
-    """Return the difference that is allowed between equal things: `double` where all is computed in float64,
-    `single` in float32."""
+    """Return the difference up to which values count as equal.
+
+    Args:
+        precision: the dtype that they were computed in; any but the two below has `HALF_LIMIT`.
+        double: the limit for float64.
+        single: the limit for float32.
+    """
     return {torch.float64: double, torch.float32: single}.get(precision, HALF_LIMIT)

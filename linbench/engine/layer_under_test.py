@@ -1,4 +1,4 @@
-"""What is put through the laws: a mixer that can be built again and again, with the same weights."""
+"""A layer under test: a mixer that can be built again and again with the same weights."""
 
 import itertools
 import random
@@ -19,30 +19,31 @@ from linbench.experiments.model_spec import LayerSpec
 from linbench.models.base import LayerInfo, Mixer
 
 ROWS = 2
-"""Of a batch."""
+"""Sequences of a batch."""
 
 BARE = "zoology-64-4"
-"""A preset of mqar that sets nothing of a model, so that a mixer is checked as it is published."""
+"""A preset of mqar without settings of a model, so that a mixer is checked as published."""
 
 LARGEST = 100_000_000
-"""Parameters and floats of state of a layer: in float64, with gradients and several states at once, more
-would fill a computer."""
+"""Largest number of parameters and floats of state of a layer that is checked. In float64, with gradients and
+several states at once, more would fill a computer's memory."""
 
 PLACES = {0: "", 1: ", in the second layer"}
-"""Where a mixer is looked at, by the layer's index, and what is said of it there."""
-
+"""Layers in which a mixer is tested, by index, with the words for each in messages."""
 
 SHORT = 7
-"""Tokens by which it is found out what a layer computes in."""
+"""Tokens of the sequence by which a layer's dtype is found."""
 
 
 class UndeclaredError(Exception):
-    """A law asks for something that the mixer does not say of itself."""
+    """The mixer lacks a declaration that a law needs."""
 
 
 class Subject:
-    """A layer of a cell's model, the first if none is named, built as the first or the second of two on a
-    `device`."""
+    """A layer of a cell's model, the first if none is named.
+
+    It is built on a `device`, as the first or the second of two layers.
+    """
 
     def __init__(self, cell: Cell, layer: LayerSpec | None = None, device: str = "cpu") -> None:
         self.cell, self.device = cell, device
@@ -52,83 +53,96 @@ class Subject:
 
     @cached_property
     def dtype(self) -> torch.dtype:
-        """The floating-point type that laws are judged in: float64, or float32 where the layer does not take
-        and return that."""
+        """The dtype that laws are tested in: float64, or float32 if the layer does not take and return
+        float64."""
         try:
             with torch.no_grad():
                 y = self.build(torch.float64)(self.tokens(SHORT, torch.float64)).y
-        except Exception:  # it may be bound to float32; what it raises there, too, is told by the laws
+        except Exception:  # it may be bound to float32; if it raises in that, too, the laws tell
             return torch.float32
         return torch.float64 if y.dtype == torch.float64 else torch.float32
 
     @cached_property
     def precision(self) -> torch.dtype:
-        """The type with the fewest digits that lies between its input or weights and its output, called in
-        `dtype`."""
+        """The dtype with the fewest digits between input or weights and output, in a call in `dtype`."""
         mixer, x = self.build(), self.tokens(SHORT)
         watched = Witness([x, *mixer.parameters()])
         try:
             with torch.no_grad(), watched:
                 mixer(x)
-        except Exception:  # what raises is told by the laws, and some code cannot be watched
+        except Exception:  # if it raises without a witness, too, the laws tell; some code cannot be watched
             return self.dtype
         return watched.coarsest
 
     def limit(self, double: float, single: float = 1e-4) -> float:
-        """Return the difference allowed between equal things at the precision that it computes in: `double`
-        in float64, `single` in float32."""
+        """Return the difference up to which values count as equal in the layer's precision.
+
+        Args:
+            double: the limit for float64.
+            single: the limit for float32.
+        """
         return limit(self.precision, double, single)
 
     def build(self, dtype: torch.dtype | None = None, *, seed: int = 0, index: int = 0) -> Mixer:
-        """Return the mixer as it starts, in `dtype` or else its own, but that weights of zero are drawn: what
-        ends in them would be silent, and hide what lies behind."""
+        """Return the mixer with its initial weights, in `dtype` or else in the one laws are tested in.
+
+        Weights of zero are drawn at random: they would hide whatever ends in them.
+        """
         with seeded(self.device, "check", seed):
             mixer = self.cls(self.layer.settings, LayerInfo(index, 2, self.width))
             for parameter in mixer.parameters():
                 if parameter.requires_grad and not parameter.detach().any():
-                    parameter.data.normal_(std=parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.1)
+                    std = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.1
+                    parameter.data.normal_(std=std)
         return mixer.to(self.device, dtype or self.dtype).eval()
 
     def placed(self, index: int, dtype: torch.dtype | None = None) -> Mixer:
-        """Return the mixer of that layer, with what comes before it."""
-        # with the same weights in both the second would be handed what it has itself
-        return (
-            self.build(dtype)
-            if index == 0
-            else Second(self.build(dtype), self.build(dtype, seed=index, index=index)).eval()
-        )
+        """Return the mixer of the layer with this index, with the layer before it."""
+        first = self.build(dtype)
+        if index == 0:
+            return first
+        # another seed: with equal weights the first would hand on what the second computes itself
+        return Second(first, self.build(dtype, seed=index, index=index)).eval()
 
     def called(self, x: Tensor, index: int, *, training: bool) -> Tensor:
-        """Return y of that layer's mixer, as in training or not, with the same random numbers every time;
-        built anew, since one may keep running statistics."""
+        """Return y of the mixer of the layer with this index.
+
+        It is built anew for each call, since it may keep running statistics, and draws the same random
+        numbers each time.
+
+        Args:
+            x: [B, T, D].
+            index: 0 for the first layer, 1 for the second.
+            training: whether it is called as in training.
+        """
         mixer = self.placed(index, x.dtype).train(training)
         with seeded(self.device, "check call"):
             y: Tensor = mixer(x).y
         return y
 
     def size(self) -> int | None:
-        """Parameters of the first layer and floats of its state, counted without memory; None where it cannot
-        be built so."""
+        """Return the number of parameters and floats of state of the first layer.
+
+        They are counted without memory; None if the layer cannot be built so.
+        """
         try:
-            mixer = next(
-                mixer for mixer in self.cell.model.sketch(self.cell.task).mixers if isinstance(mixer, Mixer)
-            )
+            model = self.cell.model.sketch(self.cell.task)
+            mixer = next(mixer for mixer in model.mixers if isinstance(mixer, Mixer))
             state = mixer.state_floats(1)
-        except Exception:  # a constructor that cannot work without memory is not thereby wrong
+        except Exception:  # a constructor that needs memory is not wrong
             return None
         return sum(p.numel() for p in mixer.parameters()) + (state.total if state else 0)
 
     def tokens(
         self, length: int, dtype: torch.dtype | None = None, *, rows: int = ROWS, seed: int = 0
     ) -> Tensor:
-        """Return [rows, length, D] from N(0, 1), which norms before a mixer make of what comes in."""
+        """Return inputs [rows, length, D] from N(0, 1), like those of the norm before a mixer."""
         generator = torch.Generator().manual_seed(stable_key("check tokens", seed, length))
-        return torch.randn(rows, length, self.width, dtype=torch.float64, generator=generator).to(
-            self.device, dtype or self.dtype
-        )
+        x = torch.randn(rows, length, self.width, dtype=torch.float64, generator=generator)
+        return x.to(self.device, dtype or self.dtype)
 
     def fresh(self, mixer: Mixer, rows: int, capacity: int) -> Any:
-        """The state before the first token. Raises UndeclaredError: the mixer has none."""
+        """Return the state before the first token. Raises UndeclaredError: the mixer declares none."""
         if self.cls.opaque:
             raise UndeclaredError("it declares no state; a Mixer with init_state would")
         return mixer.init_state(rows, capacity=capacity)
@@ -136,15 +150,22 @@ class Subject:
     def streamed(
         self, mixer: Mixer, x: Tensor, points: Sequence[int], *, decoding: bool = False
     ) -> tuple[Tensor, Any]:
-        """x in the parts between `points`, one after the other: y and the last state. decoding: by `prefill`,
-        and from there on `decode`."""
+        """Call a mixer with one part of x after another, and return y of all and the last state.
+
+        Args:
+            mixer: the mixer.
+            x: [B, T, D].
+            points: positions at which x is divided.
+            decoding: call `prefill` for the first part and `decode` for the others.
+        """
         state, parts = self.fresh(mixer, len(x), x.shape[1]), []
         carry_on = mixer.decode if decoding else mixer
         for start, end in itertools.pairwise((0, *points, x.shape[1])):
             part = x[:, start:end]
-            out = (
-                mixer.prefill(part, capacity=x.shape[1]) if decoding and start == 0 else carry_on(part, state)
-            )
+            if decoding and start == 0:
+                out = mixer.prefill(part, capacity=x.shape[1])
+            else:
+                out = carry_on(part, state)
             parts.append(out.y)
             state = out.state
         return torch.cat(parts, dim=1), state
@@ -152,8 +173,12 @@ class Subject:
 
 @contextmanager
 def seeded(device: str, *key: object) -> Iterator[None]:
-    """Let torch, there and on the CPU, numpy and Python draw the same random numbers whenever the key is the
-    same; after it they go on from where they were."""
+    """Seed the generators of torch, numpy and Python by a key, and restore their states afterwards.
+
+    Args:
+        device: torch's generator there is seeded, as well as the CPU's.
+        key: equal keys give equal random numbers.
+    """
     number, gpus = stable_key(*key), [device] if device != "cpu" else []
     before = random.getstate(), np.random.get_state()
     try:
@@ -171,7 +196,7 @@ def seeded(device: str, *key: object) -> Iterator[None]:
 
 
 def tensors(state: Any) -> Iterator[Tensor]:
-    """All of a tree of them."""
+    """Yield all tensors of a tree of dicts, lists and tuples."""
     if isinstance(state, Tensor):
         yield state
     elif isinstance(state, dict):
@@ -182,9 +207,15 @@ def tensors(state: Any) -> Iterator[Tensor]:
 
 
 def difference(given: Tensor, expected: Tensor, beside: Tensor | None = None) -> float:
-    """Return the largest difference over the largest expected value, or that of what it stands `beside`, as
-    what rounds over all places alike has noise where nothing else is; infinite where anything is not
-    finite."""
+    """Return the largest difference, relative to the largest expected value; infinite if a value is not
+    finite.
+
+    Args:
+        given: the values to be tested.
+        expected: the values that they should equal.
+        beside: values whose largest takes the place of the largest expected one. Rounding makes noise of one
+            size over a whole output, also where the expected part is nearly zero.
+    """
     given, expected = given.detach().double(), expected.detach().double()
     if not (given.isfinite().all() and expected.isfinite().all()):
         return float("inf")

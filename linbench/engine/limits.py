@@ -1,4 +1,4 @@
-"""How many files a run holds open at a time, against the limit of its process."""
+"""The number of files that a run holds open, against the limit of its process."""
 
 import os
 from pathlib import Path
@@ -7,31 +7,37 @@ from linbench.common.errors import UserError
 from linbench.common.text import counted
 
 _SPARE = 24
-"""Files beside those of cells and workers: results that are written, a log, libraries that load."""
+"""Files besides those of cells and workers, by estimate: results being written, a log, libraries that are
+loaded."""
 
-_OF_A_WORKER = 6
-"""A connection, a pipe, and what starting it takes for a moment."""
+_FILES_OF_A_WORKER = 6
+"""Files of one worker, by estimate: a connection, a pipe, and what starting it takes for a moment."""
 
 
 def require_files(largest: int, places: int) -> None:
-    """Let this process hold open the files of so many groups side by side, of at most `largest` cells each:
-    one for every claim, and some for a worker.
+    """Raise this process's limit of open files as far as a run needs.
 
-    Raises UserError: the system does not let it.
+    A run opens one file for every cell that it claims, and some for every worker.
+
+    Args:
+        largest: cells of the largest group.
+        places: groups side by side.
+
+    Raises UserError: the system does not allow so many files.
     """
     try:
         import resource
-    except ImportError:  # Windows, which has no such limit
+    except ImportError:  # Windows has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = _open_now() + _SPARE + places * (largest + _OF_A_WORKER)
+    needed = _open_now() + _SPARE + places * (largest + _FILES_OF_A_WORKER)
     if soft == resource.RLIM_INFINITY or needed <= soft:
         return
     if hard == resource.RLIM_INFINITY or needed <= hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
         return
-    fits = (hard - _open_now() - _SPARE) // places - _OF_A_WORKER
-    fewer = f"; or train fewer cells together, with --stack {fits}" if fits > 0 else ""
+    fitting = (hard - _open_now() - _SPARE) // places - _FILES_OF_A_WORKER
+    fewer = f"; or train fewer cells together, with --stack {fitting}" if fitting > 0 else ""
     cells = counted(largest, "cell")
     groups = f"{places} groups of {cells} take" if places > 1 else f"a group of {cells} takes"
     raise UserError(

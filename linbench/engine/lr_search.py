@@ -1,5 +1,8 @@
-"""The learning rate of every model by one rule: the same grid for all, chosen on tuning seeds by validation,
-reported on others."""
+"""The search for learning rates, by one rule for every model.
+
+All models have the same grid. The rate is chosen by validation on tuning seeds; results are reported on other
+seeds.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,58 +25,63 @@ from linbench.results.scores import validation_accuracy, validation_loss
 from linbench.results.store import Store
 
 
-class Trial(NamedTuple):
-    """What the tuning seeds say of a learning rate."""
+class RateScore(NamedTuple):
+    """The score of a learning rate on the tuning seeds."""
 
     trained: bool
-    """None of them diverged: such a rate stands below all others, as chance may be more than what others have
-    learned so far."""
+    """Whether no seed diverged. A rate with a diverged seed stands below all others: its accuracy counts as
+    chance, which may be more than others have learned so far."""
     accuracy: float
     """Mean validation accuracy."""
     loss: float
     """Mean validation loss."""
 
     @classmethod
-    def of(cls, results: Sequence[Result]) -> "Trial | None":
-        """None where one of them has no number."""
-        accuracies = [accuracy for result in results if (accuracy := validation_accuracy(result)) is not None]
-        if len(accuracies) < len(results):
+    def of(cls, results: Sequence[Result]) -> "RateScore | None":
+        """Return the score of a rate's results; None if one of them has no accuracy."""
+        accuracies = [validation_accuracy(result) for result in results]
+        known = [accuracy for accuracy in accuracies if accuracy is not None]
+        if len(known) < len(results):
             return None
-        return cls(
-            all(result["status"] == "ok" for result in results),
-            fmean(accuracies),
-            fmean(map(validation_loss, results)),
-        )
+        trained = all(result["status"] == "ok" for result in results)
+        return cls(trained, fmean(known), fmean(map(validation_loss, results)))
 
     def rank(self, ties: str) -> tuple[float, ...]:
-        """Return what rates are compared by, the greater the better; where ties are broken by the loss, that
-        too."""
+        """Return what rates are compared by: the greater the better.
+
+        Args:
+            ties: how ties are broken; "loss" adds the loss.
+        """
         return (self.trained, self.accuracy, *((-self.loss,) if ties == "loss" else ()))
 
 
 @dataclass
 class Search:
-    """Of one model, whatever the seed: what became of every half decade tried; None: there is no number to
-    judge it by."""
+    """The search for one model's learning rate, whatever the seed.
+
+    Rates are numbered in half decades. A rate that was tried has a score, or None if it has no number to be
+    judged by.
+    """
 
     cell: Cell
     settings: SearchSettings
-    tried: dict[int, Trial | None] = field(default_factory=dict)
+    tried: dict[int, RateScore | None] = field(default_factory=dict)
     trials: dict[int, list[Cell]] = field(init=False)
-    """What to run now, by half decade."""
+    """Cells to run now, by half decade."""
 
     def __post_init__(self) -> None:
-        self._go_on()
+        self._plan_trials()
 
     @property
-    def hopeless(self) -> bool:
-        """Whether no rate that was tried has a number."""
+    def failed(self) -> bool:
+        """Whether no rate that was tried has a score."""
         return not any(self.tried.values())
 
     @property
     def best(self) -> int:
-        """The half decade that did best, of those with a number; of equals as `ties` has it."""
-        ranks = {n: trial.rank(self.settings.ties) for n, trial in sorted(self.tried.items()) if trial}
+        """The half decade with the best score; among equals the one that `ties` of the settings says."""
+        scores = {n: score for n, score in sorted(self.tried.items()) if score}
+        ranks = {n: score.rank(self.settings.ties) for n, score in scores.items()}
         equals = [n for n, rank in ranks.items() if rank == max(ranks.values())]
         return equals[(len(equals) - (self.settings.ties == "loss")) // 2]
 
@@ -84,54 +92,50 @@ class Search:
 
     @property
     def marks(self) -> list[str]:
-        """What keeps a result at the best out of every verdict."""
-        return [
-            mark
-            for mark, applies in ((EDGE, self.on_edge), (UNTRIED, None in self.tried.values()))
-            if applies
-        ]
+        """Marks of a result at the best rate, which keep it out of every verdict."""
+        edge = [EDGE] if self.on_edge else []
+        untried = [UNTRIED] if None in self.tried.values() else []
+        return edge + untried
 
     @property
     def next(self) -> list[int]:
-        """What to try now: the grid, then one rate more beyond the edge that the best lies on, and so on;
-        nothing when done."""
+        """Half decades to try now: first the grid, then one rate at a time beyond the edge that the best lies
+        on; none if the search is over."""
         if not self.tried:
             return self.settings.grid
-        if (
-            self.hopeless
-            or not self.on_edge
-            or len(self.tried) >= self.settings.rates + self.settings.extensions
-        ):
+        most = self.settings.rates + self.settings.extensions
+        if self.failed or not self.on_edge or len(self.tried) >= most:
             return []
         return [self.best - 1 if self.best == min(self.tried) else self.best + 1]
 
     def at(self, half_decades: int, seeds: Sequence[int], purpose: Purpose) -> list[Cell]:
-        """The model's cells at a learning rate."""
+        """Return the model's cells of some seeds at a learning rate."""
         protocol = self.cell.protocol.model_copy(update={"lr": learning_rate(half_decades)})
         return [replace(self.cell, protocol=protocol, seed=seed, purpose=purpose) for seed in seeds]
 
     @property
-    def wanted(self) -> list[Cell]:
-        """What to run now, to be judged by; nothing when done."""
+    def pending(self) -> list[Cell]:
+        """Cells to run now to score rates; none if the search is over."""
         return [cell for cells in self.trials.values() for cell in cells]
 
-    def learn(self, results: Mapping[str, Result]) -> None:
-        """What became of the cells that were wanted, by their ids."""
-        self.tried |= {n: Trial.of([results[cell.id] for cell in cells]) for n, cells in self.trials.items()}
-        self._go_on()
+    def record(self, results: Mapping[str, Result]) -> None:
+        """Take up the results, by id, of the cells that were pending."""
+        for n, cells in self.trials.items():
+            self.tried[n] = RateScore.of([results[cell.id] for cell in cells])
+        self._plan_trials()
 
-    def _go_on(self) -> None:
+    def _plan_trials(self) -> None:
         self.trials = {n: self.at(n, self.settings.seeds, "tuning") for n in self.next}
 
-    def reported(self, cell: Cell) -> Cell:
-        """A cell of the model at the best rate."""
+    def at_best(self, cell: Cell) -> Cell:
+        """Return a cell of the model at the best rate."""
         return self.at(self.best, [cell.seed], "report")[0]
 
     def summary(self) -> dict[str, Any]:
-        """For the results that are reported."""
-        accuracies = [[learning_rate(n), trial and trial.accuracy] for n, trial in sorted(self.tried.items())]
+        """Return the field `search` of results: rates with accuracies, tuning seeds, and the choice."""
+        scores = sorted(self.tried.items())
         return {
-            "accuracies": accuracies,
+            "accuracies": [[learning_rate(n), score and score.accuracy] for n, score in scores],
             "seeds": list(self.settings.seeds),
             "best": learning_rate(self.best),
             "edge": self.on_edge,
@@ -150,62 +154,61 @@ def run_searched(
     stack: int | None = None,
     allow: Iterable[str] = (),
 ) -> list[Result]:
-    """The results of `cells`, each at the learning rate that its model's search finds, whatever rate the cell
-    has.
+    """Run cells at the learning rates that searches find, and return their results in order.
 
-    All models are searched side by side, each as far as its results lead. The reported ones say what was
-    tried, and are marked `lr_edge` where the best rate is the first or last of all tried, `lr_untried` where
-    one of its runs failed, which is never the best.
+    The learning rates that the cells have are ignored. All models are searched side by side, each as far as
+    its results lead. Reported results say what was tried. They are marked `lr_edge` if the best rate is the
+    first or last of all tried, and `lr_untried` if a run of some rate failed; such a rate is never the best.
+
+    Args:
+        settings: the grid, seeds and extensions of the searches; None for the default.
+        cells, store, progress, executor, again, retry, stack, allow: as of `run_cells`.
 
     Raises UserError: a seed to be reported is a tuning seed, or a layer breaks a law that `allow` does not
-    name; HopelessError, when all others are run: no rate of a model could be tried. StorageError: results
-    cannot be kept.
+    name; HopelessError, after all else was run: no rate of a model has a score; StorageError: results cannot
+    be kept.
     """
-    searches = _searches(cells, settings or default_search())
-    asked = [(cell, searches[model_of(cell)]) for cell in {cell.id: cell for cell in cells}.values()]
+    search_settings = settings or default_search()
+    searches = _searches(cells, search_settings)
+    asked = [(cell, searches[model_key(cell)]) for cell in {cell.id: cell for cell in cells}.values()]
     reports: dict[str, Cell] = {}
-    told: dict[str, Result] = {}
+    annotated: dict[str, Result] = {}
 
-    def following(results: Mapping[str, Result]) -> Iterator[Cell]:
-        """What a search says of a report is kept with it at once."""
+    def next_cells(results: Mapping[str, Result]) -> Iterator[Cell]:
+        """Yield cells to score rates, then cells at the best rates; annotate results that are there."""
         for cell, search in asked:
-            if search.wanted and all(each.id in results for each in search.wanted):
-                search.learn(results)
-            if search.wanted:
-                yield from search.wanted
-            elif not search.hopeless:
-                report = reports[cell.id] = reports.get(cell.id) or search.reported(cell)
-                if report.id in results and cell.id not in told:
-                    told[cell.id] = _told(results[report.id], search, store)
+            if search.pending and all(each.id in results for each in search.pending):
+                search.record(results)
+            if search.pending:
+                yield from search.pending
+            elif not search.failed:
+                report = reports[cell.id] = reports.get(cell.id) or search.at_best(cell)
+                if report.id in results and cell.id not in annotated:
+                    annotated[cell.id] = _annotate(results[report.id], search, store)
                 yield report
 
-    # before any of the others is trained, whatever of their searches is stored
-    if not_shipped := [cell for cell in cells if plugin_sources(cell)]:
-        _, left = ahead(
-            not_shipped,
-            (lambda name: None) if again else store.get,
-            settings or default_search(),
-            retry=retry,
-        )
-        Marks(allowed(allow), executor.timeout).probe([cell for cell in not_shipped if cell.id in left])
-    first = [cell for search in searches.values() for cell in search.wanted]
+    # a law that is broken is told before anything is trained, whatever of the searches is stored
+    if from_plugins := [cell for cell in cells if plugin_sources(cell)]:
+        stored = (lambda name: None) if again else store.get
+        _, left = ahead(from_plugins, stored, search_settings, retry=retry)
+        Marks(allowed(allow), executor.timeout).probe([cell for cell in from_plugins if cell.id in left])
     run_cells(
-        first,
+        [cell for search in searches.values() for cell in search.pending],
         store,
         progress,
         executor=executor,
         again=again,
         retry=retry,
         stack=stack,
-        then=following,
+        next_cells=next_cells,
         allow=allow,
     )
-    if hopeless := dict.fromkeys(search.cell.model.label for search in searches.values() if search.hopeless):
+    if failed := dict.fromkeys(search.cell.model.label for search in searches.values() if search.failed):
         raise HopelessError(
-            f"no learning rate of {', '.join(hopeless)} can be chosen: none has a number from every tuning"
+            f"no learning rate of {', '.join(failed)} can be chosen: none has a number from every tuning"
             " seed; see why its runs ended as they did."
         )
-    return [told[cell.id] for cell, _ in asked]
+    return [annotated[cell.id] for cell, _ in asked]
 
 
 def ahead(
@@ -215,107 +218,122 @@ def ahead(
     *,
     retry: bool,
 ) -> tuple[list[Cell], set[str]]:
-    """The cells that learning rates are chosen by, as far as they are known, and the ids of what is left to
-    run of them and of `cells`; `stored` gives the result of an id. Without a search there are none of the
-    former.
+    """Return the cells that score learning rates, as far as they are known, and the ids of all cells that are
+    left to run.
 
-    Raises UserError: as `foresee`.
+    Args:
+        cells: the cells to be reported.
+        stored: a look-up of a stored result by its id.
+        settings: the search for learning rates; None if there is none, and no cells score rates.
+        retry: whether cells that failed are left to run.
+
+    Raises UserError: a seed to be reported is a tuning seed.
     """
 
     def found(cell: Cell) -> Result | None:
         result = stored(cell.id)
         return result if stands(result, again=False, retry=retry) else None
 
-    return (
-        foresee(cells, found, settings) if settings else ([], {cell.id for cell in cells if not found(cell)})
-    )
+    if settings is None:
+        return [], {cell.id for cell in cells if not found(cell)}
+    return pending_search_cells(cells, found, settings)
 
 
-def foresee(
+def pending_search_cells(
     cells: Sequence[Cell], found: Callable[[Cell], Result | None], settings: SearchSettings
 ) -> tuple[list[Cell], set[str]]:
-    """What `run_searched` would run, as far as the results that are `found` lead: the cells that rates are
-    chosen by, and the ids of what is left of them and of `cells`. One of `cells` is left while its rate is
-    not chosen, or has no result at it; not if none can be chosen.
+    """Return what `run_searched` would run, as far as the results that are found lead.
+
+    Args:
+        cells: the cells to be reported.
+        found: a look-up of a cell's result.
+        settings: the search for learning rates.
+
+    Returns: the cells that score rates, and the ids of those of them, and of `cells`, that are left to run.
+    One of `cells` is left while its rate is not chosen or it has no result at that rate, but not if no rate
+    can be chosen.
 
     Raises UserError: a seed to be reported is a tuning seed.
     """
-    searches, tuning, left = _learned(cells, found, settings)
+    searches, tuning, left = _follow_all(cells, found, settings)
     for cell in cells:
-        search = searches[model_of(cell)]
-        if search.wanted or not (search.hopeless or found(search.reported(cell))):
+        search = searches[model_key(cell)]
+        if search.pending or not (search.failed or found(search.at_best(cell))):
             left.add(cell.id)
     return tuning, left
 
 
-def at_chosen_rates(
+def with_chosen_rates(
     cells: Sequence[Cell], found: Callable[[Cell], Result | None], settings: SearchSettings
 ) -> dict[str, Cell]:
-    """By its id each of `cells` at its model's rate, where the results that are `found` lead to one. Raises
-    UserError: a seed to be reported is a tuning seed.
+    """Return cells at their models' learning rates, by the ids that they have now.
+
+    Cells whose rate the results that are found do not choose are left out.
+
+    Raises UserError: a seed to be reported is a tuning seed.
     """
     searches = _searches(cells, settings)
     for search in searches.values():
-        _lead(search, found)
-    return {
-        cell.id: search.reported(cell)
-        for cell in cells
-        if not ((search := searches[model_of(cell)]).wanted or search.hopeless)
-    }
+        _follow(search, found)
+    owners = [(cell, searches[model_key(cell)]) for cell in cells]
+    return {cell.id: search.at_best(cell) for cell, search in owners if not (search.pending or search.failed)}
 
 
-def _lead(search: Search, found: Callable[[Cell], Result | None]) -> None:
-    """Take a search as far as results lead. The last seed is looked for first: where a search is not there,
-    that is the one that is missing."""
-    while wanted := search.wanted:
+def _follow(search: Search, found: Callable[[Cell], Result | None]) -> None:
+    """Take a search as far as results lead.
+
+    The last seed is looked for first: if a search was not run to its end, it is the one that is missing.
+    """
+    while pending := search.pending:
         results: dict[str, Result] = {}
-        for cell in reversed(wanted):
+        for cell in reversed(pending):
             result = found(cell)
             if result is None:
                 return
             results[cell.id] = result
-        search.learn(results)
+        search.record(results)
 
 
-def _learned(
+def _follow_all(
     cells: Sequence[Cell], found: Callable[[Cell], Result | None], settings: SearchSettings
 ) -> tuple[dict[str, Search], list[Cell], set[str]]:
-    """The searches as far as results lead, the cells that they are led by, and the ids of those that have
-    none."""
-    searches, tuning, left = _searches(cells, settings), list[Cell](), set[str]()
+    """Return the searches as far as results lead, all their cells, and the ids of those without a result."""
+    searches = _searches(cells, settings)
+    tuning: list[Cell] = []
+    left: set[str] = set()
     for search in searches.values():
-        while wanted := search.wanted:
-            tuning += wanted
-            results = {cell.id: result for cell in wanted if (result := found(cell))}
-            if missing := {cell.id for cell in wanted} - results.keys():
+        while pending := search.pending:
+            tuning += pending
+            results = {cell.id: result for cell in pending if (result := found(cell))}
+            if missing := {cell.id for cell in pending} - results.keys():
                 left |= missing
                 break
-            search.learn(results)
+            search.record(results)
     return searches, tuning, left
 
 
 def _searches(cells: Sequence[Cell], settings: SearchSettings) -> dict[str, Search]:
-    """One for each model. Raises UserError: a seed to be reported is a tuning seed."""
+    """Return a search for each model. Raises UserError: a seed to be reported is a tuning seed."""
     if tuning := sorted({cell.seed for cell in cells} & set(settings.seeds)):
         raise UserError(
             f"seed {tuning[0]} is a tuning seed ({', '.join(map(str, settings.seeds))}), which chooses the"
             " learning rate; report others."
         )
-    return {model_of(cell): Search(cell, settings) for cell in cells}
+    return {model_key(cell): Search(cell, settings) for cell in cells}
 
 
-def model_of(cell: Cell) -> str:
-    """Return what a search is of: a digest of everything but the seed and the learning rate."""
+def model_key(cell: Cell) -> str:
+    """Return a digest of what cells that share a search have in common: all but seed and learning rate."""
     settings = cell.identity["protocol"]["settings"]
     return digest(
         {**cell.identity, "seed": None, "protocol": {**settings, "lr": None}, "label": cell.model.label}
     )
 
 
-def _told(result: Result, search: Search, store: Store) -> Result:
-    """The result with what was tried, in the store too."""
+def _annotate(result: Result, search: Search, store: Store) -> Result:
+    """Return the result with what was tried, and keep it so in the store."""
     marks = [mark for mark in result["marks"] if mark not in (EDGE, UNTRIED)] + search.marks
-    told = {**result, "marks": marks, "search": search.summary()}
-    if told != result:
-        store.put(told)
-    return told
+    annotated = {**result, "marks": marks, "search": search.summary()}
+    if annotated != result:
+        store.put(annotated)
+    return annotated

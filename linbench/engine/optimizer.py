@@ -6,13 +6,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linbench.engine.stack import Stack
+from linbench.engine.stack import Flat, Stack
 from linbench.kernels.adamw import Moments, adamw
 from linbench.models.base import Rule
 
 
 class Rates(NamedTuple):
-    """Of each replica: the peak learning rate and the weight decay. Of each step: the share of the peak."""
+    """Learning rates and weight decays of a stack.
+
+    peaks: peak learning rate of each replica. decays: weight decay of each replica. shares: factor of the
+    peak at each step, the same for all replicas.
+    """
 
     peaks: Sequence[float]
     decays: Sequence[float]
@@ -20,10 +24,11 @@ class Rates(NamedTuple):
 
 
 class AdamW:
-    """Decoupled weight decay (1711.05101) after clipping the norm of each replica's gradient.
+    """AdamW with decoupled weight decay (arXiv 1711.05101), after clipping the norm of each replica's
+    gradient.
 
-    Matrices decay and nothing else does, unless a rule says otherwise of a parameter. Everything stays on the
-    device, what depends on the number of the step too, so that a step can be captured.
+    Only matrices decay, unless the rule of a parameter says otherwise. Everything stays on the device, also
+    what depends on the number of the step, so that a step can be captured.
     """
 
     def __init__(
@@ -36,56 +41,70 @@ class AdamW:
         beta2: float,
         clip: float | None,
     ) -> None:
-        """`rules`: by parameter. `clip`: the largest norm; None: any."""
+        """Make an optimizer of a stack's parameters that has taken no step.
+
+        Args:
+            rules: learning rate scale and decay by the name of a parameter.
+            clip: largest norm of a replica's gradient; None for no clipping.
+        """
         self.stack, self.rules, self.rates, self.betas, self.clip = stack, rules, rates, (beta1, beta2), clip
         self.moments = [
             Moments(torch.zeros_like(flat.weights), torch.zeros_like(flat.weights)) for flat in stack.flats
         ]
         device = stack.flats[0].weights.device
-        self.peaks, self.decays = (
-            torch.tensor(values, dtype=torch.float64, device=device) for values in (rates.peaks, rates.decays)
-        )
-        shares = [
+        self.peaks = torch.tensor(rates.peaks, dtype=torch.float64, device=device)
+        self.decays = torch.tensor(rates.decays, dtype=torch.float64, device=device)
+        # by step: the factor of the learning rate, and the corrections of both moments' bias
+        schedule = [
             (share, 1 - beta1**step, 1 - beta2**step) for step, share in enumerate(rates.shares, start=1)
         ]
-        self.schedule = torch.tensor(shares, dtype=torch.float64, device=device)
+        self.schedule = torch.tensor(schedule, dtype=torch.float64, device=device)
         self.steps = torch.zeros(1, dtype=torch.int64, device=device)
-        """Taken so far."""
+        """Number of steps taken."""
         self.scales = [flat.spread([rules[name].lr_scale for name in flat.names]) for flat in stack.flats]
-        self.decaying = [
-            flat.spread(
-                [_decays(shape, rules[name]) for name, shape in zip(flat.names, flat.shapes, strict=True)]
-            )
-            for flat in stack.flats
-        ]
+        self.decaying = [flat.spread(_decaying(flat, rules)) for flat in stack.flats]
 
     @torch.no_grad()
     def step(self) -> None:
-        """One step with the gradients that there are."""
+        """Take one step with the gradients of the stack."""
         now = self.schedule.index_select(0, self.steps)[0]
         norms = None if self.clip is None else self.norms()
         for flat, moments, scale, decaying in zip(
             self.stack.flats, self.moments, self.scales, self.decaying, strict=True
         ):
             adamw(
-                flat.weights, flat.gradients, moments, now,
-                rates=self.peaks, decays=self.decays, scale=scale, decaying=decaying, norms=norms, clip=self.clip or 0.0, betas=self.betas,
-            )  # fmt: skip
+                flat.weights,
+                flat.gradients,
+                moments,
+                now,
+                rates=self.peaks,
+                decays=self.decays,
+                scale=scale,
+                decaying=decaying,
+                norms=norms,
+                clip=self.clip or 0.0,
+                betas=self.betas,
+            )
         self.steps += 1
 
     def norms(self) -> Tensor:
-        """[R]: the norm of each replica's gradient."""
-        each = [torch.linalg.vector_norm(flat.gradients, dim=1) for flat in self.stack.flats]
-        norms: Tensor = (
-            each[0]
-            if len(each) == 1
-            else torch.linalg.vector_norm(torch.stack([x.to(each[0].dtype) for x in each]), dim=0)
-        )
+        """Return the norm of each replica's gradient: [R]."""
+        each: list[Tensor] = [torch.linalg.vector_norm(flat.gradients, dim=1) for flat in self.stack.flats]
+        if len(each) == 1:
+            return each[0]
+        alike = torch.stack([x.to(each[0].dtype) for x in each])
+        norms: Tensor = torch.linalg.vector_norm(alike, dim=0)
         return norms
 
     def part(self, stack: Stack, replicas: Sequence[int]) -> "AdamW":
-        """For `stack`, a part of its own, with what these replicas have come to."""
-        peaks, decays = ([values[r] for r in replicas] for values in (self.rates.peaks, self.rates.decays))
+        """Return the optimizer of some replicas, with the moments and steps that they have.
+
+        Args:
+            stack: the stack of these replicas alone.
+            replicas: their numbers in the present stack.
+        """
+        peaks = [self.rates.peaks[r] for r in replicas]
+        decays = [self.rates.decays[r] for r in replicas]
         kept = AdamW(
             stack,
             self.rules,
@@ -99,6 +118,10 @@ class AdamW:
         return kept
 
 
+def _decaying(flat: Flat, rules: Mapping[str, Rule]) -> list[float]:
+    """Return 1 for each parameter that decays, and 0 for each other."""
+    return [_decays(shape, rules[name]) for name, shape in zip(flat.names, flat.shapes, strict=True)]
+
+
 def _decays(shape: Sequence[int], rule: Rule) -> float:
-    """Whether a parameter of that shape does: 1 or 0."""
     return float(len(shape) > 1 if rule.decay is None else rule.decay)

@@ -1,8 +1,11 @@
-"""Layers that linbench does not ship are probed before they are trained: one that sees the future, mixes rows
-or answers by chance would get a clean score."""
+"""Probes layers that linbench does not ship before they are trained.
+
+A layer that sees the future, mixes the rows of a batch or gives random answers would otherwise get a clean
+score.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import product
 from typing import NamedTuple
@@ -23,17 +26,17 @@ from linbench.experiments.precision import arithmetic
 from linbench.results.record import FINAL, UNPROBED, Result
 
 LONGEST = 512
-"""Tokens of a sequence at most: what is trained at more is probed at so many, so that a loop over tokens
-takes seconds."""
+"""Longest sequence of a probe. Layers that are trained on longer ones are probed at this length, so that a
+loop over tokens takes seconds."""
 
 ROWS = 3
-"""Of a batch."""
+"""Sequences of a batch."""
 
 SHORTEST, SECONDS = 30.0, 300.0
-"""That a layer has for its probe, which takes about one, with the start of a process: what a group may be
-silent for, between these."""
+"""Least and most seconds that a probe may take; between these it may take as long as a group may be silent. It
+takes about one second, with the start of a process."""
 
-_ASKED = {
+_ADVICE = {
     Law.non_causal: (
         "A layer must be causal, or its score means nothing; the usual causes are a missing mask and a"
         " convolution that pads both sides"
@@ -47,11 +50,11 @@ _ASKED = {
         " draws and a cache"
     ),
 }
-"""By law what it asks, and what mostly breaks it."""
+"""For each law what it demands, and the usual causes of a breach."""
 
 
 class Probe(NamedTuple):
-    """One layer of a cell, by its place in the model, to be called with sequences of these lengths."""
+    """A probe of one layer of a cell, by its place in the model, with sequences of these lengths."""
 
     cell: Cell
     place: int
@@ -59,20 +62,22 @@ class Probe(NamedTuple):
 
     @property
     def layer(self) -> LayerSpec:
-        """What is probed."""
+        """The layer that is probed."""
         return self.cell.model.layers[self.place]
 
 
 class Breach(NamedTuple):
-    """A law that a layer breaks, and how that was seen. law None: its outputs are none, which nothing
-    excuses."""
+    """A law that a layer breaks, and how that was seen.
+
+    law: None if outputs have a wrong shape or are not finite; no option allows that.
+    """
 
     law: Law | None
     seen: str
 
 
 class Probed(NamedTuple):
-    """What a probe found, and what kept it from its end, if anything did."""
+    """The result of a probe. trouble: the reason why it could not be finished, if it could not."""
 
     breaches: tuple[Breach, ...] = ()
     trouble: str | None = None
@@ -81,51 +86,51 @@ class Probed(NamedTuple):
 
 
 _known: dict[str, Probed] = {}
-"""What was found in this process, by what was probed."""
+"""Results of probes in this process, by a digest of what decides them."""
 
 
 class Marks:
-    """Marks that results get for the laws which the layers of their cells break. `allow`: laws that may be
-    broken. timeout: seconds for which a group that trains may report nothing."""
+    """The marks that results get for laws that the layers of their cells break.
+
+    allow: laws that may be broken. timeout: seconds after which a group that reports nothing is ended.
+    """
 
     def __init__(self, allow: frozenset[Law] = frozenset(), timeout: float = SECONDS) -> None:
         self.allow, self.seconds = allow, min(SECONDS, max(SHORTEST, timeout))
-        self._of: dict[str, list[str]] = {}
+        self._by_cell: dict[str, list[str]] = {}
 
     def probe(self, cells: Sequence[Cell]) -> None:
-        """Probe all layers of `cells` that are not shipped, each once in the life of this process, in a
-        process of their own.
+        """Probe all layers of cells that linbench does not ship, in a process of their own.
 
-        Raises UserError: one breaks a law that it may not.
+        Each layer is probed once in the life of this process.
+
+        Raises UserError: a layer breaks a law that is not allowed to be broken.
         """
-        asked = {cell.id: _probes(cell) for cell in cells}
-        _learn({key: probe for probes in asked.values() for key, probe in probes.items()}, self.seconds)
-        sentences = {
-            key: _refusal(probe, _known[key], self.allow)
-            for probes in asked.values()
-            for key, probe in probes.items()
-        }
-        if refused := [sentence for sentence in sentences.values() if sentence]:
-            raise UserError(" ".join(dict.fromkeys(refused)))
-        for name, probes in asked.items():
-            found = [mark for key in probes for mark in _marks(_known[key])]
-            self._of[name] = list(dict.fromkeys(found))
+        by_cell = {cell.id: _probes(cell) for cell in cells}
+        probes: dict[str, Probe] = {}
+        for own in by_cell.values():
+            probes |= own
+        _run_new(probes, self.seconds)
+        sentences = [_refusal(probe, _known[key], self.allow) for key, probe in probes.items()]
+        refusals = [sentence for sentence in sentences if sentence]
+        if refusals:
+            raise UserError(" ".join(dict.fromkeys(refusals)))
+        for name, own in by_cell.items():
+            marks = [mark for key in own for mark in _marks(_known[key])]
+            self._by_cell[name] = list(dict.fromkeys(marks))
 
     def on(self, result: Result) -> Result:
-        """Return the result with what its layers are marked by; that one was not probed matters only where
-        something was measured."""
-        found = [
-            mark for mark in self._of.get(result["id"], ()) if mark != UNPROBED or result["status"] in FINAL
-        ]
+        """Return a result with the marks of its layers. The mark of a layer that could not be probed is left
+        out if nothing was measured."""
+        marks = self._by_cell.get(result["id"], ())
+        found = [mark for mark in marks if mark != UNPROBED or result["status"] in FINAL]
         return {**result, "marks": [*result["marks"], *found]} if found else result
 
 
 def _probes(cell: Cell) -> dict[str, Probe]:
-    """Return what there is to probe of a cell, by a hash of what decides the answer."""
-    trained = {
-        min(task.seq_len, LONGEST)
-        for task in (*(segment.task for segment in cell.trained_on), *cell.tested_on)
-    }
+    """Return the probes of a cell's layers, by a digest of what decides their results."""
+    tasks = [*(segment.task for segment in cell.trained_on), *cell.tested_on]
+    trained = {min(task.seq_len, LONGEST) for task in tasks}
     lengths = tuple(sorted({min(trained), max(trained)}))
     found = {}
     for place, layer in enumerate(cell.model.layers):
@@ -135,15 +140,15 @@ def _probes(cell: Cell) -> dict[str, Probe]:
     return found
 
 
-def _learn(probes: Mapping[str, Probe], seconds: float) -> None:
-    """Find out what is not known of these yet; what could not be is said on standard error."""
+def _run_new(probes: Mapping[str, Probe], seconds: float) -> None:
+    """Run the probes whose results are not known; tell on standard error which could not be finished."""
     new = [key for key in probes if key not in _known]
-    for place, outcome in (
-        outcomes(examine, [probes[key] for key in new], workers=1, seconds=seconds) if new else ()
-    ):
-        found = _known[new[place]] = outcome.value or Probed(trouble=outcome.failure)
+    if not new:
+        return
+    for number, outcome in outcomes(examine, [probes[key] for key in new], workers=1, seconds=seconds):
+        found = _known[new[number]] = outcome.value or Probed(trouble=outcome.failure)
         if found.trouble:
-            name = probes[new[place]].layer.entry.name
+            name = probes[new[number]].layer.entry.name
             tell(
                 f"linbench: {name} could not be probed for the laws of layers, so whatever it scores has no"
                 f" verdict: {found.trouble}."
@@ -158,109 +163,129 @@ def _marks(probed: Probed) -> list[str]:
 
 
 def _refusal(probe: Probe, probed: Probed, allow: frozenset[Law]) -> str | None:
-    """Return which law a layer breaks that it may not, how that was seen and what to do; None: it breaks
-    none."""
+    """Return a sentence about a law that a layer may not break, how that was seen and what to do; None if it
+    keeps all of them."""
     if probed.refusal:
         return probed.refusal
     wrong = [breach for breach in probed.breaches if breach.law not in allow]
     if not wrong:
         return None
-    name, (law, seen) = probe.layer.entry.name, wrong[0]
+    name = probe.layer.entry.name
+    law, seen = wrong[0]
     if law is None:
         return f"{name} cannot be trained: {seen}."
     others = [breach.law.value for breach in wrong[1:] if breach.law]
     also = f" (it is {' and '.join(others)}, too)" if others else ""
     option = " ".join(f"--allow {each}" for each in (law.value, *others))
     return (
-        f"{name} is {law.value}{also}: {seen}. {_ASKED[law]}; {option} trains it all the same, marked and"
+        f"{name} is {law.value}{also}: {seen}. {_ADVICE[law]}; {option} trains it all the same, marked and"
         " without a verdict."
     )
 
 
 def examine(probe: Probe) -> Probed:
-    """Put a layer to the laws on its cell's device, at the highest precision that it takes: float64, float32
-    or that of its cell."""
+    """Test the laws on a layer, on its cell's device and in the highest precision that it takes: float64,
+    float32 or that of its cell."""
     torch.set_float32_matmul_precision("highest")
     precision, device = probe.cell.protocol.precision, probe.cell.device
+    contexts: list[Callable[[], AbstractContextManager[object]]] = [nullcontext]
+    if precision != "fp32":
+        contexts.append(partial(arithmetic, precision, device))
     trouble = ""
-    for around in (nullcontext, partial(arithmetic, precision, device))[: 1 if precision == "fp32" else 2]:
+    for around in contexts:
         try:
             with torch.no_grad(), torch.cuda.device(device if device != "cpu" else -1), around():
                 return Probed(tuple(_breaches(Subject(probe.cell, probe.layer, device), probe.lengths)))
         except PluginError as error:
             return Probed(refusal=str(error))
-        # whatever a layer raises is told again, as its cell's, when that is trained
+        # the layer will raise again when its cell is trained, and the result will tell
         except Exception as error:
             trouble = theirs(error)
     return Probed(trouble=trouble)
 
 
 def _breaches(subject: Subject, lengths: Sequence[int]) -> Iterator[Breach]:
-    """Give the first breach of each law; outputs that are none end the search."""
-    if unlike := _of_two_builds(subject, lengths[-1]):
-        # every comparison below builds the layer anew, and would call this by another law's name
-        yield unlike
+    """Yield the first breach of each law; outputs of a wrong shape, or not finite, end the search."""
+    if breach := _breach_of_two_builds(subject, lengths[-1]):
+        # every comparison below builds the layer anew, and would take this for a breach of another law
+        yield breach
         return
     found: dict[Law | None, Breach] = {}
     for length, index, training in product(lengths, PLACES, (False, True)):
-        said = f"{', in training' if training else ''}{PLACES[index]}"
-        for breach in _of_call(
-            partial(subject.called, index=index, training=training), subject, length, said, alone=not training
-        ):
+        where = f"{', in training' if training else ''}{PLACES[index]}"
+        call = partial(subject.called, index=index, training=training)
+        for breach in _breaches_of_call(call, subject, length, where, alone=not training):
             if breach.law not in found:
                 found[breach.law] = breach
                 yield breach
             if breach.law is None:
                 return
-    yield from _of_two_calls(subject, lengths[-1])
+    yield from _breaches_of_two_calls(subject, lengths[-1])
 
 
-def _of_call(
-    called: Callable[[Tensor], Tensor], subject: Subject, length: int, said: str, *, alone: bool
+def _breaches_of_call(
+    call: Callable[[Tensor], Tensor], subject: Subject, length: int, where: str, *, alone: bool
 ) -> Iterator[Breach]:
-    """Give what breaks a law when some tokens, or some rows, are replaced. alone: a row must also give the
-    same by itself."""
+    """Yield breaches that show when some tokens, or some rows, are replaced.
+
+    Args:
+        call: the layer.
+        where: words for messages.
+        alone: whether a row must also give the same outputs without the others.
+    """
     x = subject.tokens(length, rows=ROWS)
-    whole = called(x)
+    whole = call(x)
     if whole.shape != x.shape or not whole.isfinite().all():
-        wrong = (
-            "not all of its outputs are finite" if whole.shape == x.shape else f"it gives {list(whole.shape)}"
-        )
-        yield Breach(None, f"{wrong} for inputs {list(x.shape)} from N(0, 1){said}")
+        wrong_shape = whole.shape != x.shape
+        wrong = f"it gives {list(whole.shape)}" if wrong_shape else "not all of its outputs are finite"
+        yield Breach(None, f"{wrong} for inputs {list(x.shape)} from N(0, 1){where}")
         return
     limit = subject.limit(1e-9)
-    for t in _splits(length):
-        y = called(torch.cat([x[:, :t], 3 * subject.tokens(length, rows=ROWS, seed=t)[:, t:] + 1], dim=1))
-        if (moved := difference(y[:, :t], whole[:, :t], whole)) > limit:
-            at = _worst(y[:, :t], whole[:, :t])
-            yield Breach(
-                Law.non_causal,
-                f"with the tokens from {t} of {length} on replaced, its output at token {at} moves by"
-                f" {_share(moved)}{said}",
-            )
-            break
-    y = called(torch.cat([x[:1], 5 * x[1:] + 1]))
-    if (moved := difference(y[:1], whole[:1], whole)) > limit:
+    if breach := _breach_of_causality(call, subject, x, whole, limit):
+        yield breach._replace(seen=breach.seen + where)
+    y = call(torch.cat([x[:1], 5 * x[1:] + 1]))
+    moved = difference(y[:1], whole[:1], whole)
+    if moved > limit:
         at = _worst(y[:1], whole[:1])
         yield Breach(
             Law.batch_mixing,
             f"with the other rows of a batch replaced, a row's output at token {at} of {length} moves by"
-            f" {_share(moved)}{said}",
+            f" {_share(moved)}{where}",
         )
-    elif alone and (moved := difference(called(x[1:2]), whole[1:2])) > limit:
-        yield Breach(
-            Law.batch_mixing,
-            f"a row of {length} tokens gives other outputs alone than in a batch of {ROWS}, by"
-            f" {_share(moved)}{said}",
-        )
+    elif alone:
+        moved = difference(call(x[1:2]), whole[1:2])
+        if moved > limit:
+            yield Breach(
+                Law.batch_mixing,
+                f"a row of {length} tokens gives other outputs alone than in a batch of {ROWS}, by"
+                f" {_share(moved)}{where}",
+            )
 
 
-def _of_two_builds(subject: Subject, length: int) -> Breach | None:
+def _breach_of_causality(
+    call: Callable[[Tensor], Tensor], subject: Subject, x: Tensor, whole: Tensor, limit: float
+) -> Breach | None:
+    """Return the breach that shows when the last tokens of x are replaced, if one does."""
+    length = x.shape[1]
+    for t in _splits(length):
+        others = 3 * subject.tokens(length, rows=ROWS, seed=t) + 1
+        y = call(torch.cat([x[:, :t], others[:, t:]], dim=1))
+        moved = difference(y[:, :t], whole[:, :t], whole)
+        if moved > limit:
+            at = _worst(y[:, :t], whole[:, :t])
+            seen = f"with the tokens from {t} of {length} on replaced, its output at token {at} moves by"
+            return Breach(Law.non_causal, f"{seen} {_share(moved)}")
+    return None
+
+
+def _breach_of_two_builds(subject: Subject, length: int) -> Breach | None:
+    """Return the breach that shows when a layer is built twice from one seed, if one does."""
     x = subject.tokens(length, rows=ROWS)
     first, second = (subject.called(x, 0, training=False) for _ in range(2))
     if first.shape != second.shape or not (first.isfinite().all() and second.isfinite().all()):
-        return None  # told with its shape
-    if (moved := difference(second, first)) <= subject.limit(1e-9):
+        return None  # the next calls will show it
+    moved = difference(second, first)
+    if moved <= subject.limit(1e-9):
         return None
     seen = f"built twice from one seed, it gives outputs that differ by {_share(moved)}"
     return Breach(
@@ -269,11 +294,13 @@ def _of_two_builds(subject: Subject, length: int) -> Breach | None:
     )
 
 
-def _of_two_calls(subject: Subject, length: int) -> Iterator[Breach]:
+def _breaches_of_two_calls(subject: Subject, length: int) -> Iterator[Breach]:
+    """Yield the breach that shows when a layer is called twice alike, if one does."""
     mixer, x = subject.build(), subject.tokens(length, rows=ROWS)
     with seeded(subject.device, "probe"):
         first, second = (mixer(x).y for _ in range(2))
-    if (moved := difference(second, first)) > subject.limit(1e-9):
+    moved = difference(second, first)
+    if moved > subject.limit(1e-9):
         yield Breach(
             Law.nondeterministic,
             f"two calls with the same {length} tokens differ by {_share(moved)}, not in training",
@@ -281,16 +308,15 @@ def _of_two_calls(subject: Subject, length: int) -> Iterator[Breach]:
 
 
 def _splits(length: int) -> list[int]:
-    """Return the tokens from which on others are put: the middle, where a leak of many tokens shows most, and
-    odd places within chunks."""
-    return sorted(
-        {t for t in (length // 2, length // 3 | 1, length - 1, 1) if 0 < t < length},
-        key=lambda t: abs(t - length // 2),
-    )
+    """Return positions from which on tokens are replaced: first the middle, where a leak over many tokens
+    shows most, then others, which do not lie on borders of chunks."""
+    middle = length // 2
+    positions = {t for t in (middle, length // 3 | 1, length - 1, 1) if 0 < t < length}
+    return sorted(positions, key=lambda t: abs(t - middle))
 
 
 def _worst(given: Tensor, expected: Tensor) -> int:
-    """Return the place in [B, T, D] of the token that moved the most."""
+    """Return the position in [B, T, D] of the token that moved the most."""
     return int((given - expected).abs().nan_to_num(torch.inf).amax(dim=(0, 2)).argmax())
 
 

@@ -1,4 +1,4 @@
-"""Python processes that speak over a connection, and that end with all that they have started."""
+"""Python processes that talk over a connection, and that end with all that they have started."""
 
 import ctypes
 import json
@@ -18,27 +18,37 @@ from uuid import uuid4
 from linbench.common.streams import make_valid
 
 _MARK = "LINBENCH_WORKER"
-"""The variable that a process and all that it starts have, whatever group or session they move to."""
+"""An environment variable that marks a process and all that it starts, whatever group or session they move
+to."""
 
 _BEGIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]); from linbench.engine.serving import serve;"
     " serve(*map(int, sys.argv[1:3]))"
 )
 CUT_OFF = 83
-"""The exit code of a worker that can speak no more."""
+"""The exit code of a worker that has lost its connection."""
 
 _ROUNDS = 20
-_KILL_SIGNAL_AT_PARENTS_DEATH = 1
-_FIRST_TO_BE_KILLED = "1000"
+"""Times that marked processes are looked for and killed, because they may start others meanwhile."""
+
+_PR_SET_PDEATHSIG = 1  # of prctl(2): the signal that is sent when the parent dies
+_FIRST_TO_BE_KILLED = "1000"  # the highest oom_score_adj of proc(5)
 
 
 class Child:
-    """A process in a session of its own, which runs `linbench.engine.serving.serve`. It prints to standard
-    error alone, and reads nothing."""
+    """A process in a session of its own that runs `linbench.engine.serving.serve`.
+
+    It prints to standard error alone, and reads nothing from standard input.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """`environment`: variables beside those of this process. It is not told of the main program of this
-        one, which may be a script that would begin once more."""
+        """Start the process.
+
+        It does not import the main program of this process, which may be a script that would begin again.
+
+        Args:
+            environment: variables besides those of this process.
+        """
         make_valid()
         self.connection, far = Pipe()
         alive, self._alive = os.pipe()
@@ -59,18 +69,17 @@ class Child:
 
     @property
     def pids(self) -> list[int]:
-        """Of itself and all that it has started and that still run."""
-        return sorted(
-            {self._process.pid, *_marked(self._mark)} if self.code is None else set(_marked(self._mark))
-        )
+        """The ids of this process and of all that it has started, as far as they still run."""
+        own = {self._process.pid} if self.code is None else set()
+        return sorted(own | set(_marked(self._mark)))
 
     @property
     def code(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """The exit code, negative for a signal; None while the process runs."""
         return self._process.poll()
 
     def ended(self, seconds: float) -> bool:
-        """Whether it ends by itself within so many seconds."""
+        """Wait for the process to end by itself, and return whether it did within these seconds."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return self.code is not None
@@ -89,11 +98,16 @@ class Child:
 
 
 def end_with_parent(alive: int) -> None:
-    """In a child: end it, and all that it has started, when the process that started it is gone, even if a
-    call hangs. `alive`: a descriptor that is at its end then."""
+    """Let this process, and all that it has started, end when the process that started it is gone, even if a
+    call hangs.
+
+    Args:
+        alive: descriptor of a pipe that is at its end then.
+    """
     Thread(target=_watch, args=(alive, os.environ.get(_MARK, "")), daemon=True).start()
-    with suppress(OSError, AttributeError):  # Linux alone; for a call that never lets another thread run
-        ctypes.CDLL(None).prctl(_KILL_SIGNAL_AT_PARENTS_DEATH, signal.SIGKILL)
+    # for a call that never lets another thread run; Linux alone has it
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def be_killed_first() -> None:
@@ -103,7 +117,7 @@ def be_killed_first() -> None:
 
 
 def children() -> list[int]:
-    """Return the processes that this one has started and that still run; none where the system does not
+    """Return the ids of processes that this one has started and that still run; none if the system does not
     say."""
     found: list[int] = []
     for path in Path("/proc/self/task").glob("*/children"):
@@ -113,30 +127,32 @@ def children() -> list[int]:
 
 
 def _watch(alive: int, mark: str) -> None:
-    with suppress(OSError):  # closed by a layer: then the death of the parent is heard of by the signal alone
+    # a layer may have closed the descriptor: then the signal alone tells of the parent's death
+    with suppress(OSError):
         os.read(alive, 1)
         kill_marked(mark)
         os.killpg(0, signal.SIGKILL)
 
 
 def _marked(mark: str) -> list[int]:
-    """Other processes that have the mark."""
-    wanted, found = f"{_MARK}={mark}".encode(), []
+    """Return the ids of other processes that have the mark."""
+    wanted = f"{_MARK}={mark}".encode()
+    found = []
     for path in Path("/proc").glob("[0-9]*/environ") if mark else ():
-        with suppress(OSError):  # another's, or it has just ended
+        with suppress(OSError):  # another user's, or it has just ended
             if wanted in path.read_bytes().split(b"\0"):
                 found.append(int(path.parent.name))
     return [pid for pid in found if pid != os.getpid()]
 
 
 def mark_children() -> str:
-    """Let all that this process starts from now on, and what that starts, have a mark, which is returned."""
+    """Mark all that this process starts from now on, and return the mark."""
     mark = os.environ[_MARK] = uuid4().hex
     return mark
 
 
 def kill_marked(mark: str) -> None:
-    """End all other processes that have the mark, until there are none: one may start another meanwhile."""
+    """Kill all other processes that have the mark, until there are none."""
     for _ in range(_ROUNDS):
         if not (found := _marked(mark)):
             return

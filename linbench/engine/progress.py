@@ -1,4 +1,4 @@
-"""Who wants to know how a run is getting on, and the report of a training."""
+"""Listeners to the progress of a run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,11 @@ from linbench.results.record import Result
 
 @dataclass(frozen=True)
 class Report:
-    """How a group is getting on, as means over its replicas: `loss` since the last report, `accuracy` the
-    last on the validation split."""
+    """The progress of a group in training, as means over its replicas.
+
+    loss: mean since the last report. accuracy: the last one on the validation split, None before the first
+    evaluation.
+    """
 
     step: int
     steps: int
@@ -21,32 +24,32 @@ class Report:
 
 
 class Progress(Protocol):
-    """Who wants to know how a run is getting on."""
+    """A listener to the progress of a run."""
 
     def begin(self, cells: Sequence[Cell]) -> None:
-        """Before the first cell, and before more that follow from results."""
+        """Hear of cells that will be run: once before the first, and whenever results lead to more."""
 
     def report(self, cells: Sequence[Cell], report: Report) -> None:
-        """While cells train, together."""
+        """Hear how the training of a group of cells is going."""
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
-        """A cell has its result; `stored`: from an earlier run."""
+        """Hear of a cell's result. stored: it is from an earlier run."""
 
     def end(self) -> None:
-        """After the last cell, or when the run is broken off."""
+        """Hear that the run is over or was broken off."""
 
 
-class Silent:
-    """Nobody wants to know."""
+class NoProgress:
+    """A listener that shows nothing."""
 
     def begin(self, cells: Sequence[Cell]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def report(self, cells: Sequence[Cell], report: Report) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def end(self) -> None:
-        """Nothing."""
+        """Do nothing."""

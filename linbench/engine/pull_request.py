@@ -1,6 +1,7 @@
-"""What a gate of a pull request trains on which side: `.ci/compare.sh` asks."""
+"""The plan of a pull request's gate: what is trained on which side. `.ci/compare.sh` uses it."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from linbench.common.errors import EXIT_NOT_COMPARABLE, PluginError, UserError
@@ -13,20 +14,22 @@ from linbench.results.store import Store
 
 
 class BrokenBaseError(UserError):
-    """A variant that the base has and that cannot be imported there: nothing can be told of it."""
+    """The base has a variant that cannot be imported there, so that nothing can be compared with it."""
 
     exit_code = EXIT_NOT_COMPARABLE
 
 
 class Plan(NamedTuple):
-    """What is trained. rounds: the seeds of each. own: models that may differ between base and head, trained
-    on both sides. shared: shipped models that are the same on both, trained once. beside: whether there is
-    something to compare side by side."""
+    """The trainings of a gate."""
 
     rounds: list[list[int]]
+    """The seeds of each round."""
     own: list[str]
+    """Models that may differ between base and head, and are trained on both sides."""
     shared: list[str]
+    """Shipped models that are equal on both sides, and are trained once."""
     beside: bool
+    """Whether there is something to compare side by side."""
 
 
 def plan(
@@ -41,20 +44,27 @@ def plan(
     gated: bool,
     same: bool,
 ) -> Plan:
-    """Return what is trained of `models`. gated: there is a base to gate against; same: base and head import
-    the very same linbench.
+    """Return the trainings of a gate.
 
-    Raises UserError: as `comparing`, or the gate could not tell anything as all models are the same on both
-    sides.
+    Args:
+        models: the variants.
+        suite: the suite that they are trained on.
+        seeds: as `--seeds`; they are divided over the rounds.
+        rounds: number of rounds.
+        form, against, device: as the options of `linbench compare` of these names.
+        gated: whether there is a base to gate against.
+        same: whether base and head import the very same linbench.
+
+    Raises UserError: as `comparing`, or all models are equal on both sides, so that the gate could not tell
+    anything.
     """
     chosen = parse_seeds(seeds)
     beside = len(set(models)) > 1 or bool(against) or not gated
     if beside:
         comparing(models, suite, seeds=seeds, form=form, against=against, device=device)
     else:
-        refuse_left_out(
-            models, *blocks(narrowed(suite, models=models, seeds=seeds, form=form), device=device)
-        )
+        chosen_suite = narrowed(suite, models=models, seeds=seeds, form=form)
+        refuse_left_out(models, *blocks(chosen_suite, device=device))
     shared = [name for name in models if gated and same and _shipped(name, suite)]
     own = [name for name in models if name not in shared]
     if gated and not own:
@@ -62,19 +72,20 @@ def plan(
             f"{', '.join(shared)}: linbench ships all of these, so head and base cannot differ; name a"
             " variant of the repository, or give no --base."
         )
-    parts = [chosen[len(chosen) * i // rounds : len(chosen) * (i + 1) // rounds] for i in range(rounds)]
+    bounds = [len(chosen) * i // rounds for i in range(rounds + 1)]
+    parts = [chosen[start:end] for start, end in pairwise(bounds)]
     return Plan([part for part in parts if part], own, shared, beside)
 
 
 def _shipped(name: str, suite: Suite) -> bool:
-    """Whether all code of a model's cells is linbench's own: its layers' and the tasks'."""
+    """Return whether linbench ships all code of a model's cells: its layers and the tasks."""
     layers = [registry("model").find(term.name) for term in parse_pattern(name)]
     tasks = [registry("task").find(task.task.partition("/")[0]) for task in suite.tasks]
     return all(entry.source == SHIPPED for entry in (*layers, *tasks))
 
 
 def present(models: Sequence[str]) -> list[str]:
-    """Return those models that this side has. Raises BrokenBaseError: one is there and cannot be imported."""
+    """Return the models that this side has. Raises BrokenBaseError: it has one that cannot be imported."""
     found = []
     for name in models:
         try:

@@ -1,5 +1,7 @@
-"""Groups of cells on the nodes of a Ray cluster, which need not share a folder with this machine: results
-come back one by one."""
+"""Groups of cells on the nodes of a Ray cluster.
+
+Nodes need not share a folder with this machine: results come back one by one.
+"""
 
 import logging
 import os
@@ -22,25 +24,32 @@ from linbench.common.errors import ClusterLostError, DeviceLostError, UserError
 from linbench.common.leaving import hurried, hurry
 from linbench.common.numbers import whole
 from linbench.engine.jobs import Job, Message, isolation_key, work
-from linbench.engine.workers import Outcome, Waiting, one_line
+from linbench.engine.workers import ArgumentQueue, Outcome, one_line
 from linbench.experiments.loading import theirs
 
 _POLL_SECONDS = 1.0
+"""Seconds between two looks at groups and at the head of the cluster."""
+
 _ANSWER_SECONDS = 10.0
+"""Seconds that a cluster may take to answer at first."""
+
 _HEAD_SECONDS = 15.0
-"""Without an answer, after which the head of a cluster counts as lost: a fifth of a minute is enough for one
-that is busy."""
+"""Seconds without an answer after which the head of a cluster counts as lost. A head that is merely busy
+should answer sooner; the figure was chosen, not measured."""
 
 
 @contextmanager
 def connect(address: str, *, gpus: float, timeout: float) -> Iterator["Cluster"]:
-    """The cluster that this machine is part of: `auto`, or HOST:PORT. Each group takes so much of a GPU, or
-    with 0 a CPU core.
+    """Connect to a Ray cluster that this machine is a node of, and yield it as an executor.
 
-    Raises UserError: Ray is not installed, there is no such cluster, or no node of it that could run a
-    group.
+    Args:
+        address: "auto" or HOST:PORT.
+        gpus: share of a GPU that each group takes; 0 for a CPU core.
+        timeout: seconds after which a group that reports nothing is ended.
+
+    Raises UserError: Ray is not installed, there is no such cluster, or none of its nodes could run a group.
     """
-    ended_by = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         import ray
     except ImportError:
@@ -53,19 +62,19 @@ def connect(address: str, *, gpus: float, timeout: float) -> Iterator["Cluster"]
             f"there is no Ray cluster at {address}; on one of its nodes give auto or HOST:PORT, or start one:"
             " ray start --head."
         ) from error
-    # of half a dozen classes, for versions that differ, a machine that is no node, and so on
+    # Ray raises half a dozen classes: for versions that differ, a machine that is no node, and so on
     except Exception as error:
         raise UserError(
             f"there is no Ray cluster at {address} that this machine can use: {one_line(error)}."
         ) from error
     try:
         with suppress(ValueError):  # not the main thread
-            signal.signal(signal.SIGTERM, ended_by)  # Ray put its own there
+            signal.signal(signal.SIGTERM, handler)  # Ray has put its own there
         resource, needed = ("GPU", gpus) if gpus else ("CPU", 1.0)
         if not any(node["Alive"] and node["Resources"].get(resource, 0.0) >= needed for node in ray.nodes()):
             raise UserError(f"no node of the Ray cluster at {address} has {needed:g} {resource} for a group.")
         yield Cluster(gpus, timeout)
-    # to take leave of it takes a minute, after which Ray ends the process with words of its own
+    # to disconnect would take a minute, after which Ray ends the process with a message of its own
     except ClusterLostError:
         hurry()
         raise
@@ -75,11 +84,11 @@ def connect(address: str, *, gpus: float, timeout: float) -> Iterator["Cluster"]
 
 
 def _require_answer(address: str) -> None:
-    """Ray itself would try for minutes. Raises UserError."""
+    """Raise UserError if nothing answers at an address; Ray itself would try for minutes."""
     where = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
-    host, _, port = where.rpartition(":")
     if where == "auto":
         return
+    host, _, port = where.rpartition(":")
     number = whole(port, 1, 65535)
     if not host or number is None or "/" in host:
         raise UserError(
@@ -88,94 +97,96 @@ def _require_answer(address: str) -> None:
     try:
         socket.create_connection((host, number), timeout=_ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise UserError(
-            f"nothing answers at {where}, where a Ray cluster was to be: {one_line(error)}."
-        ) from error
+        raise UserError(f"no Ray cluster answers at {where}: {one_line(error)}.") from error
 
 
 @dataclass
 class _Group:
-    """A job on its way: its place among all. deadline: none while it waits for a node."""
+    """A job that was handed to Ray. deadline: None while it waits for a node."""
 
-    place: int
+    number: int
     deadline: float | None = None
 
 
 class Cluster(NamedTuple):
-    """gpus: how much of one each group takes; 0 for a CPU core. timeout: seconds after which one that says
-    nothing is ended."""
+    """An executor on a Ray cluster.
+
+    gpus: share of a GPU that each group takes; 0 for a CPU core. timeout: seconds after which a group that
+    reports nothing is ended.
+    """
 
     gpus: float
     timeout: float
 
     @property
     def sharing(self) -> int:
-        """How many groups may have a GPU between them."""
+        """Groups that share one GPU, at most."""
         return int(1 / self.gpus) if self.gpus else 1
 
     def alone(self) -> "Cluster":
-        """Each group has a GPU of its own."""
+        """Return an executor in which each group has a GPU of its own."""
         return self if self.sharing == 1 else self._replace(gpus=1.0)
 
     def __call__(
         self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]
     ) -> Iterator[tuple[int, Outcome]]:
-        """An executor. Which node a group runs on, and when, is left to Ray; it is handed as many as it has
-        room for, and one to wait.
+        """Run jobs, as `OpenExecutor` says.
 
-        Ray itself repeats nothing: a group whose worker, its GPU or node is lost is over, and lost.
+        Ray decides on which node a group runs, and when. It is handed as many groups as it has room for, and
+        one to wait. Ray repeats nothing: a group is lost with its worker, GPU or node.
         """
         import ray
 
-        waiting = Waiting(jobs)
+        waiting = ArgumentQueue(jobs)
         running: dict[Any, _Group] = {}
         head = _Head(ray.get_runtime_context().gcs_address)
         try:
             while True:
                 head.require()
                 while head.answers and len(running) <= self._room() and (following := waiting.next()):
-                    place, job = following
-                    running[self._sent(job)] = _Group(place)
+                    number, job = following
+                    running[self._send(job)] = _Group(number)
                 if not running and head.answers:
                     return
-                for stream, ready in _looked_at(running) if running else []:
+                for stream, ready in _wait_for(running) if running else []:
                     group = running[stream]
-                    outcome = self._heard(stream, group, tell) if ready else self._overdue(stream, group)
-                    if outcome is None:
-                        continue
-                    del running[stream]
-                    yield group.place, outcome
+                    if ready:
+                        outcome = self._receive(stream, group, tell)
+                    else:
+                        outcome = self._end_overdue(stream, group)
+                    if outcome is not None:
+                        del running[stream]
+                        yield group.number, outcome
         finally:
             for stream in running if head.answers else ():
                 ray.cancel(stream, force=True)
 
     @property
     def places(self) -> int:
-        """How many groups are handed out, one more than there is room for."""
+        """Groups that are handed out at most: one more than there is room for."""
         return self._room() + 1
 
     def _room(self) -> int:
-        """How many groups the cluster can run at a time; it may grow and shrink."""
+        """Return how many groups the cluster can run at a time; it may grow and shrink."""
         import ray
 
         resources = ray.cluster_resources()
         return int(resources.get("GPU", 0.0) / self.gpus if self.gpus else resources.get("CPU", 0.0))
 
-    def _sent(self, job: Job) -> Any:
-        """The stream of what will be said of a job."""
+    def _send(self, job: Job) -> Any:
+        """Hand a job to Ray, and return the stream of its messages."""
         import ray
 
         cells = [cell for cell in job.cells if cell.id in job.wanted]
-        # what is not shipped may change the process that it runs in, which others would be given, too
-        alone = {"max_calls": 1} if isolation_key(job) else {}
-        speaking = ray.remote(**alone)(_speaking) if alone else ray.remote(_speaking)
-        task = speaking.options(
+        # a plugin may change its process, which would serve other groups after it
+        remote = ray.remote(max_calls=1) if isolation_key(job) else ray.remote
+        task = remote(_work_on_node).options(
             num_cpus=1, num_gpus=self.gpus, max_retries=0, num_returns="streaming", name="linbench"
         )
         return task.remote(pickle.dumps(Job(cells, job.wanted, None)), job.wanted, self.gpus)
 
-    def _heard(self, stream: Any, group: _Group, tell: Callable[[Message], None]) -> Outcome | None:
-        """The group's outcome if it is over; else what it says is told."""
+    def _receive(self, stream: Any, group: _Group, tell: Callable[[Message], None]) -> Outcome | None:
+        """Return the outcome of a group that is over; else pass on its message."""
         import ray
         from ray import exceptions
 
@@ -189,8 +200,8 @@ class Cluster(NamedTuple):
             exceptions.ObjectLostError,
             exceptions.OutOfMemoryError,
         ) as error:
-            ray.cancel(stream, force=True)  # where only something that it said was lost
-            # what Ray says of it names machines
+            ray.cancel(stream, force=True)  # perhaps only a message was lost, and it still runs
+            # the message of Ray names machines, so it is not shown
             return Outcome(
                 failure=f"its worker was lost with {type(error).__name__}", lost=True, outside=True
             )
@@ -204,7 +215,8 @@ class Cluster(NamedTuple):
             tell(message)
         return None
 
-    def _overdue(self, stream: Any, group: _Group) -> Outcome | None:
+    def _end_overdue(self, stream: Any, group: _Group) -> Outcome | None:
+        """End a group that has been silent for too long; None if it has not."""
         import ray
 
         if group.deadline is None or time.monotonic() < group.deadline:
@@ -214,14 +226,16 @@ class Cluster(NamedTuple):
 
 
 class _Head:
-    """The head of the cluster, which is asked for an answer from time to time. Ray itself would wait for a
-    minute and then end this process."""
+    """The head of the cluster, which is asked for an answer from time to time.
+
+    Ray itself would wait for a minute and then end this process.
+    """
 
     def __init__(self, address: str) -> None:
         self._address, self._last, self.answers = address, time.monotonic(), True
 
     def require(self) -> None:
-        """Look whether it answers. Raises ClusterLostError: it has not for long."""
+        """Ask for an answer. Raises ClusterLostError: there was none for `_HEAD_SECONDS`."""
         host, _, port = self._address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), timeout=_POLL_SECONDS).close()
@@ -238,8 +252,8 @@ class _Head:
             )
 
 
-def _looked_at(running: dict[Any, _Group]) -> list[tuple[Any, bool]]:
-    """Every stream, and whether something has come; waits for the first."""
+def _wait_for(running: dict[Any, _Group]) -> list[tuple[Any, bool]]:
+    """Wait for a message of any group, and return every stream with whether it has one."""
     import ray
 
     ray.wait([*running], timeout=_POLL_SECONDS)
@@ -247,9 +261,16 @@ def _looked_at(running: dict[Any, _Group]) -> list[tuple[Any, bool]]:
     return [(stream, True) for stream in ready] + [(stream, False) for stream in others]
 
 
-def _speaking(packed: bytes, names: list[str], gpus: float) -> Iterator[Message | None]:
-    """On a node: None when it begins, then all that is told of the job. Plugins come with it, as the source
-    that they were made of; nothing of them is written here, so that no name of theirs is a path.
+def _work_on_node(packed: bytes, names: list[str], gpus: float) -> Iterator[Message | None]:
+    """Do a job on a node: yield None when it begins, then its messages.
+
+    Plugins come with the job, as their source. They are not written to files, so that none of their names
+    becomes a path.
+
+    Args:
+        packed: the job, pickled.
+        names: ids of its cells on the machine that planned the run.
+        gpus: share of a GPU that the job may take.
 
     Raises UserError: the node lacks a plugin, or would measure something else.
     """
@@ -261,12 +282,12 @@ def _speaking(packed: bytes, names: list[str], gpus: float) -> Iterator[Message 
                 "the node has another kind of GPU or another linbench than the machine that planned the run"
             )
         if 0 < gpus < 1:
-            # what does not fit is halved, and neighbours keep theirs
+            # a group that takes more runs out of memory and is halved, so that its neighbours keep theirs
             torch.cuda.set_per_process_memory_fraction(gpus)
-        said = SimpleQueue[Message | None]()
+        messages = SimpleQueue[Message | None]()
         with ThreadPoolExecutor(1) as thread:
-            working = thread.submit(partial(work, job, said.put))
-            working.add_done_callback(lambda _: said.put(None))
-            while (message := said.get()) is not None:
+            working = thread.submit(partial(work, job, messages.put))
+            working.add_done_callback(lambda _: messages.put(None))
+            while (message := messages.get()) is not None:
                 yield message
             working.result()

@@ -1,4 +1,4 @@
-"""Many cells, group by group: finished ones are not repeated, and no cell's fault stops the others."""
+"""Runs many cells, group by group: finished ones are not repeated, and no cell's failure stops the others."""
 
 import time
 from collections import Counter
@@ -16,20 +16,23 @@ from linbench.engine.jobs import Job, Message, Reported, plugin_sources
 from linbench.engine.limits import require_files
 from linbench.engine.probe import Marks
 from linbench.engine.progress import Progress
-from linbench.engine.record import blank
+from linbench.engine.record import new_record
 from linbench.engine.workers import Outcome
 from linbench.experiments.cell import Cell
 from linbench.results.record import FINAL, Result, from_outside
 from linbench.results.store import Store
 
 TRIES = 3
-"""Times that what is left of a group is handed out, when its worker, node or GPU is lost."""
+"""Times that a cell is handed out, if its worker, node or GPU is lost each time."""
 
 _POLL_SECONDS = 0.5
+"""Seconds between two looks at cells that other launchers are running."""
 
-Following = Callable[[Mapping[str, Result]], Iterable[Cell]]
-"""What is to be run by the results so far, which stand by their ids; it may name again what it named
-before."""
+NextCells = Callable[[Mapping[str, Result]], Iterable[Cell]]
+"""A callback: given the results so far by cell id, it returns further cells to run. Repeats are ignored."""
+
+Grouping = Callable[[Sequence[Cell]], Iterable[Sequence[Cell]]]
+"""A function that divides cells into groups that train together."""
 
 
 def run_cells(
@@ -41,210 +44,238 @@ def run_cells(
     again: bool = False,
     retry: bool = True,
     stack: int | None = None,
-    then: Following | None = None,
+    next_cells: NextCells | None = None,
     allow: Iterable[str] = (),
 ) -> list[Result]:
-    """The results of `cells`, in their order and each once, and of what follows from them, `then`, as soon as
-    there is a place for it; each is kept as soon as it is there. `again` repeats finished ones, `retry` those
-    that failed.
+    """Run the cells that have no stored result, and return the results of all, in order and each once.
 
-    Cells that differ in seed, learning rate and weight decay alone train together, at most `stack` of them
-    (None: as many as suit the device). What finds no memory beside others that share its GPU is run once more
-    when they are done; what is lost with its worker or GPU is handed out again, `TRIES` times in all. Several
-    launchers may work on one folder: each cell is run by whoever claims it first. A group that was broken off
-    goes on from its last checkpoint. Whoever measures, claims and results are this process's alone. Before
-    anything is trained, layers that are not shipped are probed for the laws that every layer must keep, in a
-    process of their own, unless all their results are there; `allow` names laws that may be broken, which
-    marks the results. Raises UserError: a layer breaks a law, or the process may not open files enough;
-    StorageError: results cannot be kept; DeviceLostError: this process measures, and its GPU is lost.
+    A result is stored as soon as it is there. Cells that differ in seed, learning rate and weight decay alone
+    train together. A cell that runs out of memory on a shared GPU is run once more when the others are done;
+    one that is lost with its worker or GPU is handed out again, `TRIES` times in all. A group that was broken
+    off goes on from its last checkpoint.
+
+    Several launchers may work on one folder: each cell is run by the one that claims it first. Wherever cells
+    are trained, claims and results are written by this process alone.
+
+    Layers that linbench does not ship are probed first, in a process of their own, for the laws that every
+    layer must keep, unless all their results are stored.
+
+    Args:
+        cells: the cells to begin with.
+        store: where results are looked up and kept.
+        progress: a listener.
+        executor: where cells are trained.
+        again: run cells again that have a final result.
+        retry: run cells again that failed.
+        stack: cells that train together, at most; None for as many as suit the device.
+        next_cells: called when there are new results and a place for more cells.
+        allow: laws that layers may break; their results are marked.
+
+    Returns: results of `cells` and of all that `next_cells` gave.
+
+    Raises UserError: a layer breaks a law, or the process may not open enough files; StorageError: results
+    cannot be kept; DeviceLostError: this process trains, and its GPU is lost.
     """
     marks = Marks(allowed(allow), executor.timeout)
-    require_files(
-        max((len(group) for group in groups(cells, largest=stack, sharing=executor.sharing)), default=0),
-        executor.places,
-    )
+    sizes = [len(group) for group in groups(cells, largest=stack, sharing=executor.sharing)]
+    require_files(max(sizes, default=0), executor.places)
     store.prepare()
-    book = _Book(store, progress, partial(stands, again=again, retry=retry), then, marks)
+    ledger = _RunLedger(store, progress, partial(stands, again=again, retry=retry), next_cells, marks)
     try:
-        book.add(cells)
-        while waiting := book.waiting:
-            beside = [cell for cell in waiting if cell.id not in book.crowded]
-            who = executor if beside else executor.alone()
-            # other launchers are at all of them
-            if not book.run(beside or waiting, who, partial(groups, largest=stack, sharing=who.sharing)):
-                time.sleep(_POLL_SECONDS)
+        ledger.add(cells)
+        while waiting := ledger.waiting:
+            shareable = [cell for cell in waiting if cell.id not in ledger.needs_exclusive_gpu]
+            chosen = executor if shareable else executor.alone()
+            grouping = partial(groups, largest=stack, sharing=chosen.sharing)
+            if not ledger.run(shareable or waiting, chosen, grouping):
+                time.sleep(_POLL_SECONDS)  # other launchers are running all of them
     finally:
-        book.give_back()
+        ledger.release_claims()
         progress.end()
-    return [book.results[name] for name in book.cells]
+    return [ledger.results[name] for name in ledger.cells]
 
 
-class _Book:
-    """Which cells of a run have a result, and which are claimed for a job."""
+class _RunLedger:
+    """The cells of a run: which have a result, and which are claimed for a job."""
 
     def __init__(
         self,
         store: Store,
         progress: Progress,
-        good: Callable[[Result | None], bool],
-        then: Following | None,
+        is_final: Callable[[Result | None], bool],
+        next_cells: NextCells | None,
         marks: Marks,
     ) -> None:
-        self.store, self.progress, self.good, self.then, self.marks = store, progress, good, then, marks
+        self.store, self.progress, self.marks = store, progress, marks
+        self.is_final, self.next_cells = is_final, next_cells
         self.cells: dict[str, Cell] = {}
         self.results: dict[str, Result] = {}
         self.claims: dict[str, ExitStack] = {}
-        self.crowded: set[str] = set()
-        """What found no memory beside others."""
+        self.needs_exclusive_gpu: set[str] = set()
+        """Ids of cells that ran out of memory on a GPU that they shared."""
         self.losses = Counter[str]()
-        """How often a cell was lost with its worker or GPU."""
-        self.again: list[Cell] = []
-        """What was, and is to be handed out once more."""
-        self.news = True
-        """Whether there are results that `then` has not seen."""
+        """Times that each cell was lost with its worker or GPU, by id."""
+        self.requeued: list[Cell] = []
+        self.has_new_results = True
+        """Whether there are results that `next_cells` has not seen."""
         self.checkpoints = Checkpoints(store.checkpoints)
 
     @property
     def waiting(self) -> list[Cell]:
-        """What has no result yet."""
+        """The cells without a result."""
         return [cell for name, cell in self.cells.items() if name not in self.results]
 
     def add(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Those that were not known; their layers are probed. Raises UserError: one breaks a law."""
+        """Add cells to the run, and return the new ones. Raises UserError: a layer of theirs breaks a law."""
         new = {cell.id: cell for cell in cells if cell.id not in self.cells}
-        self.marks.probe(
-            [cell for cell in new.values() if plugin_sources(cell) and not self.good(self.store.get(cell.id))]
-        )
+        from_plugins = [cell for cell in new.values() if plugin_sources(cell)]
+        self.marks.probe([cell for cell in from_plugins if not self.is_final(self.store.get(cell.id))])
         self.cells |= new
         if new:
             self.progress.begin(list(new.values()))
         return list(new.values())
 
-    def run(
-        self,
-        cells: Sequence[Cell],
-        executor: OpenExecutor,
-        grouped: Callable[[Sequence[Cell]], Iterable[Sequence[Cell]]],
-    ) -> bool:
-        """Hand out all of `cells`, and of what follows, that nobody else is at, and keep what is found.
-        Whether anything was."""
-        handed: list[Job] = []
+    def run(self, cells: Sequence[Cell], executor: OpenExecutor, grouping: Grouping) -> bool:
+        """Run these cells, and those that results lead to, except cells that other launchers have claimed.
+
+        Returns: whether there are new results.
+        """
+        handed_out: list[Job] = []
         before = len(self.results)
-
-        def jobs() -> Iterator[Job | None]:
-            these = cells
-            while True:
-                for group in grouped(these):
-                    for job in self.jobs(group):
-                        handed.append(job)
-                        yield job
-                while not (these := self.following()):
-                    if not self.claims:
-                        return
-                    yield None
-
-        for place, outcome in executor(jobs(), tell=partial(self.hear, shared=executor.sharing > 1)):
-            self.over(handed[place], outcome)
+        shared = executor.sharing > 1
+        jobs = self._jobs_until_done(cells, grouping, handed_out)
+        for number, outcome in executor(jobs, tell=partial(self.on_message, shared=shared)):
+            self.on_job_end(handed_out[number], outcome)
         return len(self.results) > before
 
-    def following(self) -> list[Cell]:
-        """What was lost, and what `then` asks for now, and nobody has before."""
-        again, self.again = self.again, []
-        news, self.news = self.news, False
-        return again + (self.add(self.then(self.results)) if self.then and news else [])
+    def _jobs_until_done(
+        self, cells: Sequence[Cell], grouping: Grouping, handed_out: list[Job]
+    ) -> Iterator[Job | None]:
+        """Yield jobs for cells, and for those that follow from them; None while all depends on jobs that are
+        running. Jobs are noted in `handed_out`."""
+        while True:
+            for group in grouping(cells):
+                for job in self.jobs(group):
+                    handed_out.append(job)
+                    yield job
+            while not (cells := self.more_cells()):
+                if not self.claims:
+                    return
+                yield None
+
+    def more_cells(self) -> list[Cell]:
+        """Return cells that were lost, and new ones that results lead to."""
+        requeued, self.requeued = self.requeued, []
+        has_new_results, self.has_new_results = self.has_new_results, False
+        if self.next_cells is None or not has_new_results:
+            return requeued
+        return requeued + self.add(self.next_cells(self.results))
 
     def jobs(self, group: Sequence[Cell]) -> Iterator[Job]:
-        """What there is to measure of a group; what is `good` already needs no job."""
-        ours = [cell for cell in group if self.claimed(cell)]
+        """Claim the cells of a group, and yield jobs for those that have no final result."""
+        ours = [cell for cell in group if self.claim(cell)]
         for cell in ours:
-            if self.good(self.store.get(cell.id)):
-                self.done(cell, stored=True)
+            if self.is_final(self.store.get(cell.id)):
+                self.finish(cell, stored=True)
         missing = {cell.id: cell for cell in ours if cell.id not in self.results}
-        for name, cells in self.checkpoints.of(group, missing, self.results.keys()):
+        folder = self.checkpoints.folder.absolute()
+        for name, cells in self.checkpoints.resumable(group, missing, self.results.keys()):
             resumed = [cell.id for cell in cells if missing.pop(cell.id, None)]
-            yield Job(cells, resumed, self.checkpoints.folder.absolute(), name)
+            yield Job(cells, resumed, folder, name)
         if missing:
-            yield Job(list(missing.values()), list(missing), self.checkpoints.folder.absolute())
+            yield Job(list(missing.values()), list(missing), folder)
 
-    def hear(self, message: Message, *, shared: bool) -> None:
-        """Keep a result that somebody waits for, but not that there was no memory on a GPU that is
-        `shared`."""
+    def on_message(self, message: Message, *, shared: bool) -> None:
+        """Pass on a report, or keep a result that is waited for. That a GPU had no memory is not a result if
+        the GPU is shared: the cell will be run alone."""
         if isinstance(message, Reported):
             self.progress.report([self.cells[name] for name in message.cells], message.report)
-        elif message["id"] in self.claims and message["status"] == "oom" and shared:
-            self.crowded.add(message["id"])
-            self.claims.pop(message["id"]).close()
-        elif message["id"] in self.claims:
+            return
+        name = message["id"]
+        if name not in self.claims:
+            return
+        if message["status"] == "oom" and shared:
+            self.needs_exclusive_gpu.add(name)
+            self.claims.pop(name).close()
+        else:
             self.store.put(self.marks.on(message))
-            self.done(self.cells[message["id"]], stored=False)
+            self.finish(self.cells[name], stored=False)
 
-    def over(self, job: Job, outcome: Outcome) -> None:
-        """What has no result by now has failed, or is to be handed out again. A checkpoint may hold runs that
-        were over, whose results got lost: they are run anew."""
+    def on_job_end(self, job: Job, outcome: Outcome) -> None:
+        """Deal with the cells of a job that have no result: they failed, or are to be handed out again."""
         left = [self.cells[name] for name in job.wanted if name in self.claims]
         self.losses.update(cell.id for cell in left if outcome.lost)
         for cell in left:
             if outcome.lost and self.losses[cell.id] < TRIES:
                 self.claims.pop(cell.id).close()
-                self.again.append(cell)
+                self.requeued.append(cell)
             elif job.resumes is not None and outcome.failure is None:
+                # the checkpoint held runs that were over, whose results were lost: they are run anew
                 self.claims.pop(cell.id).close()
             else:
-                status = "timeout" if outcome.late else "oom" if outcome.full else "failed"
-                reason = outcome.failure or "its worker lost it"
-                reason = f"{TRIES} times over: {reason}" if outcome.lost else reason
-                outside = outcome.outside or outcome.failure is None
-                self.store.put(
-                    blank(cell, len(job.cells), None)
-                    | {
-                        "status": status,
-                        "reason": reason,
-                        "outside": outside,
-                    }
-                )
-                self.done(cell, stored=False)
+                self.store.put(_failed_record(cell, job, outcome))
+                self.finish(cell, stored=False)
         if outcome.failure is None:
-            self.checkpoints.forget(job.name)
+            self.checkpoints.delete(job.name)
 
-    def done(self, cell: Cell, *, stored: bool) -> None:
-        """The cell has its result."""
-        self.results[cell.id], self.news = reported(cell, self.store), True
+    def finish(self, cell: Cell, *, stored: bool) -> None:
+        """Take up the result of a cell that is in the store, and give up the claim."""
+        self.results[cell.id] = stored_result(cell, self.store)
+        self.has_new_results = True
         self.progress.finished(cell, self.results[cell.id], stored=stored)
         self.claims.pop(cell.id).close()
 
-    def claimed(self, cell: Cell) -> bool:
-        """Whether the cell is ours now, until it is done."""
+    def claim(self, cell: Cell) -> bool:
+        """Claim a cell until it is finished, and return whether that worked."""
         with ExitStack() as claim:
             if ours := claim.enter_context(self.store.claim(cell.id)):
                 self.claims[cell.id] = claim.pop_all()
         return ours
 
-    def give_back(self) -> None:
-        """Leave what is not done to others."""
+    def release_claims(self) -> None:
+        """Leave cells that are not finished to other launchers."""
         while self.claims:
             self.claims.popitem()[1].close()
 
 
-def reported(cell: Cell, store: Store) -> Result:
-    """The result of a cell that has one: what is shown is what is kept. Raises StorageError: it is gone or
-    altered."""
+def _failed_record(cell: Cell, job: Job, outcome: Outcome) -> Result:
+    if outcome.late:
+        status = "timeout"
+    elif outcome.full:
+        status = "oom"
+    else:
+        status = "failed"
+    reason = outcome.failure or "its worker lost it"
+    return new_record(cell, len(job.cells), None) | {
+        "status": status,
+        "reason": f"{TRIES} times over: {reason}" if outcome.lost else reason,
+        "outside": outcome.outside or outcome.failure is None,
+    }
+
+
+def stored_result(cell: Cell, store: Store) -> Result:
+    """Return the stored result of a cell that has one; its purpose becomes the cell's.
+
+    Raises StorageError: the result is gone or was altered.
+    """
     result = store.get(cell.id)
     if result is None:
         raise StorageError(
             f"the result of {cell.id} was altered in {store.folder} while it was written; look for another"
             " program at work there."
         )
-    if (result["purpose"], cell.purpose) == ("tuning", "report"):  # asked for once more, for another purpose
+    if result["purpose"] == "tuning" and cell.purpose == "report":
         result |= {"purpose": "report"}
         store.put(result)
     return result
 
 
 def stands(result: Result | None, *, again: bool, retry: bool) -> bool:
-    """Whether a stored result will do: not if cells are to be run `again`, nor if what ended them came from
-    outside, nor, with `retry`, if they failed."""
-    return (
-        result is not None
-        and not again
-        and (result["status"] in FINAL or not (retry or from_outside(result)))
-    )
+    """Return whether a stored result is final, so that its cell is not run.
+
+    It is not if cells are to be run `again`, if something from outside ended its run, or, with `retry`, if
+    its run failed.
+    """
+    if result is None or again:
+        return False
+    return result["status"] in FINAL or not (retry or from_outside(result))

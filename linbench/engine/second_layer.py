@@ -1,5 +1,4 @@
-"""A mixer where it is not the first: behind another of its kind, whose tokens it sees and which hands on to
-it."""
+"""A mixer in the second layer, behind another of its kind whose output for later layers it gets."""
 
 from typing import Any, NamedTuple
 
@@ -9,50 +8,53 @@ from linbench.models.base import Mixer, Out, StateSize
 
 
 class States(NamedTuple):
-    """Of both layers."""
+    """The states of both layers."""
 
     first: Any = None
     second: Any = None
 
 
 class Second(Mixer):
-    """y of the second of two layers, which is given what the first hands on. Both read the same x, so that a
-    fault shows in the layer that has it."""
+    """The second of two mixers, which gets what the first hands on to later layers.
+
+    Both read the same x, so that a fault shows in the layer that has it. Methods are those of `Mixer`; y is
+    the second layer's.
+    """
 
     def __init__(self, first: Mixer, second: Mixer) -> None:
         super().__init__(second.settings, second.layer)
         self.first, self.second = first, second
 
     def forward(self, x: Tensor, state: States | None = None, handed: Any = None) -> Out:
-        """As `Mixer.forward`."""
+        """Return y of the second layer, and the states of both."""
         given = state or States()
         before: Out = self.first(x, given.first, handed)
-        return _both(before, self.second(x, given.second, before.handed))
+        return _join(before, self.second(x, given.second, before.handed))
 
     def init_state(self, batch: int, *, capacity: int) -> States:
-        """As `Mixer.init_state`."""
+        """Return the initial states of both layers."""
         return States(*(mixer.init_state(batch, capacity=capacity) for mixer in (self.first, self.second)))
 
     def prefill(self, x: Tensor, *, capacity: int, handed: Any = None) -> Out:
-        """As `Mixer.prefill`."""
+        """Return y of the second layer for a prompt, and the states of both to decode from."""
         before = self.first.prefill(x, capacity=capacity, handed=handed)
-        return _both(before, self.second.prefill(x, capacity=capacity, handed=before.handed))
+        return _join(before, self.second.prefill(x, capacity=capacity, handed=before.handed))
 
     def decode(self, x: Tensor, state: States, handed: Any = None) -> Out:
-        """As `Mixer.decode`."""
+        """Return y of the second layer for one more token, and the new states."""
         before = self.first.decode(x, state.first, handed)
-        return _both(before, self.second.decode(x, state.second, before.handed))
+        return _join(before, self.second.decode(x, state.second, before.handed))
 
     def state_floats(self, seq_len: int) -> StateSize | None:
-        """Of both layers."""
+        """Return the sum of both state sizes; None if a layer declares none."""
         first, second = (mixer.state_floats(seq_len) for mixer in (self.first, self.second))
         return None if first is None or second is None else first.plus(second)
 
     def recurrence_flops(self, seq_len: int) -> float | None:
-        """Of both layers."""
+        """Return the sum of both layers' FLOPs; None if a layer declares none."""
         first, second = (mixer.recurrence_flops(seq_len) for mixer in (self.first, self.second))
         return None if first is None or second is None else first + second
 
 
-def _both(first: Out, second: Out) -> Out:
+def _join(first: Out, second: Out) -> Out:
     return Out(second.y, States(first.state, second.state), second.handed)

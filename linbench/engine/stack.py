@@ -1,4 +1,4 @@
-"""Models of one structure as one program: what differs between them is a first dimension of every tensor."""
+"""Models of one structure as one program: their tensors are stacked along a new first dimension."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -9,18 +9,17 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 _ALIGNED = 64
-"""Each parameter begins at a multiple of so many numbers, where matrix products load fastest."""
+"""Each parameter begins at a multiple of this many numbers, so that matrix products load aligned memory."""
 
 
 class Flat:
-    """Parameters of one dtype in one tensor, `weights` [R, n], a replica a row; and their gradients in
-    another, `gradients` [R, n].
+    """The parameters of one dtype in one tensor `weights` [R, n], and their gradients in `gradients` [R, n].
 
-    What is done to all of them is done at once. Between parameters is room that stays zero.
+    A row is a replica. An optimizer works on all of them at once. Gaps between parameters stay zero.
     """
 
     def __init__(self, stacked: Mapping[str, Tensor]) -> None:
-        """`stacked`: initial values by name, each [R, ...]."""
+        """Copy initial values, given by name, each [R, ...]."""
         self.names = list(stacked)
         self.replicas = len(next(iter(stacked.values())))
         self.shapes = [x.shape[1:] for x in stacked.values()]
@@ -31,17 +30,20 @@ class Flat:
         self.parameters = {name: x.requires_grad_() for name, x in self.views(self.weights).items()}
 
     def gather(self, gradients: Sequence[Tensor | None]) -> None:
-        """Take these, one for each parameter; None: zeros."""
+        """Copy gradients, one for each parameter in order; None stands for zeros."""
         self._fill(self.gradients, gradients)
 
     def _fill(self, values: Tensor, given: Sequence[Tensor | None]) -> None:
         both = list(zip(self.views(values).values(), given, strict=True))
-        torch._foreach_copy_([own for own, x in both if x is not None], [x for _, x in both if x is not None])
-        for own in (own for own, x in both if x is None):
-            own.zero_()
+        targets = [own for own, x in both if x is not None]
+        sources = [x for _, x in both if x is not None]
+        torch._foreach_copy_(targets, sources)
+        for own, x in both:
+            if x is None:
+                own.zero_()
 
     def views(self, values: Tensor) -> dict[str, Tensor]:
-        """Of values [R, n], one for each weight, those of every parameter by name: each [R, ...]."""
+        """Return views of values [R, n] by the parameters' names, each [R, ...]."""
         parts = zip(self.names, self.shapes, torch.split(values, self.rooms, dim=1), strict=True)
         return {
             name: torch.unflatten(part[:, : prod(shape)], 1, shape) if shape else part[:, 0]
@@ -49,24 +51,28 @@ class Flat:
         }
 
     def spread(self, values: Sequence[float]) -> Tensor:
-        """One for each parameter -> [n], one for each of its weights."""
+        """Return values [n] for all weights, from one value for each parameter."""
         given = torch.tensor(values, dtype=self.weights.dtype, device=self.weights.device)
         return given.repeat_interleave(torch.tensor(self.rooms, device=self.weights.device))
 
 
 class Stack:
-    """R replicas of one structure. What goes in and comes out has R in front, and so have parameters and
-    buffers.
+    """R replicas of one model. Inputs, outputs, parameters and buffers have R in front.
 
-    One replica is called as the module that it is, with its hooks; several through `torch.vmap`, which any
-    module stands that computes with tensors alone.
+    A single replica is called as a module, with its hooks. Several are called through `torch.vmap`, which
+    works for modules that compute with tensors alone.
     """
 
     def __init__(
         self, models: Sequence[nn.Module], parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]
     ) -> None:
-        """The models, a replica each, which are the stack's from now on; and by name what is trained and what
-        is not: each [R, ...], copied."""
+        """Take over models, one for each replica.
+
+        Args:
+            models: they belong to the stack from now on.
+            parameters: trained tensors by name, each [R, ...]; copied.
+            buffers: all other tensors by name, each [R, ...]; copied.
+        """
         self.models, self.replicas = list(models), len(models)
         self.buffers = {name: x.detach().clone() for name, x in buffers.items()}
         dtypes = dict.fromkeys(x.dtype for x in parameters.values())
@@ -81,7 +87,7 @@ class Stack:
 
     @classmethod
     def of(cls, models: Sequence[nn.Module]) -> "Stack":
-        """With the weights of these. Raises ValueError: they differ in structure."""
+        """Return a stack of models with their weights. Raises ValueError: they differ in structure."""
         each = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in models]
         kinds = [
             {name: (x.shape, x.dtype, x.requires_grad) for name, x in tensors.items()} for tensors in each
@@ -89,52 +95,53 @@ class Stack:
         if any(kind != kinds[0] for kind in kinds):
             raise ValueError("models that differ in structure cannot be stacked")
         stacked = {name: torch.stack([tensors[name].detach() for tensors in each]) for name in kinds[0]}
-        # in the order of the module: a set's order changes from process to process, and checkpoints hold
+        # in the order of the module, not of a set, which changes from process to process: checkpoints hold
         # weights by their place
         trained = {name: x for name, x in stacked.items() if kinds[0][name][2]}
         return cls(models, trained, {name: x for name, x in stacked.items() if name not in trained})
 
     @property
     def model(self) -> nn.Module:
-        """The one that is called: the only one, or the first with the tensors of all."""
+        """The model that is called: the only one, or the first one with the tensors of all."""
         return self.models[0]
 
     def __call__(self, *args: Tensor) -> Any:
-        """The models' outputs for args [R, ...]: [R, ...]."""
+        """Return the models' outputs [R, ...] for arguments [R, ...]."""
         if self.replicas > 1:
             return torch.vmap(self._one, randomness="different")(self.parameters, self.buffers, *args)
         return self.model(*(x.squeeze(0) for x in args)).unsqueeze(0)
 
     def differentiate(self, loss: Tensor) -> None:
-        """Leave the gradients of `loss` [R] in the flats, each replica's of its own."""
-        found = iter(
-            torch.autograd.grad(loss.sum(), [x for leaves in self._leaves for x in leaves], allow_unused=True)
-        )
+        """Compute the gradients of losses [R], each by its replica's parameters, and leave them in `flats`."""
+        leaves = [x for own in self._leaves for x in own]
+        gradients = iter(torch.autograd.grad(loss.sum(), leaves, allow_unused=True))
         for flat in self.flats:
-            flat.gather([next(found) for _ in flat.names])
+            flat.gather([next(gradients) for _ in flat.names])
 
     def _one(self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], *args: Tensor) -> Any:
         return functional_call(self.model, (parameters, buffers), args)
 
     def _move_in(self) -> None:
-        """Let every model's own parameters and buffers lie where those of the stack do."""
+        """Let every model's own parameters and buffers share the memory of the stack's."""
         for r, model in enumerate(self.models):
             for name, own in [*model.named_parameters(), *model.named_buffers()]:
-                own.data = (
-                    self.parameters[name].detach()[r] if name in self.parameters else self.buffers[name][r]
-                )
+                if name in self.parameters:
+                    own.data = self.parameters[name].detach()[r]
+                else:
+                    own.data = self.buffers[name][r]
 
     def _own(self, flat: Flat) -> list[Tensor]:
         return [self.model.get_parameter(name) for name in flat.names]
 
     def part(self, replicas: Sequence[int]) -> "Stack":
-        """Some of the replicas, as they are now, to go on apart; one that is alone already is apart. Their
-        models go along, since a module that keeps what it computed cannot be copied; this stack needs them no
-        more."""
+        """Return a stack of some replicas as they are now; this stack must not be used any more.
+
+        A stack of one returns itself. Models are handed on, since a module that keeps what it computed cannot
+        be copied.
+        """
         if self.replicas == 1:
             return self
-        parameters, buffers = (
-            {name: x[list(replicas)] for name, x in tensors.items()}
-            for tensors in (self.parameters, self.buffers)
-        )
+        chosen = list(replicas)
+        parameters = {name: x[chosen] for name, x in self.parameters.items()}
+        buffers = {name: x[chosen] for name, x in self.buffers.items()}
         return Stack([self.models[r] for r in replicas], parameters, buffers)

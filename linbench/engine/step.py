@@ -10,7 +10,7 @@ from linbench.common.hashing import stable_key
 from linbench.engine.batches import Feed, Streams
 from linbench.engine.cuda_graph import Captured
 from linbench.engine.optimizer import AdamW, Rates
-from linbench.engine.schedule import shares
+from linbench.engine.schedule import learning_rate_factors
 from linbench.engine.stack import Stack
 from linbench.experiments import generators
 from linbench.experiments.cell import Cell
@@ -24,47 +24,57 @@ Curve = list[dict[str, float]]
 
 @dataclass
 class Run:
-    """What has become of one cell. Its curve has a point for every evaluation: step, tokens, loss (training,
-    mean since the last point), accuracy and nll (validation)."""
+    """The training of one cell so far.
+
+    Its curve has a point for every evaluation: step, tokens, loss (training, mean since the last point),
+    accuracy and nll (validation).
+    """
 
     cell: Cell
     curve: Curve = field(default_factory=list)
     diverged: str | None = None
+    """The reason, if it diverged."""
     stopped: bool = False
-    """Early, as the protocol has it."""
+    """Whether it reached the accuracy at which the protocol stops early."""
     loss: float = 0.0
+    """Sum of the training losses since the last point."""
     losses: int = 0
-    """Since the last point: their sum, and how many there were."""
+    """Number of training losses since the last point."""
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         """Whether there is nothing more to train."""
         return self.stopped or self.diverged is not None
 
 
 @dataclass
 class Training:
-    """A group in the middle of its training: all that the next step depends on, beside the cells. A run for
-    each replica of the stack."""
+    """The state of a group's training between two steps: with the cells, all that later steps depend on."""
 
     stack: Stack
     optimiser: AdamW
     runs: list[Run]
+    """One for each replica of the stack."""
     losses: Tensor
-    """[R]: summed since they were last read."""
+    """[R]: sums of the losses since they were last read from the device."""
     step: int = 0
     trained: int = 0
-    """Tokens so far, those of all replicas."""
+    """Tokens trained on so far, summed over replicas."""
     seconds: float = 0.0
     note: str | None = None
-    """Why so few train together, or why steps are not captured, if they could not be."""
-    carried: str | None = None
-    """What goes from step to step in the module and is not here, if anything does: then no step is
-    captured."""
+    """The reason why no more cells train together, or why steps are not captured, if there is one."""
+    hidden_state: str | None = None
+    """A sentence about state of a module that this class does not hold, if there is any. Then steps are not
+    captured, and no checkpoints are written."""
 
     @classmethod
     def begun(cls, stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule]) -> "Training":
-        """Before the first step."""
+        """Return the training of `cells` before its first step; seed the generators that modules draw from.
+
+        Args:
+            stack: one replica for each cell.
+            rules: the optimizer's rule for each parameter, by its name.
+        """
         protocol, steps = cells[0].protocol, cells[0].steps
         key = stable_key("training", *(cell.seed for cell in cells))
         torch.manual_seed(key)  # for modules that draw, such as a user's dropout
@@ -72,40 +82,44 @@ class Training:
         rates = Rates(
             [cell.protocol.lr for cell in cells],
             [cell.protocol.weight_decay for cell in cells],
-            shares(steps, protocol, epoch=_epoch(cells[0])),
+            learning_rate_factors(steps, protocol, epoch=_steps_per_epoch(cells[0])),
         )
-        rules = (
-            rules
-            if protocol.decay == "matrices"
-            else {name: rule._replace(decay=True) for name, rule in rules.items()}
-        )
+        if protocol.decay != "matrices":
+            rules = {name: rule._replace(decay=True) for name, rule in rules.items()}
         optimiser = AdamW(stack, rules, rates, beta1=protocol.beta1, beta2=protocol.beta2, clip=protocol.clip)
         return cls(stack, optimiser, [Run(cell) for cell in cells], _zeros(cells))
 
     @property
     def cells(self) -> list[Cell]:
-        """Of the replicas, in their order."""
+        """The cells in the order of the replicas."""
         return [run.cell for run in self.runs]
 
-    def keep(self, replicas: Sequence[int]) -> None:
-        """Go on with these alone."""
+    def select_replicas(self, replicas: Sequence[int]) -> None:
+        """Go on with these replicas alone."""
         self.stack, self.runs = self.stack.part(replicas), [self.runs[r] for r in replicas]
         self.optimiser, self.losses = self.optimiser.part(self.stack, replicas), _zeros(self.cells)
 
 
 class Step:
-    """Batch, forward, loss, backward, clipping, AdamW, for batches of one shape: on a GPU captured and
-    replayed. Nothing in it waits for the device."""
+    """A training step for batches of one shape: batch, forward, loss, backward, clipping, AdamW.
+
+    On a GPU it is captured and replayed. Nothing in it waits for the device.
+    """
 
     def __init__(self, training: Training, segment: int, step: int) -> None:
-        """That training's steps on a segment, from `step`, counted from 0, on."""
+        """Make the step of a training on a segment of its curriculum.
+
+        Args:
+            segment: number of the segment.
+            step: number of the first step that is taken, from 0.
+        """
         self.training = training
         cell = training.cells[0]
         task, examples = cell.trained_on[segment]
         order = cell.curriculum
         first, last = (order.before(segment, end) for end in (step, cell.steps))
         epoch = order.batches[segment] if cell.segments else None
-        # tasks alike draw alike from one number
+        # segments of equal tasks draw from one stream, so each begins after those before it
         lowest = sum(earlier.examples or 0 for earlier in cell.segments[:segment])
         self.feed = Feed(
             Streams(task, training.cells),
@@ -116,21 +130,22 @@ class Step:
             lowest=lowest,
         )
         self.precision, self.device = cell.protocol.precision, cell.device
-        self.run = Captured(self._run, cell.device, note=training.carried)
+        self.run = Captured(self._run, cell.device, note=training.hidden_state)
 
     def __call__(self) -> None:
-        """Once."""
+        """Train on one more batch."""
         self.feed.ready()
-        if not self.run.calls and not any(
-            layer.entry.cls.opaque for layer in self.training.cells[0].model.layers
-        ):
+        if not self.run.calls and not self._has_module():
             self._compile()
         self.run()
         self.training.note = self.training.note or self.run.note or self.feed.fill.note
 
+    def _has_module(self) -> bool:
+        """Return whether a layer is a user's module, whose kernels are not known before it runs."""
+        return any(layer.entry.cls.opaque for layer in self.training.cells[0].model.layers)
+
     def _compile(self) -> None:
-        """Kernels, side by side. What a user's module would do with numbers that mean nothing is not
-        tried."""
+        """Compile kernels side by side, in a rehearsal on numbers that mean nothing."""
         place, device = self.feed.place, self.feed.place.device
         before = place.clone()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -138,7 +153,7 @@ class Step:
         place.copy_(before)
 
     def differentiated(self, batch: Batch) -> Tensor:
-        """Loss [R] of a batch; its gradients are left in the stack."""
+        """Return the loss [R] of a batch, and leave its gradients in the stack."""
         with arithmetic(self.precision, self.device):
             loss: Tensor = self.training.stack(batch.inputs, batch.positions, batch.targets)
         self.training.stack.differentiate(loss)
@@ -150,13 +165,12 @@ class Step:
         self.training.losses += loss.detach()
 
 
-def _epoch(cell: Cell) -> float | None:
-    """Steps."""
+def _steps_per_epoch(cell: Cell) -> float | None:
     if cell.segments:
         return cell.curriculum.epoch
     return None if cell.protocol.examples is None else cell.protocol.examples / cell.protocol.batch_size
 
 
 def _zeros(cells: Sequence[Cell]) -> Tensor:
-    """[R]."""
+    """Return zeros [R]."""
     return torch.zeros(len(cells), dtype=torch.float64, device=cells[0].device)

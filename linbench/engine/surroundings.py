@@ -1,5 +1,7 @@
-"""The settings of a process that decide numbers: the same for every group of cells, whatever was set before,
-and given back afterwards."""
+"""The settings of a process that decide numbers.
+
+They are the same for every group of cells, whatever was set before, and are restored afterwards.
+"""
 
 import os
 import signal
@@ -18,15 +20,15 @@ from linbench.experiments.generators import States, seed_all, set_states, states
 
 T = TypeVar("T")
 _KEPT = object()
-"""Stands for the value that the process had."""
+"""A stand-in for the value that the process has already."""
 
 _BACKENDS = torch.backends
-_DEVICES = {"cpu": torch.bfloat16, "cuda": torch.float16}
-"""Kinds of devices with the dtype that torch.autocast starts with."""
+_AUTOCAST_DTYPES = {"cpu": torch.bfloat16, "cuda": torch.float16}
+"""The dtype that torch.autocast starts with, by kind of device."""
 
 
 class _Setting(NamedTuple):
-    """How a setting is read and written, and its value in a process that has just begun."""
+    """A setting: how it is read and written, and its value in a process that has just begun."""
 
     read: Callable[[], Any]
     write: Callable[[Any], None]
@@ -42,7 +44,7 @@ def _deterministic(value: tuple[bool, bool]) -> None:
 
 
 def _folder() -> str | None:
-    """The working directory; None if it was removed."""
+    """Return the working directory; None if it was removed."""
     with suppress(OSError):
         return os.getcwd()  # noqa: PTH109 (as text: `chdir` takes it back unchanged)
     return None
@@ -65,7 +67,7 @@ def _handlers() -> dict[int, Any]:
 
 
 def _set_handlers(handlers: dict[int, Any]) -> None:
-    if threading.current_thread() is threading.main_thread():  # no other may
+    if threading.current_thread() is threading.main_thread():  # no other thread may
         for number, handler in handlers.items():
             if handler is not None:  # None: not set from Python
                 signal.signal(number, handler)
@@ -140,8 +142,8 @@ _SETTINGS: dict[str, _Setting] = {
     "working directory": _Setting(_folder, _change_folder, _KEPT),
     "environment": _Setting(lambda: dict(os.environ), _set_variables, _KEPT),
     "signals": _Setting(_handlers, _set_handlers, _KEPT),
-    **_autocast("cpu", _DEVICES["cpu"]),
-    **_autocast("cuda", _DEVICES["cuda"]),
+    **_autocast("cpu", _AUTOCAST_DTYPES["cpu"]),
+    **_autocast("cuda", _AUTOCAST_DTYPES["cuda"]),
 }
 
 
@@ -156,23 +158,26 @@ def _write(values: dict[str, Any]) -> None:
 
 
 class Surroundings:
-    """The surroundings of one group. Each time they are entered they are as the group left them; the first
-    time they are as in a process that has just begun, but for the working directory, the environment, the
-    number of threads and the handlers of signals, which are the process's own."""
+    """The settings and generators of one group.
+
+    The first time they are entered they are as in a process that has just begun; working directory,
+    environment, number of threads and handlers of signals are the process's own. Each later time they are as
+    the group left them.
+    """
 
     def __init__(self, *seeds: int) -> None:
-        """`seeds`: of the group's cells, which its generators are seeded by."""
+        """Make the surroundings of cells with these seeds, by which generators are seeded."""
         self._settings = {name: setting.standard for name, setting in _SETTINGS.items()}
         self._seeds = seeds
         self._states: States | None = None
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Set them within, and afterwards give back what was set before."""
+        """Set them within, and restore what was set before afterwards."""
         settings, generators, device = _read(), states(), torch.get_default_device()
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(_patient())
+            stack.enter_context(_without_warning_errors())
             if device.type != "cpu":
                 stack.enter_context(torch.device("cpu"))
             _write(self._settings)
@@ -183,31 +188,30 @@ class Surroundings:
             try:
                 yield
             finally:
-                if torch.get_default_device().type != "cpu":  # the group's doing
+                if torch.get_default_device().type != "cpu":  # the group has set it
                     torch.set_default_device(None)
                 self._settings, self._states = _read(), states()
                 _write(settings)
                 set_states(generators)
 
-    def within(self, found: Iterator[T]) -> Iterator[T]:
-        """The same items, each of which is found in these surroundings and handed out in those of whoever
-        asks."""
+    def within(self, items: Iterator[T]) -> Iterator[T]:
+        """Yield the same items. Each is computed in these surroundings, and yielded in those of the caller."""
         try:
             while True:
                 with self.entered():
                     try:
-                        item = next(found)
+                        item = next(items)
                     except StopIteration:
                         return
                 yield item
         finally:
             with self.entered():
-                getattr(found, "close", lambda: None)()
+                getattr(items, "close", lambda: None)()
 
 
 @contextmanager
-def _patient() -> Iterator[None]:
-    """A warning is no error within, whatever the process has chosen; filters are given back."""
+def _without_warning_errors() -> Iterator[None]:
+    """Let no warning be an error within, whatever the process has set; restore filters afterwards."""
     with warnings.catch_warnings():
         filters: Any = warnings.filters
         filters[:] = [each for each in filters if each[0] != "error"]
@@ -215,67 +219,69 @@ def _patient() -> Iterator[None]:
 
 
 _OWN = {
-    "builtins",
-    "types",
-    "_thread",
-    "torch",
-    "functools",
-    "contextlib",
-    "typing",
-    "typing_extensions",
-    "abc",
-    "collections",
-    "enum",
-    "dataclasses",
-    "warnings",
-    "copyreg",
-}
-"""Packages that define torch's functions."""
+    "builtins", "types", "_thread", "torch", "functools", "contextlib", "typing", "typing_extensions", "abc",
+    "collections", "enum", "dataclasses", "warnings", "copyreg",
+}  # fmt: skip
+"""Packages that define the functions and values in torch's own modules and classes."""
 
 
 def tampered() -> str | None:
-    """What of torch in this process is not torch's own, such as `torch.nn.Linear.forward`; None if all that
-    layers are made of is."""
-    from torch.nn.modules import module
-    from torch.overrides import _get_current_function_mode_stack
-    from torch.utils._device import DeviceContext
+    """Return what somebody else changed of torch in this process, such as `torch.nn.Linear.forward`.
 
-    for hooks in (
+    Looked at is all that layers are made of. None if it is torch's own.
+    """
+    if _has_global_hooks():
+        return "a hook on every module"
+    if _has_active_modes():
+        return "a mode of torch that is active"
+    return next((name for name, value in _torch_members() if not _is_torchs(name, value)), None)
+
+
+def _has_global_hooks() -> bool:
+    from torch.nn.modules import module
+
+    hooks: tuple[Any, ...] = (
         module._global_forward_hooks,
         module._global_forward_pre_hooks,
         module._global_backward_hooks,
         module._global_backward_pre_hooks,
-    ):
-        if hooks:
-            return "a hook on every module"
+    )
+    return any(hooks)
+
+
+def _has_active_modes() -> bool:
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._device import DeviceContext
+
     modes: Any = _get_current_function_mode_stack
-    if any(not isinstance(mode, DeviceContext) for mode in modes()) or torch._C._len_torch_dispatch_stack():
-        return "a mode of torch that is active"
-    places = {
+    changing = [mode for mode in modes() if not isinstance(mode, DeviceContext)]
+    return bool(changing) or torch._C._len_torch_dispatch_stack() > 0
+
+
+def _torch_members() -> Iterator[tuple[str, Any]]:
+    """Yield the members of torch's namespaces for layers, and those of every module class, by name."""
+    namespaces = {
         "torch": torch,
         "torch.nn": torch.nn,
         "torch.nn.functional": torch.nn.functional,
         "torch.nn.init": torch.nn.init,
         "torch.Tensor": torch.Tensor,
     }
-    for place, owner in places.items():
+    for namespace, owner in namespaces.items():
         for name, value in list(vars(owner).items()):
-            if wrong := _not_torchs(f"{place}.{name}", value):
-                return wrong
+            yield f"{namespace}.{name}", value
             if isinstance(value, type) and issubclass(value, torch.nn.Module):
-                for key, own in list(vars(value).items()):
-                    if wrong := _not_torchs(f"{place}.{name}.{key}", own):
-                        return wrong
-    return None
+                for key, member in list(vars(value).items()):
+                    yield f"{namespace}.{name}.{key}", member
 
 
-def _not_torchs(name: str, value: Any) -> str | None:
-    """The name, if what stands there was neither made nor defined by torch."""
+def _is_torchs(name: str, value: Any) -> bool:
+    """Return whether a member was made or defined by torch, or by a package that it builds on."""
     if isinstance(value, FunctionType):
-        # `functools.wraps` would give a patch the name of what it replaces
+        # by its globals, because `functools.wraps` gives a patch the name of what it replaces
         home = str(value.__globals__.get("__name__"))
     elif name.endswith("__"):
-        return None
+        return True
     else:
         home = value.__module__ if isinstance(value, type) else type(value).__module__
-    return None if home.partition(".")[0] in _OWN else name
+    return home.partition(".")[0] in _OWN

@@ -1,5 +1,4 @@
-"""A function applied to many arguments in processes of their own: what raises, crashes or hangs costs one
-call, not the others."""
+"""Calls of a function in worker processes: one that raises, crashes or hangs does not cost the others."""
 
 import signal
 import time
@@ -13,51 +12,53 @@ from linbench.common.memory import in_gib, memory, resident
 from linbench.engine.processes import CUT_OFF, Child
 
 _STARTING_SECONDS = 300.0
-_ENDING_SECONDS = 5.0
-_LOOK_SECONDS = 0.25
-"""Between two looks at the memory of this machine."""
+"""Seconds that a worker may take to start, on a busy machine."""
 
-_WHOLE_DAY = 86400.0
+_ENDING_SECONDS = 5.0
+"""Seconds that a worker may take to end by itself before it is killed."""
+
+_LOOK_SECONDS = 0.25
+"""Seconds between two looks at the memory of this machine."""
+
+_ONE_DAY = 86400.0
 _FROM_OUTSIDE = {
     getattr(signal, name, None) for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT")
 }
-"""Signals that another process sends; a layer that crashes dies with others."""
+"""Signals that another process sends. A layer that crashes dies with other signals."""
 
 
 T = TypeVar("T")
 Tell = Callable[[Any], None]
 
 
-class Told(NamedTuple):
-    """What a call says before it is over."""
+class Said(NamedTuple):
+    """A message of a call that is not over."""
 
     message: Any
 
 
 class Ready(NamedTuple):
-    """What a worker says when it has started and reads its first call."""
+    """The message of a worker that has started and reads its first call."""
 
 
 class Outcome(NamedTuple):
-    """What a call returned, or in one line why it did not.
-
-    late: it was ended because it took or was silent for too long. lost: with its process, its GPU or its
-        machine, which may be another's doing. outside:
-    what ended it was not the call itself, as far as can be told, such as a signal that somebody sent. full:
-    it had taken the memory of this machine.
-    storage: what it raised because something cannot be kept, which is no fault of its own. worn: it has left
-        threads or processes behind, or has
-    changed torch, so that its process serves no other call.
-    """
+    """The result of a call, or the reason why there is none."""
 
     value: Any = None
     failure: str | None = None
+    """The reason in one line."""
     late: bool = False
+    """It was ended because it took, or was silent for, too long."""
     lost: bool = False
+    """It was lost with its process, GPU or machine, which may be another's doing."""
     outside: bool = False
+    """Something other than the call ended it, as far as is known, such as a signal that somebody sent."""
     full: bool = False
+    """It had taken the memory of this machine."""
     storage: StorageError | None = None
+    """The error by which it said that something cannot be kept."""
     worn: bool = False
+    """It left threads or processes behind, or changed torch, so that its process serves no other call."""
 
 
 def outcomes(
@@ -65,36 +66,36 @@ def outcomes(
     arguments: Iterable[Any],
     *,
     workers: int,
-    seconds: float = _WHOLE_DAY,
+    seconds: float = _ONE_DAY,
     fresh: bool = False,
     tell: Tell | None = None,
     environments: Sequence[Mapping[str, str]] | None = None,
     kind: Callable[[Any], Hashable] = lambda argument: None,
 ) -> Iterator[tuple[int, Outcome]]:
-    """The place of each argument and its outcome, as they come.
+    """Call a function with each argument, and yield the number of the argument and the outcome as they come.
 
     Args:
-        function: importable by name; arguments and results can be pickled. What it prints goes to standard
-            error.
-        arguments: each is taken when a worker is free for it. None is no argument: there is none now, but may
-            be after the next outcome.
+        function: importable by name; its arguments and results can be pickled. What it prints goes to
+            standard error.
+        arguments: each is taken when a worker is free for it. None means: there is no argument now, but there
+            may be one after the next outcome.
         workers: processes side by side, each of which ends with all that it has started. After a failure a
             process is replaced, since a GPU that met an illegal address answers no later call of the same
             process. 0 calls in this process, one after another.
         seconds: a call that takes longer, or with `tell` is silent for longer, fails.
         fresh: a new process for every call.
-        tell: hears what calls say: `function` is given a second argument, to say it with.
+        tell: gets messages of calls. `function` then gets a second argument, to send them with.
         environments: variables for each worker, set before it begins.
-        kind: of an argument. Those of different kinds are never given to one process. After a call of a kind
-            that is not None, a process that has threads or processes left from it is replaced.
+        kind: the kind of an argument. Arguments of different kinds are never given to one process. After a
+            call of a kind that is not None, a process that has threads or processes left from it is replaced.
 
-    Raises StorageError: a call did.
+    Raises StorageError: a call raised it.
     """
     if workers == 0:
-        for place, argument in enumerate(each for each in arguments if each is not None):
-            yield place, _kept(called(function, argument, tell))
+        for number, argument in enumerate(each for each in arguments if each is not None):
+            yield number, _raise_storage_error(call(function, argument, tell))
         return
-    waiting = Waiting(arguments)
+    waiting = ArgumentQueue(arguments)
     team = _Team(function, environments or [{}] * workers, talks=tell is not None)
     try:
         while True:
@@ -105,52 +106,48 @@ def outcomes(
             if not team.running:
                 return
             for worker in team.ready():
-                heard = worker.heard(seconds)
-                if isinstance(heard, Ready):
+                received = worker.receive(seconds)
+                if isinstance(received, Ready):
                     continue
-                if isinstance(heard, Told):
+                if isinstance(received, Said):
                     assert tell is not None
-                    tell(heard.message)
+                    tell(received.message)
                     continue
-                yield worker.place, _kept(heard)
-                team.over(
-                    worker,
-                    again=heard.failure is None
-                    and not fresh
-                    and not (worker.kind is not None and heard.worn),
-                )
+                yield worker.number, _raise_storage_error(received)
+                worn = worker.kind is not None and received.worn
+                team.release(worker, reusable=received.failure is None and not fresh and not worn)
     finally:
         team.end()
 
 
-class Waiting(Generic[T]):
-    """What is to be done, with its place. over: nothing will come any more."""
+class ArgumentQueue(Generic[T]):
+    """Arguments with their numbers. over: no more will come."""
 
-    def __init__(self, these: Iterable[T | None]) -> None:
-        self._these, self._place, self.over = iter(these), -1, False
+    def __init__(self, arguments: Iterable[T | None]) -> None:
+        self._arguments, self._number, self.over = iter(arguments), -1, False
 
     def next(self) -> tuple[int, T] | None:
-        """None: nothing is there, for now or for good."""
+        """Return the next argument with its number; None if there is none, for now or for good."""
         if self.over:
             return None
         try:
-            following = next(self._these)
+            argument = next(self._arguments)
         except StopIteration:
             self.over = True
             return None
-        if following is None:
+        if argument is None:
             return None
-        self._place += 1
-        return self._place, following
+        self._number += 1
+        return self._number, argument
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as a row of a table shows it."""
+    """Return an exception in one line, as tables show it."""
     text = " ".join(message_of(error).split())
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
-def called(function: Callable[..., Any], argument: Any, tell: Tell | None) -> Outcome:
+def call(function: Callable[..., Any], argument: Any, tell: Tell | None) -> Outcome:
     """Return the outcome of one call, in this process."""
     try:
         return Outcome(function(argument) if tell is None else function(argument, tell))
@@ -164,15 +161,15 @@ def called(function: Callable[..., Any], argument: Any, tell: Tell | None) -> Ou
         return Outcome(failure=one_line(error))
 
 
-def _kept(outcome: Outcome) -> Outcome:
-    """The outcome, unless there was no keeping it."""
+def _raise_storage_error(outcome: Outcome) -> Outcome:
+    """Return the outcome, or raise the storage error of its call."""
     if outcome.storage is not None:
         raise outcome.storage
     return outcome
 
 
 class _Worker:
-    """A process, and the call that it is at."""
+    """A worker process, and its present call."""
 
     def __init__(
         self,
@@ -185,47 +182,40 @@ class _Worker:
         self.environment, self.talks, self.kind = environment, talks, kind
         self.process = Child(environment)
         self.connection = self.process.connection
-        self.place, self.deadline, self.starting = -1, 0.0, True
+        self.number, self.deadline, self.starting = -1, 0.0, True
         self._send((function, talks))
 
-    def begin(self, place: int, argument: Any, seconds: float) -> None:
-        """Hand it a call. Time counts from when the process has started, which on a busy machine takes
-        long."""
-        self.place, self.deadline = (
-            place,
-            time.monotonic() + (max(seconds, _STARTING_SECONDS) if self.starting else seconds),
-        )
+    def begin(self, number: int, argument: Any, seconds: float) -> None:
+        """Hand it a call. Its time counts from when the process has started, which may take long."""
+        self.number = number
+        allowed = max(seconds, _STARTING_SECONDS) if self.starting else seconds
+        self.deadline = time.monotonic() + allowed
         self._send(argument)
 
     def _send(self, message: Any) -> None:
-        with suppress(OSError):  # of one that died meanwhile the end is heard next
+        with suppress(OSError):  # if it has died, `receive` will tell
             self.connection.send(message)
 
-    def heard(self, seconds: float) -> Ready | Told | Outcome:
-        """What a call says, or its outcome if it is over, one way or another."""
+    def receive(self, seconds: float) -> Ready | Said | Outcome:
+        """Return a message of the call, or its outcome. A worker without a message is overdue, or has taken
+        the memory of this machine; it is ended."""
         try:
             if not self.connection.poll():
-                return self._without_memory() if time.monotonic() < self.deadline else self._overdue(seconds)
-            heard: Ready | Told | Outcome = self.connection.recv()
+                overdue = time.monotonic() >= self.deadline
+                return self._end_overdue(seconds) if overdue else self._end_for_memory()
+            received: Ready | Said | Outcome = self.connection.recv()
         # it died: between two messages, before it had read its argument, or in the middle of a message
         except (EOFError, OSError):
-            return self._gone()
+            return self._outcome_of_death()
         self.deadline, self.starting = time.monotonic() + seconds, False
-        return heard
+        return received
 
-    def _overdue(self, seconds: float) -> Outcome:
+    def _end_overdue(self, seconds: float) -> Outcome:
         self.process.kill()
-        return Outcome(
-            failure=(
-                f"said nothing for {seconds:.0f} s and was ended"
-                if self.talks
-                else f"took longer than {seconds:.0f} s"
-            ),
-            late=True,
-        )
+        silent = f"said nothing for {seconds:.0f} s and was ended"
+        return Outcome(failure=silent if self.talks else f"took longer than {seconds:.0f} s", late=True)
 
-    def _without_memory(self) -> Outcome:
-        """It is the largest, and the memory of this machine is full."""
+    def _end_for_memory(self) -> Outcome:
         used, machine = resident(self.process.pids), memory()
         self.process.kill()
         total = machine.total if machine else 0
@@ -235,13 +225,13 @@ class _Worker:
         )
         return Outcome(failure=failure, full=True, outside=2 * used < total)
 
-    def _gone(self) -> Outcome:
-        """Of a process that says nothing any more: it has ended, or will never be heard again."""
+    def _outcome_of_death(self) -> Outcome:
+        """Return the outcome of a worker that has ended, or has closed its connection."""
         if not self.process.ended(_ENDING_SECONDS) or self.process.code == CUT_OFF:
             self.process.kill()
             return Outcome(failure="it closed the descriptors of its process")
         code = self.process.code or 0
-        self.process.kill()  # what it has left
+        self.process.kill()  # ends what it has started
         name = _signal_name(-code) if code < 0 else f"exit code {code}"
         return Outcome(failure=f"its process died with {name}", outside=-code in _FROM_OUTSIDE)
 
@@ -252,7 +242,7 @@ class _Worker:
 
 
 class _Team:
-    """Workers, one in each of some environments at most; idle ones wait for a call of their kind."""
+    """Workers, at most one in each of some environments; idle ones wait for a call of their kind."""
 
     def __init__(
         self, function: Callable[..., Any], environments: Sequence[Mapping[str, str]], *, talks: bool
@@ -266,9 +256,9 @@ class _Team:
     def has_place(self) -> bool:
         return bool(self._free or self._idle)
 
-    def begin(self, place: int, argument: Any, kind: Hashable, seconds: float) -> None:
-        """Give a call to an idle worker of the kind, else to a new one, if need be in the place of an idle
-        one of another kind."""
+    def begin(self, number: int, argument: Any, kind: Hashable, seconds: float) -> None:
+        """Give a call to an idle worker of its kind, else to a new one. If no environment is free, the new
+        one replaces an idle one of another kind."""
         alike = [worker for worker in self._idle if worker.kind == kind]
         if alike:
             worker = _least_busy(alike, self.running)
@@ -278,45 +268,45 @@ class _Team:
                 self._end(self._idle.pop(0))
             worker = _Worker(self._function, self._free.pop(), talks=self._talks, kind=kind)
         self.running.append(worker)
-        worker.begin(place, argument, seconds)
+        worker.begin(number, argument, seconds)
 
     def ready(self) -> list[_Worker]:
-        """Those that have something to say, are overdue, or must end for want of memory; waits for the
-        first."""
+        """Wait for workers that have a message, are overdue or must end for want of memory; return them."""
         while True:
             left = max(0.0, min(worker.deadline for worker in self.running) - time.monotonic())
-            heard = wait([worker.connection for worker in self.running], min(left, _LOOK_SECONDS))
+            speaking = wait([worker.connection for worker in self.running], min(left, _LOOK_SECONDS))
+            now = time.monotonic()
             found = [
-                worker
-                for worker in self.running
-                if worker.connection in heard or worker.deadline <= time.monotonic()
+                worker for worker in self.running if worker.connection in speaking or worker.deadline <= now
             ]
-            if found or (found := self._too_large()):
+            if not found:
+                found = self._too_large()
+            if found:
                 return found
 
     def _too_large(self) -> list[_Worker]:
-        """The worker that has taken the memory of this machine, if that is full and one has."""
+        """Return the worker that has taken the memory of this machine, if it is full and one has."""
         machine = memory()
         if machine is None or not machine.short:
             return []
         used = [resident(worker.process.pids) for worker in self.running]
         return [self.running[used.index(max(used))]] if machine.taken_largely(max(used)) else []
 
-    def over(self, worker: _Worker, *, again: bool) -> None:
-        """A call is over; its worker serves others if `again`."""
+    def release(self, worker: _Worker, *, reusable: bool) -> None:
+        """Take a worker whose call is over from those that run; keep it idle, or end it."""
         self.running.remove(worker)
-        if again:
+        if reusable:
             self._idle.append(worker)
         else:
             self._end(worker)
 
     def dismiss(self) -> None:
-        """End those that are idle."""
+        """End the idle workers."""
         while self._idle:
             self._end(self._idle.pop())
 
     def end(self) -> None:
-        """End all, whatever they are at."""
+        """End all workers, whatever they are doing."""
         for worker in self.running + self._idle:
             worker.end(at_once=True)
 
@@ -326,11 +316,14 @@ class _Team:
 
 
 def _least_busy(idle: list[_Worker], running: list[_Worker]) -> _Worker:
-    """Of the idle ones that one which shares its environment, and so its GPU, with the fewest that run."""
-    shared = [sum(other.environment == worker.environment for other in running) for worker in idle]
-    return idle[shared.index(min(shared))]
+    """Return the idle worker whose environment, and so its GPU, has the fewest running workers."""
+
+    def neighbours(worker: _Worker) -> int:
+        return sum(other.environment == worker.environment for other in running)
+
+    return min(idle, key=neighbours)
 
 
 def _signal_name(number: int) -> str:
-    """Real-time signals have none."""
+    """Return the name of a signal; real-time signals have none."""
     return signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"

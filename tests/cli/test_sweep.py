@@ -85,7 +85,7 @@ def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> lis
             store: Any,
             *_: Any,
             retry: bool = True,
-            then: Any = lambda _: (),
+            next_cells: Any = lambda _: (),
             **__: Any,
         ) -> list[Any]:
             found: dict[str, Any] = {}
@@ -96,7 +96,7 @@ def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> lis
                         store.prepare()
                         store.put(self.result(cell))
                     found[cell.id] = store.get(cell.id)
-                cells = list(then(found))
+                cells = list(next_cells(found))
             return list(found.values())
 
         def result(self, cell: Any) -> Any:

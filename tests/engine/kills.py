@@ -18,7 +18,7 @@ import torch
 
 from linbench.engine import jobs
 from linbench.engine.checkpoint import Checkpoints
-from linbench.engine.progress import Silent
+from linbench.engine.progress import NoProgress
 from linbench.engine.runner import run_cells
 from linbench.experiments.cell import Cell
 from linbench.results.record import Result
@@ -32,7 +32,7 @@ TINY = {
 }  # fmt: skip
 
 
-class Writing(Silent):
+class Writing(NoProgress):
     """A line in a file for every cell that was run; whole, however many write."""
 
     def __init__(self, path: Path) -> None:

@@ -14,7 +14,7 @@ from safetensors.torch import load, save
 from linbench.common.hashing import canonical, digest
 from linbench.engine import jobs, train
 from linbench.engine.checkpoint import Checkpoint, Checkpoints, composition
-from linbench.engine.progress import Report, Silent
+from linbench.engine.progress import NoProgress, Report
 from linbench.engine.runner import run_cells
 from linbench.experiments.cell import Cell
 from linbench.results.record import Result
@@ -40,7 +40,7 @@ class BrokenOff(BaseException):
     """As by a signal."""
 
 
-class Breaking(Silent):
+class Breaking(NoProgress):
     """Breaks off when a group reports a step."""
 
     def __init__(self, step: int) -> None:
@@ -98,7 +98,7 @@ def test_broken_off_groups_end_with_the_same_numbers(
 ) -> None:
     group = cells(seeds=range(count))
     assert numbers(broken_off(group, tmp_path / "broken", *steps)) == numbers(
-        run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
+        run_cells(group, Store(tmp_path / "whole"), NoProgress(), stack=8)
     )
 
 
@@ -112,7 +112,7 @@ def test_what_modules_draw_and_count_goes_on_too(
     Path("mine.py").write_text(DRAWING)
     group = cells("./mine.py:Mine", range(count))
     assert numbers(broken_off(group, tmp_path / "broken", 10)) == numbers(
-        run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
+        run_cells(group, Store(tmp_path / "whole"), NoProgress(), stack=8)
     )
 
 
@@ -141,7 +141,7 @@ def test_a_mixture_goes_on_at_the_batch_where_it_was(tmp_path: Path, count: int,
     assert group[0].steps == 18
     broken, whole = (
         broken_off(group, tmp_path / "broken", step),
-        run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8),
+        run_cells(group, Store(tmp_path / "whole"), NoProgress(), stack=8),
     )
     assert [numbers([one]) + one["tests"] for one in broken] == [
         numbers([one]) + one["tests"] for one in whole
@@ -151,7 +151,7 @@ def test_a_mixture_goes_on_at_the_batch_where_it_was(tmp_path: Path, count: int,
 @pytest.mark.slow
 def test_a_group_of_which_some_are_over_goes_on_with_the_rest(tmp_path: Path) -> None:
     group = [*cells(), *cells(seeds=[3, 4], protocol__lr=1e30)]
-    whole = run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
+    whole = run_cells(group, Store(tmp_path / "whole"), NoProgress(), stack=8)
     assert [result["status"] for result in whole] == ["ok"] * 3 + ["diverged"] * 2
     assert numbers(broken_off(group, tmp_path / "broken", 10)) == numbers(whole)
 
@@ -160,17 +160,17 @@ def test_a_group_of_which_some_are_over_goes_on_with_the_rest(tmp_path: Path) ->
 def test_what_stopped_early_is_kept_and_not_trained_again(tmp_path: Path) -> None:
     at_step_8 = [
         result["curve"][1]["accuracy"]
-        for result in run_cells(cells(), Store(tmp_path / "first"), Silent(), stack=8)
+        for result in run_cells(cells(), Store(tmp_path / "first"), NoProgress(), stack=8)
     ]
     group = cells(protocol__stop_at=max(at_step_8))
-    whole = run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
+    whole = run_cells(group, Store(tmp_path / "whole"), NoProgress(), stack=8)
     stopped = [len(result["curve"]) == 2 for result in whole]
     assert any(stopped)
     assert not all(stopped)
     store = Store(tmp_path / "broken")
     with pytest.raises(BrokenOff):
         run_cells(group, store, Breaking(10), stack=8)
-    assert numbers(run_cells(group, store, Silent(), stack=8)) == numbers(whole)
+    assert numbers(run_cells(group, store, NoProgress(), stack=8)) == numbers(whole)
 
 
 WAITS = """
@@ -284,7 +284,7 @@ def test_what_a_layer_draws_with_other_generators_goes_on_too(
     monkeypatch.chdir(tmp_path)
     Path("draws.py").write_text(DRAWS)
     group = cells("./draws.py:Draws", [0])
-    whole = run_cells(group, Store(tmp_path / "whole"), Silent(), stack=8)
+    whole = run_cells(group, Store(tmp_path / "whole"), NoProgress(), stack=8)
     assert whole[0]["status"] == "ok"
     assert numbers(broken_off(group, tmp_path / "broken", step)) == numbers(whole)
 
@@ -356,7 +356,7 @@ def test_what_is_no_checkpoint_is_not_waited_for(tmp_path: Path, make: Callable[
     path = tmp_path / f"{'a' * 64}.checkpoint"
     make(path)
     assert Checkpoint.read(path) is None
-    assert Checkpoints(tmp_path).of(cells(seeds=[0]), {}, set()) == []
+    assert Checkpoints(tmp_path).resumable(cells(seeds=[0]), {}, set()) == []
 
 
 def flipped(content: bytes, generator: random.Random) -> bytes:
@@ -377,9 +377,9 @@ def test_what_was_done_in_other_groups_leaves_no_checkpoint(tmp_path: Path) -> N
     with pytest.raises(BrokenOff):
         run_cells(cells(seeds=[0, 1]), Store(tmp_path), Breaking(10), stack=8)
     for seed in (0, 1):
-        run_cells(cells(seeds=[seed]), Store(tmp_path), Silent(), stack=8)
+        run_cells(cells(seeds=[seed]), Store(tmp_path), NoProgress(), stack=8)
     assert list((tmp_path / ".checkpoints").iterdir())
-    run_cells(cells(seeds=[0, 1]), Store(tmp_path), Silent(), stack=8)
+    run_cells(cells(seeds=[0, 1]), Store(tmp_path), NoProgress(), stack=8)
     assert not list((tmp_path / ".checkpoints").iterdir())
 
 

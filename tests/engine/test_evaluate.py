@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from linbench.engine.evaluate import EXAMPLES, HIDDEN, LOGITS, _at_once
-from tests.planning import plan
+from linbench.engine.evaluate import EXAMPLES, HIDDEN, LOGITS, _batch_size
+from linbench.experiments.plan import plan
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
@@ -30,7 +30,7 @@ def test_neither_logits_nor_what_is_between_layers_fills_a_gpu(
         settings={f"task.{name}": value for name, value in given.items()},
     )
     unit = {"mqar": 1, "selective_copy": EXAMPLES}[task]  # the latter's macro accuracy is of whole batches
-    examples = _at_once(cell.task, SimpleNamespace(device="cuda", replicas=replicas), width)
+    examples = _batch_size(cell.task, SimpleNamespace(device="cuda", replicas=replicas), width)
     assert examples % unit == 0 < examples
 
     def fits(examples: int) -> bool:

@@ -12,10 +12,10 @@ import linbench
 from linbench.common.errors import UserError
 from linbench.engine import lr_search as what
 from linbench.engine.jobs import Job, Message
-from linbench.engine.lr_search import Search, Trial, run_searched
-from linbench.engine.progress import Silent
-from linbench.engine.runner import Following
-from linbench.engine.workers import Outcome, Waiting
+from linbench.engine.lr_search import RateScore, Search, run_searched
+from linbench.engine.progress import NoProgress
+from linbench.engine.runner import NextCells
+from linbench.engine.workers import ArgumentQueue, Outcome
 from linbench.experiments.cell import Cell, Purpose
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
 from linbench.results.record import NO_VERDICT, Result
@@ -39,12 +39,12 @@ class Runs:
         self.accuracy = accuracy
         self.asked: list[Cell] = []
 
-    def __call__(self, cells: Sequence[Cell], *_: Any, then: Following, **__: Any) -> list[Result]:
+    def __call__(self, cells: Sequence[Cell], *_: Any, next_cells: NextCells, **__: Any) -> list[Result]:
         found: dict[str, Result] = {}
         while new := [cell for cell in cells if cell.id not in found]:
             self.asked += new
             found |= {cell.id: self.result(cell) for cell in new}
-            cells = list(then(found))
+            cells = list(next_cells(found))
         return list(found.values())
 
     def result(self, cell: Cell) -> Result:
@@ -69,7 +69,7 @@ def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., t
         monkeypatch.setattr(what, "run_cells", runs)
         store = Store(tmp_path)
         store.prepare()
-        return runs, run_searched(asked or cells(), store, Silent(), settings=SETTINGS)
+        return runs, run_searched(asked or cells(), store, NoProgress(), settings=SETTINGS)
 
     return run
 
@@ -154,7 +154,8 @@ def test_of_equally_accurate_rates_that_of_the_lowest_loss_is_best_then_the_lowe
         for n in SETTINGS.grid
     }
     search.tried = {
-        n: Trial.of([{"status": "ok", "chance": 0.1, "curve": [curve]}] * 2) for n, curve in curves.items()
+        n: RateScore.of([{"status": "ok", "chance": 0.1, "curve": [curve]}] * 2)
+        for n, curve in curves.items()
     }
     assert learning_rate(search.best) == best
 
@@ -169,9 +170,9 @@ def test_the_loss_is_the_mean_over_tuning_seeds_whatever_the_task_calls_it_and_n
             "curve": [{"accuracy": 1.0, "loss": 9.0, "nll": 9.0}, {"accuracy": 1.0, "loss": 9.0, **last}],
         }
 
-    assert Trial.of([run(nll=0.1), run(nll=0.3)]) == Trial(True, 1.0, pytest.approx(0.2))
-    assert Trial.of([run(mse=0.1)]) == Trial(True, 1.0, 0.1)
-    assert Trial.of([run(nll=0.1), {"status": "diverged", "chance": 0.1, "curve": []}]) == Trial(
+    assert RateScore.of([run(nll=0.1), run(nll=0.3)]) == RateScore(True, 1.0, pytest.approx(0.2))
+    assert RateScore.of([run(mse=0.1)]) == RateScore(True, 1.0, 0.1)
+    assert RateScore.of([run(nll=0.1), {"status": "diverged", "chance": 0.1, "curve": []}]) == RateScore(
         False, pytest.approx(0.55), inf
     )
 
@@ -269,7 +270,7 @@ class ByModel:
     def __call__(
         self, jobs: Iterable[Job | None], *, tell: Callable[[Message], None]
     ) -> Iterator[tuple[int, Outcome]]:
-        waiting = Waiting(jobs)
+        waiting = ArgumentQueue(jobs)
         running: dict[int, Job] = {}
         while True:
             while following := waiting.next():
@@ -304,7 +305,7 @@ def test_a_search_does_not_wait_for_that_of_another_model(
     found = run_searched(
         cells(["linear_attention", "deltanet"]),
         Store(tmp_path),
-        Silent(),
+        NoProgress(),
         settings=SETTINGS,
         executor=executor,
         stack=16,
@@ -325,7 +326,7 @@ def test_what_a_search_says_of_a_report_is_kept_though_others_are_broken_off(
         run_searched(
             cells(["linear_attention", "deltanet"]),
             store,
-            Silent(),
+            NoProgress(),
             settings=SETTINGS,
             executor=ByModel(scored, "deltanet", breaks=4),
             stack=16,

@@ -97,7 +97,7 @@ def test_a_module_that_carries_more_than_its_tensors_trains_alone_and_says_so(
 ) -> None:
     rests: list[Training] = []
     for result in measure(
-        brought(tmp_path, monkeypatch, module, seeds), lambda report: None, on_rest=rests.append
+        brought(tmp_path, monkeypatch, module, seeds), lambda report: None, on_checkpoint=rests.append
     ):
         assert (result["status"], result["stack"]["size"]) == ("ok", 1)
         assert f"Mine carries {attribute} from call to call" in result["stack"]["note"]

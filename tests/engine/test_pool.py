@@ -15,7 +15,7 @@ from linbench.engine import pool as what
 from linbench.engine.in_process import InProcess
 from linbench.engine.jobs import Job, Message, isolation_key
 from linbench.engine.pool import Pool, make_pool
-from linbench.engine.progress import Report, Silent
+from linbench.engine.progress import NoProgress, Report
 from linbench.engine.runner import TRIES, run_cells
 from linbench.engine.workers import Outcome, outcomes
 from linbench.experiments.cell import Cell
@@ -57,7 +57,7 @@ class Mine(nn.Module):
             with open(self.what, "a") as tries:
                 print(os.getpid(), file=tries)
             if self.what == "lost" or len(set(open(self.what))) == 1:
-                measure.answers = lambda device: False
+                measure.device_responds = lambda device: False
                 raise RuntimeError("an illegal address")
         if self.what == "beyond once" and not os.path.exists(self.what):
             open(self.what, "w").close()
@@ -66,7 +66,7 @@ class Mine(nn.Module):
 """
 
 
-class Watching(Silent):
+class Watching(NoProgress):
     """What is said of cells."""
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ def test_code_of_other_people_needs_a_process_to_itself(mine: Path) -> None:
 def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
     group, watching = cells(), Watching()
     pooled = run_cells(group, Store(tmp_path / "pooled"), watching, executor=TWO)
-    alone = run_cells(group, Store(tmp_path / "alone"), Silent())
+    alone = run_cells(group, Store(tmp_path / "alone"), NoProgress())
     assert [(result["id"], result["metrics"], result["curve"]) for result in pooled] == [
         (result["id"], result["metrics"], result["curve"]) for result in alone
     ]
@@ -165,7 +165,7 @@ def test_a_worker_that_dies_costs_its_group_alone(mine: Path, workers: int) -> N
         *cells(),
         *cells("./mine.py:Mine", seeds=[0]),
     ]
-    found = run_cells(group, Store(mine / "results"), Silent(), executor=make_pool("cpu", workers))
+    found = run_cells(group, Store(mine / "results"), NoProgress(), executor=make_pool("cpu", workers))
     assert [result["status"] for result in found] == ["failed"] + ["ok"] * (len(group) - 1)
     assert found[0]["reason"] == "its process died with exit code 7"
 
@@ -178,7 +178,7 @@ def test_a_group_whose_gpu_is_lost_goes_on_in_another_process(
     """Its process is told that its device answers no more, whatever is true."""
     ill = cells("./mine.py:Mine", **{"model.what": what})
     others = cells("attention")
-    found = run_cells([*ill, *others], Store(mine / "results"), Silent(), executor=make_pool("cpu", 1))
+    found = run_cells([*ill, *others], Store(mine / "results"), NoProgress(), executor=make_pool("cpu", 1))
     assert [result["status"] for result in found] == [status] * len(ill) + ["ok"] * len(others)
     assert len(set((mine / what).read_text().split())) == processes
     if status == "failed":
@@ -190,12 +190,12 @@ def test_a_group_whose_gpu_is_lost_goes_on_in_another_process(
 
 def test_this_process_does_not_go_on_without_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third = cells("attention", "deltanet", seeds=[0]) + cells("linear_attention", seeds=[0])
-    monkeypatch.setattr("linbench.engine.measure.answers", lambda device: False)
+    monkeypatch.setattr("linbench.engine.measure.device_responds", lambda device: False)
     monkeypatch.setattr("linbench.models.deltanet.DeltaNet.recur", lambda *given, **more: 1 / 0)
     with pytest.raises(
         DeviceLostError, match=r"the GPU answers this process no more: .*ZeroDivisionError: division by zero"
     ):
-        run_cells([first, second, third], Store(tmp_path), Silent())
+        run_cells([first, second, third], Store(tmp_path), NoProgress())
     assert [result["id"] for result in Store(tmp_path).all()] == [first.id]
 
 
@@ -207,7 +207,7 @@ def test_a_group_that_met_an_illegal_address_goes_on_in_another_process(mine: Pa
         for model, given in (("./mine.py:Mine", ill), ("attention", others))
         for cell in plan("mqar", [model], device="cuda", seeds=[0, 1], settings=given)
     ]
-    found = run_cells(group, Store(mine / "results"), Silent(), executor=make_pool("cuda", 1))
+    found = run_cells(group, Store(mine / "results"), NoProgress(), executor=make_pool("cuda", 1))
     assert [result["status"] for result in found] == ["ok"] * 4
     assert (mine / "beyond once").exists()
 
@@ -215,7 +215,7 @@ def test_a_group_that_met_an_illegal_address_goes_on_in_another_process(mine: Pa
 @pytest.mark.slow
 def test_a_group_that_hangs_is_ended_with_all_that_it_started(mine: Path) -> None:
     group = [*cells("./mine.py:Mine", seeds=[0], **{"model.what": "hangs"}), *cells()]
-    found = run_cells(group, Store(mine / "results"), Silent(), executor=Pool(({}, {}), 1, 12.0))
+    found = run_cells(group, Store(mine / "results"), NoProgress(), executor=Pool(({}, {}), 1, 12.0))
     assert [result["status"] for result in found] == ["timeout"] + ["ok"] * (len(group) - 1)
     assert found[0]["reason"] == "said nothing for 12 s and was ended"
     children = [int(pid) for pid in (mine / "children").read_text().split()]
@@ -254,7 +254,7 @@ def test_what_a_worker_cannot_keep_ends_the_run_and_no_cell_has_failed(tmp_path:
             return outcomes(_full, jobs, workers=1)
 
     with pytest.raises(StorageError, match="no space left"):
-        run_cells(cells(), Store(tmp_path), Silent(), executor=Full())
+        run_cells(cells(), Store(tmp_path), NoProgress(), executor=Full())
     assert Store(tmp_path).all() == []
 
 

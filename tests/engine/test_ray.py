@@ -18,8 +18,8 @@ import pytest
 from linbench.common.errors import ClusterLostError, UserError
 from linbench.engine import ray_cluster as what
 from linbench.engine.jobs import Job, Reported
-from linbench.engine.progress import Report, Silent
-from linbench.engine.ray_cluster import Cluster, _Head, _speaking, connect
+from linbench.engine.progress import NoProgress, Report
+from linbench.engine.ray_cluster import Cluster, _Head, _work_on_node, connect
 from linbench.engine.runner import TRIES, run_cells
 from linbench.experiments.cell import Cell
 from linbench.results.record import Result
@@ -39,9 +39,9 @@ from pathlib import Path
 from torch import nn
 from beside import FOLDER
 from linbench.engine import measure
-answers = measure.answers
+responds = measure.device_responds
 def not_once(device):
-    measure.answers = answers  # Ray has others run in this very process
+    measure.device_responds = responds  # Ray has others run in this very process
     return False
 class Mine(nn.Module):
     def __init__(self, dim, what="nothing"):
@@ -59,7 +59,7 @@ class Mine(nn.Module):
             time.sleep(600)
         if self.what == "loses" and not (FOLDER / "lost").exists():
             (FOLDER / "lost").touch()
-            measure.answers = not_once
+            measure.device_responds = not_once
             raise RuntimeError("an illegal address")
         return self.linear(x)
 """
@@ -67,7 +67,7 @@ WITHOUT = "Ray is not installed: pip install 'linbench[ray]'"
 SMALL = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
 
-class Watching(Silent):
+class Watching(NoProgress):
     """Counts what is said of cells."""
 
     def __init__(self, on_report: Callable[[], None] = lambda: None) -> None:
@@ -177,7 +177,7 @@ def test_a_node_is_killed_and_every_cell_is_done_exactly_once(nodes: Any, tmp_pa
     assert sorted(path.stem for path in store.folder.glob("*.json")) == sorted(cell.id for cell in group)
     assert len(watching.begun_anew) == 1, "what the killed node was at was handed out again"
     alone = run_cells(
-        [cell for cell in group if cell.id in watching.begun_anew], Store(tmp_path / "alone"), Silent()
+        [cell for cell in group if cell.id in watching.begun_anew], Store(tmp_path / "alone"), NoProgress()
     )
     assert [result["metrics"] for result in alone] == [
         result["metrics"] for result in found if result["id"] in watching.begun_anew
@@ -202,8 +202,8 @@ def test_what_a_plugin_does_costs_no_more_than_it_must(
     nodes: Any, tmp_path: Path, mine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[list[str]] = []
-    send = Cluster._sent
-    monkeypatch.setattr(Cluster, "_sent", lambda self, job: (sent.append([*job.wanted]), send(self, job))[1])
+    send = Cluster._send
+    monkeypatch.setattr(Cluster, "_send", lambda self, job: (sent.append([*job.wanted]), send(self, job))[1])
     dies, hangs, loses, does = (
         cells(mine, seeds=[0], **{"model.what": what})[0] for what in ("dies", "hangs", "loses", "nothing")
     )
@@ -228,7 +228,7 @@ def test_what_a_plugin_does_costs_no_more_than_it_must(
 
 def on_a_node(these: Sequence[Cell], names: Sequence[str]) -> list[Any]:
     """What is said there."""
-    return list(_speaking(pickle.dumps(Job([*these], [*names], None)), [*names], 0))
+    return list(_work_on_node(pickle.dumps(Job([*these], [*names], None)), [*names], 0))
 
 
 @pytest.mark.slow
@@ -240,7 +240,7 @@ def test_a_node_says_that_it_begins_and_then_all_that_it_finds(tmp_path: Path) -
         cell.id for cell in group
     }
     found = [message for message in said[1:] if not isinstance(message, Reported)]
-    alone = run_cells(group, Store(tmp_path), Silent())
+    alone = run_cells(group, Store(tmp_path), NoProgress())
     assert [(result["id"], result["metrics"]) for result in found] == [
         (result["id"], result["metrics"]) for result in alone
     ]
@@ -298,9 +298,9 @@ def test_a_cluster_that_cannot_run_a_group_is_refused(nodes: Any) -> None:
         ),
         (
             "127.0.0.1:1",
-            "nothing answers at 127.0.0.1:1, where a Ray cluster was to be: ConnectionRefusedError",
+            "no Ray cluster answers at 127.0.0.1:1: ConnectionRefusedError",
         ),
-        ("127.0.0.1:65535", "nothing answers at 127.0.0.1:65535"),
+        ("127.0.0.1:65535", "no Ray cluster answers at 127.0.0.1:65535"),
     ],
 )
 @theirs

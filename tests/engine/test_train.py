@@ -9,7 +9,7 @@ from linbench.engine import train
 from linbench.engine.measure import measure
 from linbench.engine.progress import Report
 from linbench.engine.record import undertrained
-from linbench.engine.schedule import shares
+from linbench.engine.schedule import learning_rate_factors
 from linbench.experiments.cell import Cell
 from linbench.experiments.protocol import Protocol, default_protocol
 from tests.planning import plan
@@ -22,7 +22,7 @@ def cell(model: str = "gated_deltanet", **settings: object) -> Cell:
 
 def test_the_rate_warms_up_then_falls_to_zero() -> None:
     protocol = Protocol.parse({**default_protocol(), "warmup": 0.1}, where="protocol")
-    rates = shares(100, protocol)
+    rates = learning_rate_factors(100, protocol)
     assert rates[:10] == pytest.approx([i / 10 for i in range(1, 11)])
     assert max(rates) == rates[9] == 1.0
     assert rates[54] == pytest.approx(0.5)
@@ -32,7 +32,7 @@ def test_the_rate_warms_up_then_falls_to_zero() -> None:
 
 def test_a_constant_rate_stays() -> None:
     protocol = Protocol.parse({**default_protocol(), "schedule": "constant"}, where="protocol")
-    assert set(shares(100, protocol)[4:]) == {1.0}
+    assert set(learning_rate_factors(100, protocol)[4:]) == {1.0}
 
 
 def test_steps_follow_from_the_budget() -> None:
@@ -63,7 +63,7 @@ def test_the_epoch_cosine_falls_once_an_epoch() -> None:
     )
     steps = protocol.steps(64)
     assert steps == 40
-    rates = shares(steps, protocol, epoch=10)
+    rates = learning_rate_factors(steps, protocol, epoch=10)
     assert rates == pytest.approx(
         [0.5 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4) for _ in range(10)]
     )

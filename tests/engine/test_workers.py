@@ -108,7 +108,7 @@ def test_a_process_that_dies_before_it_has_read_its_argument_costs_that_call_onl
     worker = _Worker(len, {}, talks=False)
     worker.process.kill()
     worker.begin(0, b"more than a pipe holds" * 100_000, 60.0)
-    assert worker.heard(60.0) == Outcome(failure="its process died with SIGKILL", outside=True)
+    assert worker.receive(60.0) == Outcome(failure="its process died with SIGKILL", outside=True)
     worker.end()
 
 
