@@ -1,78 +1,164 @@
-"""From measures to the cells that they are of."""
+"""The source of measures of trained models: cells of a suite."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any
 
-from linbench.claims.claim import Claim
+from linbench.claims.evidence import Evidence
+from linbench.claims.measure import Measure, Source, Work
+from linbench.claims.schema import LEAST_SEEDS, MeasureSettings
+from linbench.claims.scores import seed_evidence
+from linbench.claims.seed_evidence import SeedEvidence
+from linbench.claims.stored_results import Stored
 from linbench.common.errors import UserError
+from linbench.common.parsing import parse_seeds
+from linbench.engine.former import to_run
 from linbench.experiments.cell import Cell
+from linbench.experiments.device import device_class
 from linbench.experiments.labels import all_settings
-from linbench.experiments.learning_rates import SearchSettings
-from linbench.experiments.suite import Suite, expand
+from linbench.experiments.pattern import split_task
+from linbench.experiments.suite import Suite, SuiteModel, SuiteTask, expand, load
+from linbench.results.record import Result
 
 
-class Part(NamedTuple):
-    """Cells that are run alike."""
+@dataclass(frozen=True)
+class CellSource(Source):
+    """Cells of a suite that a file of claims writes down, or of part of a suite that comes with linbench."""
 
-    cells: tuple[Cell, ...]
-    search: SearchSettings | None
+    name: str
+    suite: Suite
+    """The suite, with the models of all measures that look at it."""
 
+    budgets = (1, 2, 4, 8)
 
-def parts(claim: Claim, *, device: str = "cpu", longer: int = 1) -> list[Part]:
-    """What decides a claim, as cells on a device, trained so many times as long as is written; nothing for
-    one that needs none."""
-    by_grid: dict[str, dict[str, Cell]] = {}
-    for name in claim.trained:
-        by_grid.setdefault(claim.measures[name].cells, {}).update(
-            {cell.id: cell for cell in of_measure(claim, name, device=device, longer=longer)}
-        )
-    return [Part(tuple(cells.values()), claim.grids[grid].suite.search) for grid, cells in by_grid.items()]
-
-
-def of_measure(claim: Claim, name: str, *, device: str = "cpu", longer: int = 1) -> list[Cell]:
-    """The cells of a measure in the order of their seeds, trained so many times as long. Raises UserError:
-    none are meant, or more than one for a seed that neither `along` nor `across` tells apart."""
-    measure = claim.measures[name]
-    found = [
-        cell
-        for cell in _all(claim.grids[measure.cells].suite, device)
-        if cell.model.label == measure.model
-        and all(
-            str(all_settings(cell).get(setting)) == str(wanted) for setting, wanted in measure.where.items()
-        )
-    ]
-    for seed, cells in groupby(sorted(found, key=lambda cell: cell.seed), key=lambda cell: cell.seed):
-        places = [
-            cell.task_entry.name if measure.across else str(all_settings(cell).get(measure.along))
-            for cell in cells
-        ]
-        if len(set(places)) < len(places):
+    @classmethod
+    def read(cls, name: str, given: Mapping[str, Any], models: Sequence[str], where: str) -> "CellSource":
+        """Read cells. Raises UserError: see `Source.read`."""
+        shipped = "suite" in given
+        if shipped:
+            suite = _part_of_suite(given, where)
+            known = {model.model: model for model in suite.models}
+        else:
+            suite = Suite.parse({"about": where, "models": ["attention"], **given}, where=where)
+            known = {model: SuiteModel(model=model) for model in models}
+        if len(parse_seeds(suite.seeds)) < LEAST_SEEDS:
             raise UserError(
-                f"{claim.id}.{name}: of seed {seed} {len(places)} cells are meant; `where` must say which."
+                f"{where}: seeds = {suite.seeds} are too few; a verdict needs at least {LEAST_SEEDS}."
             )
-    if not found:
+        if absent := [model for model in models if model not in known]:
+            raise UserError(f"{where}: the suite {given['suite']} has no model {absent[0]}.")
+        chosen = tuple(known[model] for model in models)
+        return cls(name, suite.model_copy(update={"models": chosen}))
+
+    @property
+    def tasks(self) -> list[str]:
+        """The names of the tasks that must be installed."""
+        return [split_task(task.task)[0] for task in self.suite.tasks]
+
+    def check(self, settings: MeasureSettings, where: str) -> None:
+        """Raise UserError if no model is named."""
+        if not settings.model:
+            raise UserError(f"{where}: name the model of these cells.")
+
+    def cells(self, measure: Measure, *, device: str = "cpu", budget: int = 1) -> list[Cell]:
+        """Return the cells of a measure, in the order of their seeds.
+
+        Args:
+            device: where they run.
+            budget: how many times as long they train as the claim asks for.
+
+        Raises:
+            UserError: there is none, or several for one seed that neither `along` nor `across` tells apart.
+        """
+        settings = measure.settings
+        found = [
+            cell for cell in _all_cells(self.suite, device) if cell.model.label == settings.model
+            and _has(cell, settings.where)
+        ]  # fmt: skip
+        if not found:
+            raise UserError(
+                f"{measure}: no cell of {self.name} has the model {settings.model} and the settings"
+                f" {dict(settings.where)}."
+            )
+        found.sort(key=lambda cell: cell.seed)
+        for seed, own in groupby(found, key=lambda cell: cell.seed):
+            places = [_place(cell, settings) for cell in own]
+            if len(set(places)) < len(places):
+                raise UserError(
+                    f"{measure}: {len(places)} cells match for seed {seed}; add settings to `where` that pick"
+                    " one."
+                )
+        return [_lengthened(cell, budget) for cell in found]
+
+    def work(self, measure: Measure, device: str, budget: int) -> Work:
+        """Return all cells of a measure, without those of the learning-rate search."""
+        return Work(tuple(self.cells(measure, device=device, budget=budget)), self.suite.search)
+
+    def missing(self, measure: Measure, stored: Stored, device: str, budget: int) -> Work:
+        """Return those of its cells that have no result."""
+        cells = self.cells(measure, device=device, budget=budget)
+        results = stored.find(cells, self.suite.search, device_class(device))
+        return Work(tuple(to_run(cells, results)), self.suite.search)
+
+    def evidence(self, measure: Measure, stored: Stored, kind: str, budget: int) -> Evidence:
+        """Return the value of a measure, seed by seed."""
+        if not stored.any(self.suite, measure.model, kind):
+            return SeedEvidence({}, missing=len(parse_seeds(self.suite.seeds)))
+        cells = self.cells(measure, budget=budget)
+        return seed_evidence(measure.settings, cells, stored.find(cells, self.suite.search, kind))
+
+    def result_ids(self, measure: Measure, stored: Stored, kind: str, budget: int) -> set[str]:
+        """Return the ids of the results of its cells."""
+        return {result["id"] for result in self._results(measure, stored, kind, budget).values()}
+
+    def _results(self, measure: Measure, stored: Stored, kind: str, budget: int) -> dict[str, Result]:
+        return stored.find(self.cells(measure, budget=budget), self.suite.search, kind)
+
+
+def _part_of_suite(given: Mapping[str, Any], where: str) -> Suite:
+    """Return a suite of linbench with those of its tasks that are asked for."""
+    if extra := sorted(given.keys() - {"suite", "tasks"}):
         raise UserError(
-            f"{claim.id}.{name}: no cell of {measure.cells} is of {measure.model} with {dict(measure.where)}."
+            f"{where}: {extra[0]} cannot be given; of a suite that comes with linbench only tasks can be"
+            " chosen."
         )
-    return [_trained(cell, longer) for cell in sorted(found, key=lambda cell: cell.seed)]
+    suite = load(given["suite"])
+    wanted = [SuiteTask.model_validate(task) for task in given.get("tasks", [])]
+    if absent := [each.task for each in wanted if not any(_matches(task, each) for task in suite.tasks)]:
+        raise UserError(f"{where}: the suite {given['suite']} has no task {absent[0]} with such settings.")
+    if not wanted:
+        return suite
+    tasks = tuple(task for task in suite.tasks if any(_matches(task, each) for each in wanted))
+    return suite.model_copy(update={"tasks": tasks})
 
 
-def _trained(cell: Cell, longer: int) -> Cell:
+def _matches(task: SuiteTask, wanted: SuiteTask) -> bool:
+    return task.task == wanted.task and wanted.set.items() <= task.set.items()
+
+
+def _has(cell: Cell, wanted: Mapping[str, Any]) -> bool:
+    settings = all_settings(cell) if wanted else {}
+    return all(str(settings.get(name)) == str(value) for name, value in wanted.items())
+
+
+def _place(cell: Cell, settings: MeasureSettings) -> str:
+    """Return what may differ between the cells of one seed."""
+    return cell.task_entry.name if settings.across else str(all_settings(cell).get(settings.along))
+
+
+def _lengthened(cell: Cell, budget: int) -> Cell:
     protocol = cell.protocol
-    epochs = None if protocol.epochs is None else longer * protocol.epochs
-    return replace(
-        cell, protocol=protocol.model_copy(update={"tokens": longer * protocol.tokens, "epochs": epochs})
-    )
+    epochs = None if protocol.epochs is None else budget * protocol.epochs
+    longer = {"tokens": budget * protocol.tokens, "epochs": epochs}
+    return replace(cell, protocol=protocol.model_copy(update=longer))
 
 
 _CELLS: dict[tuple[str, str], Sequence[Cell]] = {}
 
 
-def _all(suite: Suite, device: str) -> Sequence[Cell]:
-    """Every cell of a suite, worked out once: to size models takes a while, and several measures share
-    them."""
+def _all_cells(suite: Suite, device: str) -> Sequence[Cell]:
+    """Return every cell of a suite. They are kept, since sizing models is slow and measures share suites."""
     key = (suite.model_dump_json(), device)
     if key not in _CELLS:
         _CELLS[key] = expand(suite, device=device).cells

@@ -1,246 +1,202 @@
-"""What a claim is: a sentence of the literature, and a rule that says which measures would bear it out and
-which would refute it.
+"""Claims of the literature, each with a rule that supports it and a rule that refutes it.
 
-Claims stand in YAML files beside this one, a file for each section. Thresholds are those of the page that the
-claims were gathered on. `docs/claims.md` says which results are older than the rules.
+Claims are written in YAML files, one for each section. Every file in this folder is read; no list names them.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from typing import Any, NamedTuple
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
-from pydantic import Field
-
+import linbench.claims
+from linbench.claims.cells import CellSource
+from linbench.claims.measure import Measure, Source
 from linbench.claims.rule import Rule
-from linbench.claims.schema import LEAST_SEEDS, TIERS, ClaimText, Measure
-from linbench.claims.timings import TRAINING, Bench
-from linbench.claims.untrained import Table
+from linbench.claims.schema import TIERS, ClaimText, MeasureSettings, Section
+from linbench.claims.timings import TimingSource
+from linbench.claims.untrained import TableSource
 from linbench.common.errors import UserError, unknown
-from linbench.common.parsing import parse_seeds
-from linbench.common.settings import Settings
 from linbench.common.yaml_files import read_mapping
-from linbench.experiments.suite import Suite, SuiteModel, SuiteTask, load
 
-
-class Grid(NamedTuple):
-    """Cells of a section: a suite of its own or part of a shipped one, with the models that measures of the
-    section are of."""
-
-    suite: Suite
-    of: str
-    """The name of the shipped suite."""
-
-
-class Places(NamedTuple):
-    """Where the measures of a section may look, by name."""
-
-    grids: Mapping[str, Grid]
-    tables: Mapping[str, Table]
-    benches: Mapping[str, Bench]
+SOURCES: Mapping[str, type[Source]] = {"cells": CellSource, "untrained": TableSource, "timed": TimingSource}
+"""The kinds of sources, by the field of a file that defines them."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim with its rules read."""
+    """A claim, with its measures and rules read."""
 
     id: str
     section: str
     text: ClaimText
     measures: Mapping[str, Measure]
-    grids: Mapping[str, Grid]
-    tables: Mapping[str, Table]
-    benches: Mapping[str, Bench]
     supported: Rule | None
     refuted: Rule | None
 
     @property
     def number(self) -> int:
-        """Of its id."""
+        """The number in its id."""
         return int(self.id[1:])
 
     @property
-    def deciding(self) -> list[str]:
-        """The measures that its rules name; others are shown beside them."""
-        return list(
-            dict.fromkeys(name for rule in (self.supported, self.refuted) if rule for name in rule.names)
-        )
+    def rules(self) -> list[Rule]:
+        """The rules that it has: both, or none."""
+        return [rule for rule in (self.supported, self.refuted) if rule]
+
+    @property
+    def deciding(self) -> list[Measure]:
+        """The measures that its rules name."""
+        names = dict.fromkeys(name for rule in self.rules for name in rule.names)
+        return [self.measures[name] for name in names]
+
+    @property
+    def shown(self) -> list[Measure]:
+        """All measures: those that decide first, then those that are only shown beside them."""
+        return list({measure.name: measure for measure in (*self.deciding, *self.measures.values())}.values())
 
     @property
     def premises(self) -> list[Rule]:
-        """What both its rules ask for, such as that a model has learned what it was trained for."""
-        asked = {part.text for part in self.refuted.parts} if self.refuted else set[str]()
-        return [part for part in self.supported.parts if part.text in asked] if self.supported else []
+        """The conditions that both rules contain, such as that a model has learned its training task."""
+        if not self.supported or not self.refuted:
+            return []
+        shared = {part.text for part in self.refuted.parts}
+        return [part for part in self.supported.parts if part.text in shared]
 
     @property
-    def trained(self) -> list[str]:
-        """Those of them that are of cells."""
-        return [name for name in self.deciding if self.measures[name].cells in self.grids]
+    def budgets(self) -> Sequence[int]:
+        """By how much its training may be lengthened: multiples of what it asks for."""
+        return max((measure.source.budgets for measure in self.deciding), key=len, default=(1,))
 
     @property
-    def timed(self) -> list[str]:
-        """Those of them that are of layers timed."""
-        return [name for name in self.deciding if self.measures[name].cells in self.benches]
+    def uses_device(self) -> bool:
+        """Whether its verdict belongs to a kind of device."""
+        return any(measure.source.uses_device for measure in self.deciding)
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """All tiers that it spans."""
+        first, _, last = self.text.tier.partition("-")
+        names = list(TIERS)
+        return tuple(names[names.index(first) : names.index(last or first) + 1])
 
     @property
     def cost(self) -> str:
         """Its tiers in words."""
         words = " or ".join(dict.fromkeys((TIERS[self.tiers[0]], TIERS[self.tiers[-1]])))
-        return f"tier {self.text.tier}: {words}" + (
-            " a model on a GPU" if self.tiers[0] in ("T1", "T2", "T3") else ""
-        )
-
-    @property
-    def tiers(self) -> tuple[str, ...]:
-        """The tiers that it lies in."""
-        first, _, last = self.text.tier.partition("-")
-        names = list(TIERS)
-        return tuple(names[names.index(first) : names.index(last or first) + 1])
+        unit = " a model on a GPU" if self.tiers[0] in ("T1", "T2", "T3") else ""
+        return f"tier {self.text.tier}: {words}{unit}"
 
 
 @cache
 def claims() -> dict[str, Claim]:
-    """All claims by their ids, in the order of these. Raises UserError: a file is not as it should be, in one
-    sentence about the first thing that is wrong."""
+    """Read all claims that come with linbench.
+
+    Returns:
+        the claims by their ids, in the order of their numbers.
+
+    Raises:
+        UserError: something in a file is wrong.
+    """
     found: dict[str, Claim] = {}
-    for path in sorted((files("linbench") / "claims").iterdir(), key=lambda path: path.name):
-        if path.name.endswith(".yaml"):
-            for claim in section(read_mapping(path, "claims", Section.model_fields), where=path.name):
-                if claim.id in found:
-                    raise UserError(f"{path.name}: {claim.id} is there twice.")
-                found[claim.id] = claim
+    for path in _files():
+        for claim in read_section(read_mapping(path, "claims", Section.model_fields), where=path.name):
+            if claim.id in found:
+                raise UserError(f"{path.name}: {claim.id} is defined twice.")
+            found[claim.id] = claim
     return dict(sorted(found.items(), key=lambda item: item[1].number))
 
 
+def _files() -> Iterator[Path]:
+    """Yield the files of claims, also those in folders that were added to the package's `__path__`."""
+    folders = map(Path, linbench.claims.__path__)
+    return chain.from_iterable(sorted(folder.glob("*.yaml")) for folder in folders)
+
+
 def find(name: str) -> Claim:
-    """A claim by its id, such as C17 or c17. Raises UserError: there is none."""
+    """Return the claim with an id such as C17 or c17. Raises UserError: there is none."""
     if name.upper() not in claims():
         raise unknown("claim", name, claims())
     return claims()[name.upper()]
 
 
-class Section(Settings):
-    """A file."""
+def read_section(values: Mapping[str, Any], *, where: str) -> list[Claim]:
+    """Read the claims of a file.
 
-    title: str
-    cells: dict[str, dict[str, Any]] = Field(
-        {}, description="cells by names of their own: as a suite, without models, or part of a shipped one"
-    )
-    untrained: dict[str, dict[str, Any]] = Field({}, description="tables by names of their own")
-    timed: dict[str, dict[str, Any]] = Field(
-        {}, description="shapes that layers are timed at, by names of their own"
-    )
-    claims: dict[str, dict[str, Any]] = Field(description="by their ids")
+    Args:
+        values: the content of the file.
+        where: its name, for error messages.
 
-
-def section(values: Mapping[str, Any], *, where: str) -> list[Claim]:
-    """The claims of a file. Raises UserError: as `claims`."""
-    parsed = Section.parse(values, where=where)
-    grids = {name: _grid(given, f"{where}: {name}") for name, given in parsed.cells.items()}
-    tables = {name: Table.parse(given, where=f"{where}: {name}") for name, given in parsed.untrained.items()}
-    benches = {name: Bench.parse(given, where=f"{where}: {name}") for name, given in parsed.timed.items()}
-    if twice := sorted((grids.keys() & (tables.keys() | benches.keys())) | (tables.keys() & benches.keys())):
-        raise UserError(
-            f"{where}: {twice[0]} names two of cells, tables of what needs no training, and layers timed."
-        )
-    found = [
-        _claim(name, given, parsed.title, Places(grids, tables, benches))
-        for name, given in parsed.claims.items()
-    ]
-    whole = {name: _with_models(grid, found, name, f"{where}: {name}") for name, grid in grids.items()}
-    return [replace(claim, grids=whole) for claim in found]
+    Raises:
+        UserError: something in it is wrong. One sentence says what is wrong first.
+    """
+    section = Section.parse(values, where=where)
+    kinds = _kinds_of_sources(section, where)
+    texts = {name: _read_text(name, given, section.title) for name, given in section.claims.items()}
+    settings = {name: _read_measures(name, text, list(kinds)) for name, text in texts.items()}
+    every = [each for own in settings.values() for each in own.values()]
+    sources: dict[str, Source] = {}
+    for name, field in kinds.items():
+        models = list(dict.fromkeys(each.model for each in every if each.cells == name and each.model))
+        given = getattr(section, field)[name]
+        sources[name] = SOURCES[field].read(name, given, models, f"{where}: {name}")
+    return [_claim(name, section.title, text, settings[name], sources) for name, text in texts.items()]
 
 
-def _grid(given: Mapping[str, Any], where: str) -> Grid:
-    if "suite" not in given:
-        suite = Suite.parse({"about": where, "models": ["attention"], **given}, where=where)
-    else:
-        suite, name = load(given["suite"]), given["suite"]
-        if extra := sorted(given.keys() - {"suite", "tasks"}):
-            raise UserError(
-                f"{where}: of a shipped suite nothing can be changed, but tasks left out; {extra[0]} cannot"
-                " be given."
-            )
-        wanted = [SuiteTask.model_validate(task) for task in given.get("tasks", [])]
-        tasks = tuple(task for task in suite.tasks if not wanted or any(_is(task, part) for part in wanted))
-        if unmet := [part.task for part in wanted if not any(_is(task, part) for task in suite.tasks)]:
-            raise UserError(f"{where}: the suite {name} has no task {unmet[0]} with such settings.")
-        suite = suite.model_copy(update={"tasks": tasks})
-    if len(parse_seeds(suite.seeds)) < LEAST_SEEDS:
-        raise UserError(f"{where}: seeds are {suite.seeds}; a verdict needs at least {LEAST_SEEDS}.")
-    return Grid(suite, given.get("suite", ""))
+def _kinds_of_sources(section: Section, where: str) -> dict[str, str]:
+    """Return the field that defines each source. Raises UserError: two sources have one name."""
+    kinds: dict[str, str] = {}
+    for field in SOURCES:
+        for name in getattr(section, field):
+            if name in kinds:
+                raise UserError(f"{where}: {name} is defined under both {kinds[name]} and {field}.")
+            kinds[name] = field
+    return kinds
 
 
-def _with_models(grid: Grid, claims: Sequence[Claim], name: str, where: str) -> Grid:
-    """The grid with the models of all measures that are of it."""
-    named = dict.fromkeys(
-        measure.model for claim in claims for measure in claim.measures.values() if measure.cells == name
-    )
-    known = (
-        {model.model: model for model in grid.suite.models}
-        if grid.of
-        else {model: SuiteModel(model=model) for model in named}
-    )
-    if unknown_models := [model for model in named if model not in known]:
-        raise UserError(f"{where}: the suite {grid.of} has no model {unknown_models[0]}.")
-    return grid._replace(
-        suite=grid.suite.model_copy(update={"models": tuple(known[model] for model in named)})
-    )
-
-
-def _is(task: SuiteTask, wanted: SuiteTask) -> bool:
-    return task.task == wanted.task and wanted.set.items() <= task.set.items()
-
-
-def _claim(name: str, given: Mapping[str, Any], title: str, places: Places) -> Claim:
+def _read_text(name: str, given: Mapping[str, Any], title: str) -> ClaimText:
     if not re.fullmatch("C[1-9][0-9]*", name):
         raise UserError(f"{title}: claims are named C1, C2, ..., not {name}.")
     text = ClaimText.parse(given, where=name)
-    measures = {own: _measure(name, own, value, text.measure, places) for own, value in text.measures.items()}
-    if not bool(measures) == bool(text.supported) == bool(text.refuted):
-        raise UserError(f"{name}: measures and both rules, supported and refuted, go together.")
-    rules = {
-        which: Rule.of(rule, measures, where=f"{name}.{which}")
-        for which in ("supported", "refuted")
-        if (rule := getattr(text, which))
-    }
-    return Claim(name, title, text, measures, *places, rules.get("supported"), rules.get("refuted"))
+    if not bool(text.measures) == bool(text.supported) == bool(text.refuted):
+        raise UserError(f"{name}: give measures and both rules, supported and refuted, or none of the three.")
+    return text
 
 
-def _measure(
-    claim: str, name: str, given: str | Mapping[str, Any], shared: Mapping[str, Any], among: Places
-) -> Measure:
-    where = f"{claim}.{name}"
-    measure = Measure.parse(
-        {**shared, **({"model": given} if isinstance(given, str) else given)}, where=where
+def _read_measures(claim: str, text: ClaimText, sources: Sequence[str]) -> dict[str, MeasureSettings]:
+    """Return the settings of the measures of a claim, each with the name of its source."""
+    found: dict[str, MeasureSettings] = {}
+    for name, given in text.measures.items():
+        where = f"{claim}.{name}"
+        own = {"model": given} if isinstance(given, str) else given
+        settings = MeasureSettings.parse({**text.measure, **own}, where=where)
+        if not settings.cells and len(sources) == 1:
+            settings = settings.model_copy(update={"cells": sources[0]})
+        if settings.cells not in sources:
+            raise unknown(f"cells of {where}", settings.cells, sources)
+        if bool(settings.along) != (settings.reaching is not None):
+            raise UserError(f"{where}: along needs reaching, and reaching needs along.")
+        if settings.along and settings.across:
+            raise UserError(f"{where}: along and across cannot be combined.")
+        found[name] = settings
+    return found
+
+
+def _claim(
+    name: str,
+    title: str,
+    text: ClaimText,
+    settings: Mapping[str, MeasureSettings],
+    sources: Mapping[str, Source],
+) -> Claim:
+    for own, each in settings.items():
+        sources[each.cells].check(each, f"{name}.{own}")
+    alone = len({each.cells for each in settings.values()}) <= 1
+    measures = {own: Measure(name, own, each, sources[each.cells], alone) for own, each in settings.items()}
+    supported, refuted = (
+        Rule.parse(rule, measures, where=f"{name}.{which}") if rule else None
+        for which, rule in (("supported", text.supported), ("refuted", text.refuted))
     )
-    places = [name for kind in among for name in kind]
-    if not measure.cells and len(places) == 1:
-        measure = measure.model_copy(update={"cells": places[0]})
-    if measure.cells not in places:
-        raise unknown(f"cells of {where}", measure.cells, places)
-    if bool(measure.model) == (measure.cells in among.tables):
-        raise UserError(
-            f"{where}:"
-            f" {'a table has no model' if measure.model else 'cells are of a model, which is to be named'}."
-        )
-    if bench := among.benches.get(measure.cells):
-        _check_timed(measure, bench, where)
-    if bool(measure.along) != (measure.reaching is not None):
-        raise UserError(f"{where}: along and reaching go together.")
-    if measure.along and measure.across:
-        raise UserError(f"{where}: along and across do not go together.")
-    return measure
-
-
-def _check_timed(measure: Measure, bench: Bench, where: str) -> None:
-    """Raises UserError: it looks at something that such cases do not tell."""
-    if measure.of != TRAINING:
-        raise UserError(f"{where}.of = {measure.of}: of layers timed there are {TRAINING} alone.")
-    if set(measure.where) != {"length"} or measure.where["length"] not in bench.lengths:
-        raise UserError(
-            f"{where}.where says at which length, one of {', '.join(map(str, bench.lengths))}, and nothing"
-            " else."
-        )
+    return Claim(name, title, text, measures, supported, refuted)

@@ -1,5 +1,7 @@
-"""Numbers that are known to lie between two, and what comes of them: exact ones, whose ends are the same,
-above all."""
+"""Intervals for numbers that are known only between two bounds, and arithmetic on them.
+
+Most numbers are known exactly: their bounds are equal.
+"""
 
 import math
 from collections.abc import Callable
@@ -9,89 +11,112 @@ from typing import NamedTuple
 
 
 class NoValueError(Exception):
-    """The numbers have none by this rule, as where something is divided by zero; the message says it."""
+    """A rule has no value for these numbers, for example where it divides by zero. The message says why."""
 
 
-class Span(NamedTuple):
-    """Of truths 1 is true and 0 false; from 0 to 1 is what may be either."""
+class Interval(NamedTuple):
+    """All numbers from `low` to `high`.
+
+    A truth value is an interval, too: (1, 1) is true, (0, 0) is false, and (0, 1) may be either.
+    """
 
     low: float
     high: float
 
     @property
     def exact(self) -> bool:
-        """Whether it is one number."""
+        """Whether it holds one number only."""
         return self.low == self.high
 
 
-def exactly(value: float) -> Span:
-    """A number that is known."""
-    return Span(value, value)
+def point(value: float) -> Interval:
+    """Return the interval of one known number."""
+    return Interval(value, value)
 
 
-def corners(of: Callable[[float, float], float]) -> Callable[[Span, Span], Span]:
-    """For what only rises or only falls with each of two numbers, wherever the other is. Raises NoValueError
-    as that does, and where it is none."""
+def bilinear(function: Callable[[float, float], float]) -> Callable[[Interval, Interval], Interval]:
+    """Extend a function of two numbers to intervals by its values at their corners.
 
-    def over(a: Span, b: Span) -> Span:
-        found = [of(x, y) for x, y in product(a, b)]
-        if any(map(math.isnan, found)):
-            raise NoValueError("two measures that were never reached are set against each other")
-        return Span(min(found), max(found))
+    Args:
+        function: in each argument it must only rise or only fall, whatever the other one is.
 
-    return over
+    Raises:
+        NoValueError: the function raises it, or a value at a corner is not a number.
+    """
 
+    def extended(a: Interval, b: Interval) -> Interval:
+        values = [function(x, y) for x, y in product(a, b)]
+        if any(map(math.isnan, values)):
+            raise NoValueError("two measures that were never reached are compared")
+        return Interval(min(values), max(values))
 
-def ends(of: Callable[..., float]) -> Callable[..., Span]:
-    """For what rises with each number, or stays. Raises NoValueError as that does."""
-    return lambda *spans: Span(of(*(span.low for span in spans)), of(*(span.high for span in spans)))
-
-
-def known(of: Callable[..., float]) -> Callable[..., Span]:
-    """For what has no such order. Raises NoValueError as that does, and where a number is not known."""
-
-    def over(*spans: Span) -> Span:
-        if not all(span.exact for span in spans):
-            raise NoValueError("an order or a line is asked for of what is known between two numbers only")
-        return exactly(of(*(span.low for span in spans)))
-
-    return over
+    return extended
 
 
-def divided(a: Span, b: Span) -> Span:
-    """Raises NoValueError: by what may be zero."""
+def monotone(function: Callable[..., float]) -> Callable[..., Interval]:
+    """Extend a function that never falls as an argument rises to intervals."""
+
+    def extended(*intervals: Interval) -> Interval:
+        low = function(*(interval.low for interval in intervals))
+        high = function(*(interval.high for interval in intervals))
+        return Interval(low, high)
+
+    return extended
+
+
+def exact_only(function: Callable[..., float]) -> Callable[..., Interval]:
+    """Let a function that is not monotone take intervals, as long as each holds one number only.
+
+    Raises:
+        NoValueError: a number is not known exactly.
+    """
+
+    def extended(*intervals: Interval) -> Interval:
+        if not all(interval.exact for interval in intervals):
+            raise NoValueError("a trend or a line needs exact values, and some are known only within bounds")
+        return point(function(*(interval.low for interval in intervals)))
+
+    return extended
+
+
+def divided(a: Interval, b: Interval) -> Interval:
+    """Divide `a` by `b`. Raises NoValueError if `b` may be zero."""
     if b.low <= 0 <= b.high:
-        raise NoValueError("something is divided by zero")
-    return corners(lambda x, y: x / y)(a, b)
+        raise NoValueError("a division by zero")
+    return bilinear(lambda x, y: x / y)(a, b)
 
 
-def negative(a: Span) -> Span:
-    """The other sign."""
-    return Span(-a.high, -a.low)
+def negative(a: Interval) -> Interval:
+    """Change the sign of an interval."""
+    return Interval(-a.high, -a.low)
 
 
-def absolute(a: Span) -> Span:
-    """Without its sign."""
-    return a if a.low >= 0 else negative(a) if a.high <= 0 else Span(0.0, max(-a.low, a.high))
+def absolute(a: Interval) -> Interval:
+    """Return the absolute values of an interval."""
+    if a.low >= 0:
+        return a
+    if a.high <= 0:
+        return negative(a)
+    return Interval(0.0, max(-a.low, a.high))
 
 
 def best(*values: float) -> float:
-    """The largest, of one number too."""
+    """Return the largest of one or more numbers."""
     return max(values)
 
 
 def mean(*values: float) -> float:
-    """Of numbers one by one."""
+    """Return the mean of numbers that are given one by one."""
     return fmean(values)
 
 
 def rank(own: float, *others: float) -> float:
-    """1 for the largest of all; those that are equal share theirs."""
+    """Return the rank of a number among others: 1 for the largest; equal numbers share their ranks."""
     return 1 + sum(other > own for other in others) + sum(other == own for other in others) / 2
 
 
-def ranked(own: Span, *others: Span) -> Span:
-    """`rank`, which falls as its own number rises."""
-    return Span(
-        rank(own.high, *(other.low for other in others)), rank(own.low, *(other.high for other in others))
-    )
+def ranked(own: Interval, *others: Interval) -> Interval:
+    """Extend `rank` to intervals: it falls as its own number rises."""
+    lowest = rank(own.high, *(other.low for other in others))
+    highest = rank(own.low, *(other.high for other in others))
+    return Interval(lowest, highest)

@@ -1,4 +1,4 @@
-"""Verdicts for readers: a line each, one at length, and all of them as a page."""
+"""Verdicts for readers: one line each, one at length, and all of them as a page."""
 
 from collections.abc import Mapping, Sequence
 from os.path import relpath
@@ -7,282 +7,279 @@ from typing import Any
 from urllib.parse import quote
 
 from linbench.claims.claim import Claim
-from linbench.claims.requirements import unmet
+from linbench.claims.evidence import Evidence
+from linbench.claims.methods import METHODS
+from linbench.claims.requirements import missing_requirements
 from linbench.claims.stored_results import Stored
-from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, Found, Ruling, Verdict
+from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, Ruling, Verdict
 from linbench.common import escape
 from linbench.common.files import file_name
 from linbench.common.text import counted
 from linbench.report.terminal import markdown
 
-HEAD = """# What the literature says, put to the test
+MOST_VALUES = 4
+"""More values than these stand in the table of a claim alone, and are counted in its line."""
+
+LINE = ["claim", "verdict", "says", "why"]
+"""The columns of `line`."""
+
+MEASURES = ["measure", "what it is", "value", "made of"]
+"""The columns of `measure_rows`."""
+
+RULES = ("Supported if", "Refuted if")
+"""The parts of `about` that are rules."""
+
+HEAD = """# Published claims, tested
+
+{answer}
 
 ```
 {command}
 ```
 
-writes this page from what is stored and from what needs no training; `linbench claims C17` has one of them, what would decide it and what that costs,
-`linbench claims C17 --run` runs what is missing.
-
-**Many results are older than the rules.** The rules first stood in `linbench/claims` with commit 775f32cc. Of the 1,652 results of cells directly in
-`results/h200`, 1,223 are of earlier commits: most of the suites `zoo` and `zoo-native`, which several claims look at. docs/results.md as it was two hours
-before printed the figures of C9 and C13. Whoever wrote the rules could have known these. All results in folders named `claims` are of later commits, and the
-rule of C76 was written before speeds at its shapes were looked at.
-
-Thresholds are from where the claims were gathered. Since then a clause of C56 was struck out and C57 was given a premise, both of which "here" tells. Where a
-rule could not be carried over as it stands, "here" says what is done in its place. Where none was given for the other side, a claim is refuted where what
-should fail does as well as what should succeed, where a gap that should be there is none, or where a bound does not hold; between the two it is undecided.
-
-The learning rate of every model is chosen on two tuning seeds. Many results were chosen by the rule of their day, on one tuning seed, and of equally accurate
-rates the upper of the middle. Where a search on two seeds was not run, these count, and every verdict that rests on one says "learning rate chosen on one
-tuning seed".
-
-Three seeds at least count for every figure, shown as mean ± standard deviation, or as the best of them where that is what was published. A run that was
-still getting better (`undertrained`), or whose learning rate lies on the edge of all that were tried or beside one that failed (`lr_edge`, `lr_untried`),
-decides nothing, and no verdict stands that would be another without any one seed of any one figure. Where all that a claim lacks is that runs were still
-getting better, or have not come to what both its rules ask for, every run of it is asked again with twice the training, searches too, then with four times
-and with eight; no budget is looked at beyond the first that is enough. Results of two kinds of devices never decide a claim together; but where nothing of
-it was run on a device, that begins with the training that others have come to. What both rules ask for is of C24, whose runs had come to it, and of C31 and
-C57, whose runs had learned nothing when more training was first asked for because of it.
-
-A run that was still getting better may stay as it is, or get as good as can be: where a measure has a best, as accuracy has, its figure is then known between
-two numbers, and a verdict stands where the rules say one thing of all that lies between, whichever seed is left out. Such figures are shown as "0.871 to
-1.000"; where all runs are there with more training, too, these count instead. The largest setting up to which all reach so much is known where a run that was
-still getting better lies beyond one that does not. This came after most runs had been looked at; no rule of a claim was changed for it. A best of some seeds
-had counted whatever their marks; now it lies between the best that any was and what more training could make of those that are marked, which took C36's verdict
-from it. In C53 and C75, which ask what depths and rates are enough, marks do not count, as "here" says.
-
-Settings of C2 to C4 were changed after C2 and C4 had been looked at, as "here" says of C2; their rules are as they were, and nothing that was run before
-counts.
-
-A speed is the median over calls that are timed one after the other, ± half of what lies between their fifths: on a GPU of what the device takes alone, on a
-CPU of what a caller waits. No verdict stands that would be another with any one speed at either of its fifths. What was timed while others were at work
-(`busy`), or in fewer than five calls, decides nothing and is timed again. What was timed while the clock was held back (`throttled`) counts: full load takes
-a GPU to its limit of power, when it trains as when it is timed, and slows most what needs most power. The mark does not tell power from heat.
+writes this page from stored results and from tables that need no training.
 """
 
 
-MANY = 4
-"""More figures than these stand at length alone."""
-
-
 def line(verdict: Verdict) -> list[str]:
-    """Its id, answer, what it says, and why: the figures that decide it with what limits them, or why it is
-    undecided."""
-    return [
-        verdict.claim.id,
-        verdict.answer,
-        verdict.claim.text.says,
-        "; ".join([verdict.why or _by(verdict), *verdict.qualifiers]),
-    ]
+    """Return a claim's id, verdict and statement, and why: the values that decide it, or a reason."""
+    why = [verdict.reason or _values(verdict), *verdict.qualifiers]
+    return [verdict.claim.id, verdict.outcome, verdict.claim.text.says, "; ".join(why)]
 
 
-def _by(verdict: Verdict) -> str:
-    ruling = next(ruling for ruling in verdict.rulings if ruling.answer == verdict.answer)
-    told = [f"{name} {ruling.figures[name]}" for name in verdict.claim.deciding]
-    return ", ".join(told) if len(told) <= MANY else f"by {counted(len(told), 'figure')}"
+def _values(verdict: Verdict) -> str:
+    ruling = next(ruling for ruling in verdict.rulings if ruling.outcome == verdict.outcome)
+    names = [measure.name for measure in verdict.claim.deciding]
+    if len(names) > MOST_VALUES:
+        return f"{counted(len(names), 'measure')} decide it"
+    return ", ".join(f"{name} {ruling.evidence[name]}" for name in names)
 
 
 def tally(verdicts: Sequence[Verdict]) -> str:
-    """How many of each answer."""
-    answers = [verdict.answer for verdict in verdicts]
-    waiting = sum(not verdict.rulings and verdict.why.startswith("needs") for verdict in verdicts)
+    """Return how many claims have each verdict, in one sentence."""
+    waiting, unrun, run = map(len, _undecided(verdicts))
     return (
-        f"{counted(len(verdicts), 'claim')}: {answers.count(SUPPORTED)} supported, {answers.count(REFUTED)}"
-        f" refuted, {answers.count(UNDECIDED)} undecided, of which {waiting} need what is not there."
+        f"{counted(len(verdicts), 'claim')}: {_count(verdicts, SUPPORTED)} supported,"
+        f" {_count(verdicts, REFUTED)} refuted, {waiting + unrun + run} undecided ({waiting} need something"
+        f" that linbench does not have, {unrun} not run yet, {run} run without a clear answer)."
     )
+
+
+def _count(verdicts: Sequence[Verdict], outcome: str) -> int:
+    return sum(verdict.outcome == outcome for verdict in verdicts)
+
+
+def _undecided(verdicts: Sequence[Verdict]) -> tuple[list[Verdict], list[Verdict], list[Verdict]]:
+    """Return the undecided claims: those that need something, those not run yet, and all others."""
+    undecided = [verdict for verdict in verdicts if verdict.outcome == UNDECIDED]
+    waiting = [verdict for verdict in undecided if verdict.waits]
+    unrun = [verdict for verdict in undecided if not verdict.waits and not verdict.rulings]
+    run = [verdict for verdict in undecided if verdict.rulings]
+    return waiting, unrun, run
 
 
 def detail(verdict: Verdict, stored: Stored, *, beside: Path | None = None) -> list[str]:
-    """A claim at length, as Markdown without its heading. beside: the file that it is written to, where its
-    `pictures` are to be seen in it."""
-    claim, text = verdict.claim, verdict.claim.text
-    lines = [
-        text.says,
-        "",
-        *(f"- {name}: {f'`{words}`' if name in RULES else words}" for name, words in about(claim).items()),
-    ]
-    limited = f" ({escape.markdown('; '.join(verdict.qualifiers))})" if verdict.qualifiers else ""
-    lines.append(
-        f"- **{verdict.answer}**{limited}{': ' + escape.markdown(verdict.why) if verdict.why else ''}"
-    )
+    """Return a claim at length, as lines of Markdown without a heading.
+
+    Args:
+        verdict: the verdict on the claim.
+        stored: the results that it rests on.
+        beside: the file that it is written to, if pictures are to be shown.
+    """
+    claim, outcome = verdict.claim, f"- **{verdict.outcome}**"
+    lines = [claim.text.says, ""]
+    for name, words in about(claim).items():
+        lines.append(f"- {name}: {f'`{words}`' if name in RULES else words}")
+    if verdict.qualifiers:
+        outcome += f" ({escape.markdown('; '.join(verdict.qualifiers))})"
+    if verdict.reason:
+        outcome += f": {escape.markdown(verdict.reason)}"
+    lines.append(outcome)
     if claim.measures and not verdict.rulings:
-        lines += ["", "What decides it:", "", table(claim)]
+        lines += ["", "What decides it:", "", measure_table(claim)]
     for ruling in verdict.rulings:
-        told = escape.paragraph("; ".join([where(ruling), *ruling.qualifiers(claim)]))
-        lines += ["", f"{told}:", "", table(claim, ruling.figures)]
-        if beside is not None and ruling.seen:
-            lines += [
-                "",
-                f"![{claim.id}, every seed]({_url(Path(pictures(beside).name))}/{slug(claim, ruling)}.png)",
-            ]
-        if (kind := text.figure) and ruling.device != NOTHING_TRAINED:
-            lines += [
-                f"\n{_shown(path, beside and beside.parent)}"
-                for path in stored.pictures(verdict.ids(ruling, stored), kind)
-            ]
+        title = escape.paragraph("; ".join([heading(ruling), *ruling.qualifiers]))
+        lines += ["", f"{title}:", "", measure_table(claim, ruling.evidence)]
+        lines += _pictures(verdict, ruling, stored, beside)
     return lines
 
 
-def _shown(picture: Path, beside: Path | None) -> str:
+def _pictures(verdict: Verdict, ruling: Ruling, stored: Stored, beside: Path | None) -> list[str]:
+    claim = verdict.claim
+    lines: list[str] = []
+    if beside is not None and ruling.seen:
+        folder = _url(Path(pictures(beside).name))
+        lines += ["", f"![{claim.id}, every seed]({folder}/{slug(claim, ruling)}.png)"]
+    if claim.text.figure and ruling.kind != NOTHING_TRAINED:
+        for path in stored.pictures(verdict.result_ids(ruling, stored), claim.text.figure):
+            lines.append(f"\n{_stored_picture(path, beside and beside.parent)}")
+    return lines
+
+
+def _stored_picture(picture: Path, beside: Path | None) -> str:
     if beside is None:
         return f"Shown in `{escape.one_line(str(picture))}`."
     return f"![{escape.markdown(picture.stem)}]({_url(Path(relpath(picture, beside)))})"
 
 
 def _url(path: Path) -> str:
-    """Return a relative path as a link has it, also one whose bytes are no UTF-8."""
+    """Return a relative path as a link needs it, also one whose bytes are not UTF-8."""
     return quote(path.as_posix(), errors="surrogateescape")
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-RULES = ("Supported", "Refuted")
-"""Of what is `about` a claim, what is code."""
-
-
 def about(claim: Claim) -> dict[str, str]:
-    """Where it is from, what was published, its rules in words and as they are applied, and what to be
-    careful with."""
-    text, rules = claim.text, zip(RULES, (claim.supported, claim.refuted), strict=True)
-    told = {
+    """Return what is known of a claim by headings: source, published numbers, rules, and cautions."""
+    text = claim.text
+    parts = {
         "Source": text.source,
         "Published": text.published,
         "Setting": text.setting,
         "Rule": text.rule,
         "Here": text.here.strip(),
     }
-    told |= {name: _one_line(rule.text) for name, rule in rules if rule} | {
-        "Read with care": text.care.strip()
-    }
-    return {name: words for name, words in told.items() if words}
+    for name, rule in zip(RULES, claim.rules, strict=False):
+        parts[name] = " ".join(rule.text.split())
+    parts["Read with care"] = text.care.strip()
+    return {name: words for name, words in parts.items() if words}
 
 
-def where(ruling: Ruling) -> str:
-    """On which kind of device, and what it says there."""
-    answer = f", {ruling.answer}" if ruling.answer != UNDECIDED else ""
-    training = f", with {ruling.longer} times the training" if ruling.longer > 1 else ""
-    return f"{'With' if ruling.device == NOTHING_TRAINED else 'On'} {ruling.device}{training}{answer}"
+def heading(ruling: Ruling) -> str:
+    """Return the kind of device of a ruling, how long was trained, and the outcome if there is one."""
+    place = f"{'With' if ruling.kind == NOTHING_TRAINED else 'On'} {ruling.kind}"
+    training = [f"with {ruling.budget} times the training"] if ruling.budget > 1 else []
+    outcome = [ruling.outcome] if ruling.outcome != UNDECIDED else []
+    return ", ".join([place, *training, *outcome])
 
 
-MEASURES = ["measure", "of", "figure", "out of"]
-"""Columns of a ruling."""
+def measure_table(claim: Claim, evidence: Mapping[str, Evidence] | None = None) -> str:
+    """Return `measure_rows` as Markdown; without evidence, only the columns that need none."""
+    columns = MEASURES if evidence is not None else MEASURES[:2]
+    return markdown(columns, measure_rows(claim, evidence), left=columns)
 
 
-def table(claim: Claim, figures: Mapping[str, Found] | None = None) -> str:
-    """`measures` as Markdown, without the columns of what they came to where that is not there."""
-    columns = MEASURES if figures is not None else MEASURES[:2]
-    return markdown(columns, measures(claim, figures), left=columns)
+def measure_rows(claim: Claim, evidence: Mapping[str, Evidence] | None = None) -> list[list[str]]:
+    """Return a row for every measure; those that decide nothing come last.
 
-
-def measures(claim: Claim, figures: Mapping[str, Found] | None = None) -> list[list[str]]:
-    """Every measure, with figures also what it came to and what that is made of; those that decide nothing
-    stand last."""
-    names = [*claim.deciding, *(name for name in claim.measures if name not in claim.deciding)]
-    ours = [(name + ("" if name in claim.deciding else " (beside)"), said(claim, name)) for name in names]
-    # words of the claim's own file, not of results
-    rows: list[list[str]] = [list(map(escape.Markdown, each)) for each in ours]
-    if figures is not None:
-        rows = [
-            [*row, str(figures[name]), figures[name].out_of] for name, row in zip(names, rows, strict=True)
-        ]
+    Args:
+        claim: the claim.
+        evidence: by the names of measures; adds what each came to, and what that is made of.
+    """
+    deciding = {measure.name for measure in claim.deciding}
+    rows: list[list[str]] = []
+    for measure in claim.shown:
+        name = measure.name if measure.name in deciding else f"{measure.name} (not in the rules)"
+        # these are words of the claim's own file, not of results
+        row: list[str] = [escape.Markdown(name), escape.Markdown(measure.describe())]
+        if evidence is not None:
+            row += [str(evidence[measure.name]), evidence[measure.name].out_of]
+        rows.append(row)
     return rows
 
 
-def said(claim: Claim, name: str) -> str:
-    """What a measure looks at, in words; also where, if that is not the same for all."""
-    measure = claim.measures[name]
-    where = [
-        f"{name.partition('.')[2] or name} {value}" for name, value in (measure.where | measure.test).items()
-    ]
-    at = [f"{name} {value}" for name, value in measure.at.items()]
-    along = (
-        [f"largest {measure.along.removeprefix('task.')} up to which it is {measure.reaching:g}"]
-        if measure.reaching is not None
-        else []
-    )
-    best = (
-        ["best of the seeds" + (", marked or not" if measure.marked else "")]
-        if measure.over == "best"
-        else []
-    )
-    across = [f"mean of {measure.across}"] if measure.across else []
-    place = [f"in {measure.cells}"] if len({one.cells for one in claim.measures.values()}) > 1 else []
-    return ", ".join(
-        [*([measure.model] if measure.model else []), *where, measure.of, *across, *at, *along, *best, *place]
-    )
-
-
 def pictures(page: Path) -> Path:
-    """The folder for those of a file: of the same name but for its ending."""
+    """Return the folder for the pictures of a page: its name without the ending."""
     return page.with_suffix("") if page.suffix else page.with_name(f"{page.name}-pictures")
 
 
 def slug(claim: Claim, ruling: Ruling) -> str:
-    """A name for the file of its picture."""
-    return f"{claim.id}-{file_name(ruling.device)}"
+    """Return the name of the picture of a ruling, without its ending."""
+    return f"{claim.id}-{file_name(ruling.kind)}"
 
 
 def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str, beside: Path) -> str:
-    """All of them as Markdown, to be written to a file: a table for each section, then every claim at
-    length."""
-    parts = [HEAD.format(command=escape.one_line(command)), tally(verdicts) + "\n"]
-    sections = list(dict.fromkeys(verdict.claim.section for verdict in verdicts))
-    for section in sections:
-        own = [verdict for verdict in verdicts if verdict.claim.section == section]
-        rows = [
-            [escape.Markdown(f"[{name}](#{name.lower()})"), answer, escape.Markdown(says), why]
-            for name, answer, says, why in map(line, own)
-        ]
-        parts.append(
-            f"## {section}\n\n{markdown(['claim', 'verdict', 'says', 'why'], rows, left=('claim', 'verdict', 'says', 'why'))}\n"
-        )
-    for section in sections:
-        parts.append(f"## {section}: at length\n")
-        for verdict in verdicts:
-            if verdict.claim.section == section:
-                parts.append(
-                    "\n".join([f"### {verdict.claim.id}", "", *detail(verdict, stored, beside=beside)]) + "\n"
-                )
+    """Return all verdicts as a page of Markdown.
+
+    Args:
+        verdicts: in the order in which they are to appear.
+        stored: the results that they rest on.
+        command: the command that writes the page.
+        beside: the file that it is written to.
+    """
+    sections: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        sections.setdefault(verdict.claim.section, []).append(verdict)
+    parts = [HEAD.format(answer=_answer(verdicts), command=escape.one_line(command)), _overview(sections)]
+    for section, own in sections.items():
+        rows = [_linked(*line(verdict)) for verdict in own]
+        parts.append(f"## {section}\n\n{markdown(LINE, rows, left=LINE)}\n")
+    parts.append(METHODS)
+    for section, own in sections.items():
+        parts.append(f"## {section}: every claim\n")
+        for verdict in own:
+            lines = [f"### {verdict.claim.id}", "", *detail(verdict, stored, beside=beside)]
+            parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
-def plain(verdict: Verdict) -> dict[str, Any]:
-    """As JSON values."""
-    text = verdict.claim.text
+def _answer(verdicts: Sequence[Verdict]) -> str:
+    """Return the answer of the page, in five lines."""
+    supported, refuted = _count(verdicts, SUPPORTED), _count(verdicts, REFUTED)
+    waiting, unrun, run = map(len, _undecided(verdicts))
+    return "\n".join(
+        [
+            f"- Of {counted(len(verdicts), 'published claim')}, **{supported} are supported, {refuted} are"
+            f" refuted and {waiting + unrun + run} are undecided**.",
+            f"- Of the undecided ones, {waiting} need something that linbench does not have, {unrun} have not"
+            f" been run yet, and {run} were run without a clear answer.",
+            "- A verdict follows from a written rule, needs at least three seeds, and must not change when"
+            " any single seed is left out.",
+            "- Many results are older than the rules, so the rules are not blind predictions (see below, *How"
+            " verdicts are made*).",
+            "- `linbench claims C17` shows one claim with its numbers; `linbench claims C17 --run` runs what"
+            " is missing.",
+        ]
+    )
+
+
+def _overview(sections: Mapping[str, Sequence[Verdict]]) -> str:
+    """Return a table of the claims with each verdict, section by section."""
+    outcomes = [SUPPORTED, REFUTED, UNDECIDED]
+    rows: list[list[str]] = []
+    for section, own in sections.items():
+        row: list[str] = [escape.Markdown(section)]
+        for outcome in outcomes:
+            links = [_link(each.claim.id) for each in own if each.outcome == outcome]
+            row.append(escape.Markdown(", ".join(links) or "–"))
+        rows.append(row)
+    columns = ["section", *outcomes]
+    return markdown(columns, rows, left=columns) + "\n"
+
+
+def _linked(name: str, outcome: str, says: str, why: str) -> list[str]:
+    """Return a line for the page: its claim is a link, and the statement is Markdown already."""
+    return [escape.Markdown(_link(name)), outcome, escape.Markdown(says), why]
+
+
+def _link(claim: str) -> str:
+    return f"[{claim}](#{claim.lower()})"
+
+
+_TEXT = ("says", "source", "published", "tier", "setting", "rule", "here", "care", "supported", "refuted")
+"""The fields of a claim that stand in its JSON."""
+
+
+def to_json(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict with its evidence as values of JSON."""
+    claim = verdict.claim
     return {
-        "id": verdict.claim.id,
-        "section": verdict.claim.section,
-        **text.model_dump(
-            include={
-                "says",
-                "source",
-                "published",
-                "tier",
-                "setting",
-                "rule",
-                "here",
-                "care",
-                "supported",
-                "refuted",
-            }
-        ),
-        "measures": {name: said(verdict.claim, name) for name in verdict.claim.measures},
-        "needs": unmet(verdict.claim),
-        "verdict": verdict.answer,
-        "why": verdict.why,
+        "id": claim.id,
+        "section": claim.section,
+        **claim.text.model_dump(include=set(_TEXT)),
+        "measures": {name: measure.describe() for name, measure in claim.measures.items()},
+        "needs": missing_requirements(claim),
+        "verdict": verdict.outcome,
+        "why": verdict.reason,
         "qualifiers": verdict.qualifiers,
-        "devices": [
-            {
-                "device": ruling.device,
-                "longer": ruling.longer,
-                "verdict": ruling.answer,
-                "why": ruling.why,
-                "qualifiers": ruling.qualifiers(verdict.claim),
-            }
-            | {"figures": {name: found.plain for name, found in ruling.figures.items()}}
-            for ruling in verdict.rulings
-        ],
+        "devices": [_ruling_json(ruling) for ruling in verdict.rulings],
+    }
+
+
+def _ruling_json(ruling: Ruling) -> dict[str, Any]:
+    return {
+        "device": ruling.kind,
+        "longer": ruling.budget,
+        "verdict": ruling.outcome,
+        "why": ruling.reason,
+        "qualifiers": list(ruling.qualifiers),
+        "figures": {name: evidence.to_json() for name, evidence in ruling.evidence.items()},
     }

@@ -1,47 +1,72 @@
-"""What would decide a claim, how much of it is there, and what the rest may cost."""
+"""What would decide a claim: how much of it is stored, and what the rest may cost."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from linbench.claims.cells import parts
-from linbench.claims.speed_evidence import untimed
+from linbench.claims.claim import Claim
+from linbench.claims.measure import Work
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import Verdict
 from linbench.engine.cost import pace, seconds
 from linbench.engine.former import settled
 from linbench.engine.groups import groups
 from linbench.engine.lr_search import ahead
+from linbench.experiments.cell import Cell
 from linbench.experiments.device import device_class
 
 
-class Outlook(NamedTuple):
-    """On this kind of device, searches for learning rates among the cells as far as they can be foreseen."""
+class RemainingWork(NamedTuple):
+    """The runs and timings of a claim on one kind of device.
+
+    Runs include those of learning-rate searches, as far as they can be foreseen.
+    """
 
     cells: int
+    """Runs in all."""
     left: int
+    """Runs that are missing."""
     seconds: float | None
-    """By what finished cells took; None where that tells nothing of some."""
+    """How long these take, judged by finished runs; None if those do not tell."""
     timings: int
+    """Timings of layers in all."""
     untimed: int
+    """Timings that are missing."""
 
 
-def outlook(verdict: Verdict, stored: Stored, *, device: str) -> Outlook:
-    """Of a claim on a device, by the verdict of what is stored."""
-    claim, every, left, costs = verdict.claim, 0, 0, list[float | None]()
-    paced = pace(stored.results.values(), device)
-    for part in parts(claim, device=device, longer=verdict.budget(device_class(device))):
-        done = settled(part.cells, lambda cell: stored.results.get(cell.id), part.search)
-        tuning, missing = ahead(
-            [cell for cell in part.cells if cell.id not in done], stored.results.get, part.search, retry=False
-        )
-        cells = [*tuning, *part.cells]
-        every, left = every + len(cells), left + len(missing)
-        for group in groups([cell for cell in cells if cell.id in missing]):
-            costs.append(seconds(group, paced))
+def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> RemainingWork:
+    """Return what decides a claim on a device, and what of that is missing.
+
+    Args:
+        verdict: the verdict on the claim by what is stored.
+    """
+    claim, budget = verdict.claim, verdict.next_budget(device_class(device))
+    costs: list[float | None] = []
+    total = left = 0
+    finished = pace(stored.results.values(), device)
+    for work in _by_source(claim, device, budget):
+        done = settled(work.cells, lambda cell: stored.results.get(cell.id), work.search)
+        waiting = [cell for cell in work.cells if cell.id not in done]
+        tuning, missing = ahead(waiting, stored.results.get, work.search, retry=False)
+        cells = [*tuning, *work.cells]
+        total, left = total + len(cells), left + len(missing)
+        costs += [seconds(group, finished) for group in groups([c for c in cells if c.id in missing])]
     known = [cost for cost in costs if cost is not None]
-    return Outlook(
-        every,
+    return RemainingWork(
+        total,
         left,
         sum(known) if len(known) == len(costs) else None,
-        len(claim.timed),
-        len(untimed(claim, stored, device=device)),
+        timings=sum(len(each.work(device, budget).timings) for each in claim.deciding),
+        untimed=sum(len(each.missing(stored, device, budget).timings) for each in claim.deciding),
     )
+
+
+def _by_source(claim: Claim, device: str, budget: int) -> Iterator[Work]:
+    """Yield the work of the measures of a claim, those of one source together: they share cells."""
+    by_source: dict[str, tuple[Work, dict[str, Cell]]] = {}
+    for measure in claim.deciding:
+        work = measure.work(device, budget)
+        if work.cells:
+            _, cells = by_source.setdefault(measure.source.name, (work, {}))
+            cells.update({cell.id: cell for cell in work.cells})
+    for work, cells in by_source.values():
+        yield Work(tuple(cells.values()), work.search)

@@ -1,30 +1,28 @@
-"""What stored results say of claims, for the page that has everything of a folder."""
+"""The verdicts for the report page of a folder of results."""
 
 import pandas as pd
 
 from linbench.claims.claim import claims
-from linbench.claims.page import MEASURES, about, line, measures, where
+from linbench.claims.page import MEASURES, about, heading, line, measure_rows
 from linbench.claims.stored_results import Stored
-from linbench.claims.verdict import verdict
+from linbench.claims.verdict import Verdict, verdict
 from linbench.report.page.page import Claimed
 
 
 def claimed(stored: Stored) -> list[Claimed]:
-    """Of every claim that rests on models some of which are among these results, its verdict by all of them
-    and by no others."""
-    resting = [
-        claim for claim in claims().values() if any(claim.measures[name].model for name in claim.deciding)
+    """Return the verdicts on those claims that rest on trained or timed models, by these results alone.
+
+    Claims of which none of these results tells anything are left out.
+    """
+    resting = [claim for claim in claims().values() if claim.uses_device]
+    verdicts = [verdict(claim, stored) for claim in resting]
+    return [_section(each, stored) for each in verdicts if each.rulings]
+
+
+def _section(verdict: Verdict, stored: Stored) -> Claimed:
+    figures = [
+        (heading(ruling), pd.DataFrame(measure_rows(verdict.claim, ruling.evidence), columns=MEASURES))
+        for ruling in verdict.rulings
     ]
-    found = [each for each in (verdict(claim, stored) for claim in resting) if each.rulings]
-    return [
-        Claimed(
-            line(each),
-            about(each.claim),
-            [
-                (where(ruling), pd.DataFrame(measures(each.claim, ruling.figures), columns=MEASURES))
-                for ruling in each.rulings
-            ],
-            {name for ruling in each.rulings for name in each.ids(ruling, stored)},
-        )
-        for each in found
-    ]
+    ids = {name for ruling in verdict.rulings for name in verdict.result_ids(ruling, stored)}
+    return Claimed(line(verdict), about(verdict.claim), figures, ids)

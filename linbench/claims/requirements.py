@@ -1,53 +1,45 @@
-"""What a claim cannot be decided without, and is not there."""
+"""What a claim needs and linbench does not have."""
 
 from collections.abc import Iterator
 
 from linbench.claims.claim import Claim
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
-from linbench.experiments.pattern import parse_pattern, split_task
+from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.registry import Kind, registry
 
 
-def unmet(claim: Claim) -> list[str]:
-    """In words; nothing where all is there. What has a name is looked up, so that a claim that waits for a
-    model is ready when it is there."""
+def missing_requirements(claim: Claim) -> list[str]:
+    """Return in words what a claim needs and is not installed.
+
+    Models and tasks are looked up, so that a claim is ready as soon as they are installed.
+    """
     needs = claim.text.needs
-    models = [
-        *needs.models,
-        *(claim.measures[name].model for name in claim.deciding if claim.measures[name].model),
-    ]
-    tasks = [*needs.tasks, *(task for name in claim.deciding for task in _tasks(claim, name))]
-    lacking = [
-        *(word for model in models for word in lacking_of_model(model)),
-        *(f"task {task}" for task in tasks if not _there("task", task)),
-    ]
-    return [*dict.fromkeys(lacking), *needs.other]
+    models = [*needs.models, *(measure.model for measure in claim.deciding if measure.model)]
+    tasks = [*needs.tasks, *(task for measure in claim.deciding for task in measure.source.tasks)]
+    missing = [word for model in models for word in missing_in_model(model)]
+    missing += [f"task {task}" for task in tasks if not _installed("task", task)]
+    return [*dict.fromkeys(missing), *needs.other]
 
 
-def _tasks(claim: Claim, name: str) -> list[str]:
-    """Of the cells of a measure, by name."""
-    grid = claim.grids.get(claim.measures[name].cells)
-    return [split_task(task.task)[0] for task in grid.suite.tasks] if grid else []
-
-
-def lacking_of_model(pattern: str) -> Iterator[str]:
-    """Models of a layer pattern that are not there, and settings that they do not have."""
+def missing_in_model(pattern: str) -> Iterator[str]:
+    """Yield in words the models of a layer pattern that are not installed, and settings that they lack."""
     for term in parse_pattern(pattern):
-        if not _there("model", term.name):
+        if not _installed("model", term.name):
             yield f"model {term.name}"
             continue
         settings = registry("model").find(term.name).cls.Settings
-        if _takes(settings, dict(term.settings)):  # together: one may need another
+        if _accepts(settings, dict(term.settings)):  # all at once: one setting may need another
             continue
-        alone = [f"{name}={value}" for name, value in term.settings if not _takes(settings, {name: value})]
-        yield from (
-            f"model {term.name} with {setting}"
-            for setting in alone or [" and ".join(f"{name}={value}" for name, value in term.settings)]
-        )
+        refused = [
+            f"{name}={value}" for name, value in term.settings if not _accepts(settings, {name: value})
+        ]
+        together = " and ".join(f"{name}={value}" for name, value in term.settings)
+        for words in refused or [together]:
+            yield f"model {term.name} with {words}"
 
 
-def _takes(settings: type[Settings], given: dict[str, str]) -> bool:
+def _accepts(settings: type[Settings], given: dict[str, str]) -> bool:
     try:
         settings.parse(given, where="model")
     except UserError:
@@ -55,5 +47,5 @@ def _takes(settings: type[Settings], given: dict[str, str]) -> bool:
     return True
 
 
-def _there(kind: Kind, name: str) -> bool:
+def _installed(kind: Kind, name: str) -> bool:
     return name in registry(kind).entries

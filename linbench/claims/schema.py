@@ -1,4 +1,4 @@
-"""The fields of a claim's YAML, validated."""
+"""The fields of a file of claims, validated."""
 
 from typing import Any, Literal
 
@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from linbench.common.settings import Settings
 
 LEAST_SEEDS = 3
-"""Fewer decide nothing."""
+"""The fewest seeds that decide anything."""
 
 TIERS = {
     "T0": "seconds, nothing trained",
@@ -16,90 +16,84 @@ TIERS = {
     "T3": "15 to 60 minutes",
     "X": "not at this size",
 }
-"""What a model costs in one configuration, by estimate, on a GPU."""
+"""What one configuration of a model costs on a GPU, by estimate."""
 
 
-class Measure(Settings):
-    """A number for every seed, or of calls that are timed: what to look at in which results, or in which
-    table of what needs no training."""
+class MeasureSettings(Settings):
+    """What a measure looks at: which results, and which number in them."""
 
     cells: str = Field(
-        "", description="the cells, the table or the layers timed of its section; nothing: the only ones"
+        "",
+        description=(
+            "the name of the cells, table or timings in its file; may be left out if there is only one"
+        ),
     )
-    model: str = Field("", description="a layer pattern; of a table: none")
+    model: str = Field("", description="a layer pattern; empty for a table")
     where: dict[str, Any] = Field(
         {},
         description=(
-            "settings of the cells meant, by dotted names; of a table: what its rows have; of layers timed:"
-            " length"
+            "for cells, the settings that select them, by dotted names; for a table, the values that select"
+            " its row; for timings, the length"
         ),
     )
     of: str = Field(
         "accuracy",
         description=(
-            "accuracy, scaled (above chance), `steps to 0.9`, or any metric; a table's column; `training"
-            " tokens per second`"
+            "for cells: accuracy, scaled (accuracy above chance), `steps to 0.9`, or any metric; for a table:"
+            " a column; for timings: `training tokens per second`"
         ),
     )
-    at: dict[str, int | str] = Field({}, description="of a slice: its value, or a range such as 41-256")
+    at: dict[str, int | str] = Field(
+        {}, description="a slice of the test examples: its name, and a value or a range such as 41-256"
+    )
     test: dict[str, Any] = Field(
-        {}, description="of several tests the one with these settings, by bare names"
+        {}, description="if a cell has several tests: the settings of the one meant, by bare names"
     )
     along: str = Field(
         "",
         description=(
-            "a slice, or a setting by its dotted name, with `reaching`: the largest value up to which all"
-            " reach so much"
+            "a slice, or a setting by its dotted name; with `reaching`, the measure is the largest value up"
+            " to which all scores are high enough"
         ),
     )
-    reaching: float | None = Field(None, description="of `along`")
-    across: Literal["", "tasks"] = Field(
-        "", description="tasks: the mean of those that the cells have, each once for a seed"
-    )
+    reaching: float | None = Field(None, description="the score that is high enough for `along`")
+    across: Literal["", "tasks"] = Field("", description="tasks: take the mean over the tasks of the cells")
     over: Literal["mean", "best"] = Field(
-        "mean", description="of seeds; best: as where published figures are the best of some"
+        "mean", description="how seeds are combined; best: where a paper reports the best of several"
     )
     marked: bool = Field(
-        False,
-        description=(
-            "whether runs count whatever their marks, as where what is asked is which rates or layers are"
-            " enough"
-        ),
+        False, description="count runs even if they are marked, for example as still improving"
     )
 
 
 class Needs(Settings):
-    """What a claim cannot be decided without and that may not be there."""
+    """What a claim needs and linbench may not have."""
 
-    models: tuple[str, ...] = Field((), description="layer patterns, with the options that are asked for")
-    tasks: tuple[str, ...] = Field((), description="by name")
-    other: tuple[str, ...] = Field((), description="what no name stands for, in words")
+    models: tuple[str, ...] = Field((), description="layer patterns, with the settings that are needed")
+    tasks: tuple[str, ...] = Field((), description="names of tasks")
+    other: tuple[str, ...] = Field((), description="anything else, in words")
 
 
 class ClaimText(Settings):
-    """A claim as it stands in its file."""
+    """A claim as it is written in its file."""
 
     says: str = Field(description="the statement")
-    source: str = Field(description="where it is from")
-    published: str = Field(description="the figure that goes with it")
+    source: str = Field(description="where it is published")
+    published: str = Field(description="the numbers published with it")
     tier: str = Field(description="T0, T1, T2, T3, X, or a range such as T1-T2")
-    setting: str = Field(description="what it should be tried on")
-    rule: str = Field(description="what bears it out and what refutes it, in words")
-    here: str = Field(
-        "", description="where that cannot be carried over as it stands: what is done in its place"
-    )
-    care: str = Field(
-        "", description="what its figures do not tell, said when they were there; it decides nothing"
-    )
+    setting: str = Field(description="the experiment that should decide it")
+    rule: str = Field(description="in words, what supports it and what refutes it")
+    here: str = Field("", description="how the experiment here differs from that")
+    care: str = Field("", description="what its numbers do not show; decides nothing")
     needs: Needs = Needs()
-    measure: dict[str, Any] = Field({}, description="what its measures share")
+    measure: dict[str, Any] = Field({}, description="fields that its measures share")
     measures: dict[str, str | dict[str, Any]] = Field(
-        {}, description="by names of their own, each a model or a mapping"
+        {}, description="measures by names of your own, each a model or a mapping"
     )
-    supported: str = Field("", description="the rule that bears it out")
+    supported: str = Field("", description="the rule that supports it")
     refuted: str = Field("", description="the rule that refutes it")
     figure: str = Field(
-        "", description="the kind of figure that shows it, such as overwrites; of layers timed: replayed"
+        "", description="the kind of figure that shows it, such as overwrites; for timings, replayed"
     )
 
     @field_validator("tier")
@@ -108,3 +102,15 @@ class ClaimText(Settings):
         if any(part not in TIERS for part in value.split("-")):
             raise ValueError(f"tiers are {', '.join(TIERS)}")
         return value
+
+
+class Section(Settings):
+    """A file of claims."""
+
+    title: str
+    cells: dict[str, dict[str, Any]] = Field(
+        {}, description="cells by names of their own: as in a suite but without models, or part of a suite"
+    )
+    untrained: dict[str, dict[str, Any]] = Field({}, description="tables by names of their own")
+    timed: dict[str, dict[str, Any]] = Field({}, description="timings of layers by names of their own")
+    claims: dict[str, dict[str, Any]] = Field(description="claims by their ids")

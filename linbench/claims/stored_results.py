@@ -1,4 +1,4 @@
-"""Results of several folders, by what was run and on which kind of device."""
+"""Stored results of several folders, found by what was run and on which kind of device."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -20,108 +20,118 @@ from linbench.results.store import CELL, SPEED, Store
 
 
 class Stored:
-    """What stands in some folders."""
+    """The results of some folders."""
 
     def __init__(self, stores: Iterable[Store]) -> None:
         by_place: dict[Path, Store] = {}
         for store in stores:
-            by_place.setdefault(store.folder.resolve(), store)  # of two names of one folder the first
+            by_place.setdefault(store.folder.resolve(), store)  # a folder with two names counts once
         self.stores = list(by_place.values())
         self.by_folder = {store.folder: store.by_kind() for store in self.stores}
-        self.results, self.speeds = (
-            {result["id"]: result for kept in self.by_folder.values() for result in kept[kind]}
-            for kind in (CELL, SPEED)
-        )
+        self.results = self._by_id(CELL)
+        self.speeds = self._by_id(SPEED)
+
+    def _by_id(self, kind: str) -> dict[str, Result]:
+        return {result["id"]: result for kept in self.by_folder.values() for result in kept[kind]}
 
     @property
     def set_aside(self) -> dict[Path, str]:
-        """Files that do not count, each with the reason."""
+        """The files that do not count, each with the reason."""
         return {path: why for store in self.stores for path, why in store.set_aside.items()}
 
     @cached_property
     def timed(self) -> dict[str, Result]:
-        """Speeds by what was asked, `anywhere`; of several CPUs' the last."""
-        return {
-            anywhere(result["bench"]): result
-            for result in sorted(self.speeds.values(), key=lambda one: one.get("when", ""))
-        }
+        """Timings of layers by `linbench.bench.case.anywhere`; of several CPUs, the latest."""
+        by_date = sorted(self.speeds.values(), key=lambda result: result.get("when", ""))
+        return {anywhere(result["bench"]): result for result in by_date}
 
     @cached_property
-    def devices(self) -> list[str]:
-        """The kinds of devices that anything was run on."""
-        return sorted(
-            {
-                result[what]["device"]
-                for what, results in (("cell", self.results), ("bench", self.speeds))
-                for result in results.values()
-            }
-        )
+    def kinds(self) -> list[str]:
+        """The kinds of devices that have results."""
+        of_cells = {result["cell"]["device"] for result in self.results.values()}
+        of_timings = {result["bench"]["device"] for result in self.speeds.values()}
+        return sorted(of_cells | of_timings)
 
     @cached_property
-    def _shown(self) -> list[tuple[Path, Comparison | Speeds]]:
-        """What is drawn together in each folder."""
+    def _shown_together(self) -> list[tuple[Path, Comparison | Speeds]]:
+        """The results that one figure shows, folder by folder."""
         found: list[tuple[Path, Comparison | Speeds]] = []
         for folder, kept in self.by_folder.items():
             found += [(folder, comparison) for comparison in comparisons(kept[CELL])]
             found += [(folder, alike) for alike in speeds(kept[SPEED])]
         return found
 
-    def pictures(self, ids: Collection[str], kind: str) -> list[Path]:
-        """The figures of a kind that are drawn, among others, from results with these ids, and are there."""
-        shown = [
-            (folder, each)
-            for folder, each in self._shown
-            if any(result["id"] in ids for result in each.results)
-        ]
-        names = [
-            (folder, each.slug(kind) if isinstance(each, Speeds) else f"{each.slug}-{kind}")
-            for folder, each in shown
-        ]
-        return [path for folder, name in names if (path := folder / "figures" / f"{name}.png").is_file()]
+    def pictures(self, ids: Collection[str], figure: str) -> list[Path]:
+        """Return the pictures in these folders that show some of the results with these ids.
+
+        Args:
+            ids: of results.
+            figure: the name of a figure, such as overwrites.
+        """
+        paths: list[Path] = []
+        for folder, shown in self._shown_together:
+            if any(result["id"] in ids for result in shown.results):
+                name = shown.slug(figure) if isinstance(shown, Speeds) else f"{shown.slug}-{figure}"
+                paths.append(folder / "figures" / f"{name}.png")
+        return [path for path in paths if path.is_file()]
 
     @cached_property
-    def _asked(self) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    def _task_settings(self) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+        """All task settings that have results, by kind of device, task and model."""
         found: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
         for result in self.results.values():
             cell = result["cell"]
             settings = cell["task"]["settings"]
-            found.setdefault((cell["device"], cell["task"]["name"], _mixers(result["label"])), {})[
-                canonical(settings)
-            ] = settings
-        return {key: list(of.values()) for key, of in found.items()}
+            key = (cell["device"], cell["task"]["name"], _mixers(result["label"]))
+            found.setdefault(key, {})[canonical(settings)] = settings
+        return {key: list(different.values()) for key, different in found.items()}
 
-    def any(self, suite: Suite, model: str, device: str) -> bool:
-        """Whether there may be results of a suite's tasks by a model: to look is quick, to work out which
-        cells these would be is not."""
+    def any(self, suite: Suite, model: str, kind: str) -> bool:
+        """Return whether there may be results of a suite's tasks by a model.
+
+        This is quick, while to work out the cells and look for their results is not.
+        """
         return any(
             all(settings.get(name) == value for name, value in _fixed(suite, task).items())
             for task in suite.tasks
-            for settings in self._asked.get((device, split_task(task.task)[0], _mixers(model)), ())
+            for settings in self._task_settings.get((kind, split_task(task.task)[0], _mixers(model)), ())
         )
 
-    def find(self, cells: Sequence[Cell], search: SearchSettings | None, device: str) -> dict[str, Result]:
-        """The results that these cells have on that kind of device, at the rate that a search there has
-        found, by the ids of `cells`; where the search as asked has not been run, those that a former rule
-        chose, marked, as `linbench.engine.former` says."""
+    def find(self, cells: Sequence[Cell], search: SearchSettings | None, kind: str) -> dict[str, Result]:
+        """Return the results that cells have on a kind of device.
 
-        def found(cell: Cell) -> Result | None:
-            return self.results.get(digest({**cell.identity, "device": device}))
+        Args:
+            cells: what was run, on whatever device.
+            search: how their learning rate was searched; results are those at the rate that it found. If the
+                search has not been run, results at rates that a former one chose count, and are marked
+                (`linbench.engine.former`).
+            kind: the kind of device.
+
+        Returns:
+            results by the ids of `cells`.
+        """
+
+        def stored(cell: Cell) -> Result | None:
+            return self.results.get(digest({**cell.identity, "device": kind}))
 
         if search:
-            return results_at_chosen_rates(cells, found, search)
-        return {cell.id: result for cell in cells if (result := found(cell))}
+            return results_at_chosen_rates(cells, stored, search)
+        return {cell.id: result for cell in cells if (result := stored(cell))}
 
 
 def _mixers(label: str) -> str:
-    """Return a model's pattern without its settings: results of before a setting was there do not name it."""
+    """Return a model's pattern without settings: results from before a setting existed do not name it."""
     return re.sub(r"\[[^\[\]]*\]", "", label)
 
 
 def _fixed(suite: Suite, task: SuiteTask) -> dict[str, int]:
-    """What every cell of a suite's task has: of whole numbers alone it is plain how a result has them."""
+    """Return the whole numbers among the settings that all cells of a suite's task share.
+
+    Other settings may be written in several ways and are not compared.
+    """
     given = {
-        name: value
+        name.removeprefix("task."): value
         for name, value in {**suite.set, **task.set}.items()
         if name.startswith("task.") and name not in suite.grid
     }
-    return {name.removeprefix("task."): value for name, value in given.items() if isinstance(value, int)}
+    return {name: value for name, value in given.items() if isinstance(value, int)}

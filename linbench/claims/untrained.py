@@ -1,63 +1,101 @@
-"""Tables of what needs no training: update rules on random keys and values, and the baselines of a task."""
+"""The source of measures that need no training: tables of update rules, and baselines of tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 import torch
 from pydantic import Field
 
+from linbench.claims.evidence import Evidence
+from linbench.claims.measure import Measure, Source, Work
+from linbench.claims.schema import LEAST_SEEDS, MeasureSettings
+from linbench.claims.seed_evidence import SeedEvidence
+from linbench.claims.stored_results import Stored
+from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.experiments.plan_tasks import make_task
-from linbench.verify import update_rules as untrained
+from linbench.verify import update_rules
 from linbench.verify.baselines import baselines
 from linbench.verify.update_rules import Row, Trials, named
 
 
 class Table(Settings):
-    """A table for every seed."""
+    """A table that is computed for every seed."""
 
     of: Literal["capacity", "overwriting", "retention", "blend", "reflections", "baselines"] = Field(
-        description="what is asked; of rules, or baselines of a task"
+        description="the experiment with update rules, or baselines of a task"
     )
-    rules: tuple[str, ...] = Field((), description="by their names; none: those that are compared by default")
-    dim: int = Field(64, ge=2, description="of keys and values")
-    trials: int = Field(32, ge=1, description="sequences that a figure is the mean of")
-    dtype: Literal["float64", "float32"] = Field(
-        "float64", description="of keys, values and what is computed with them"
-    )
-    task: str = Field("", description="of baselines: a name, or NAME/PRESET")
+    rules: tuple[str, ...] = Field((), description="names of update rules; none: the default ones")
+    dim: int = Field(64, ge=2, description="dimensions of keys and values")
+    trials: int = Field(32, ge=1, description="sequences in each mean")
+    dtype: Literal["float64", "float32"] = Field("float64", description="type of all numbers")
+    task: str = Field("", description="for baselines: the task, NAME or NAME/PRESET")
     more: dict[str, Any] = Field(
-        {}, description="what else it takes, such as pairs; of baselines: settings, as task.NAME"
+        {}, description="further arguments, such as pairs; for baselines: settings as task.NAME"
     )
 
     def rows(self, seed: int) -> list[Row]:
-        """Every row, as `linbench untrained` has them, on the CPU. Raises UserError: a name that is not
-        allowed."""
+        """Compute all rows on the CPU, as `linbench untrained` does. Raises UserError: an unknown name."""
         if self.of == "baselines":
             task, *_ = make_task(self.task, preset=None, settings=self.more)
-            return [
-                {"baseline": each, **of.metrics}
-                for each, of in baselines(task, examples=self.trials, seed=seed).items()
-            ]
+            scores = baselines(task, examples=self.trials, seed=seed)
+            return [{"baseline": name, **score.metrics} for name, score in scores.items()]
         rules = {"rules": [named(rule) for rule in self.rules]} if self.rules else {}
-        rows: list[Row] = getattr(untrained, self.of)(
-            **rules, **self.more, trials=Trials(self.trials, self.dim, seed, dtype=getattr(torch, self.dtype))
-        )
+        trials = Trials(self.trials, self.dim, seed, dtype=getattr(torch, self.dtype))
+        rows: list[Row] = getattr(update_rules, self.of)(**rules, **self.more, trials=trials)
         return rows
 
-
-def value(table: Table, seed: int, where: Mapping[str, Any], of: str) -> float:
-    """The figure in column `of` of the one row that has what `where` says."""
-    fitting = [
-        row
-        for row in _rows(table.model_dump_json(), seed)
-        if all(str(row.get(name)) == str(wanted) for name, wanted in where.items())
-    ]
-    assert len(fitting) == 1, f"{len(fitting)} rows of {table} have {where}"
-    return float(fitting[0][of])
+    def value(self, seed: int, where: Mapping[str, Any], column: str) -> float:
+        """Return the number in a column of the one row that has these values."""
+        rows = [
+            row
+            for row in _rows(self.model_dump_json(), seed)
+            if all(str(row.get(name)) == str(wanted) for name, wanted in where.items())
+        ]
+        assert len(rows) == 1, f"{len(rows)} rows of {self} have {where}"
+        return float(rows[0][column])
 
 
 @cache
 def _rows(table: str, seed: int) -> list[Row]:
     return Table.model_validate_json(table).rows(seed)
+
+
+@dataclass(frozen=True)
+class TableSource(Source):
+    """A table that is computed whenever it is needed; nothing of it is stored."""
+
+    name: str
+    table: Table
+
+    uses_device = False
+
+    @classmethod
+    def read(cls, name: str, given: Mapping[str, Any], models: Sequence[str], where: str) -> "TableSource":
+        """Read a table. Raises UserError: see `Source.read`."""
+        return cls(name, Table.parse(given, where=where))
+
+    def check(self, settings: MeasureSettings, where: str) -> None:
+        """Raise UserError if a model is named."""
+        if settings.model:
+            raise UserError(f"{where}: leave the model out; the table {self.name} has none.")
+
+    def work(self, measure: Measure, device: str, budget: int) -> Work:
+        """Return no work: nothing is run for a table."""
+        return Work()
+
+    def missing(self, measure: Measure, stored: Stored, device: str, budget: int) -> Work:
+        """Return no work: nothing is ever missing."""
+        return Work()
+
+    def evidence(self, measure: Measure, stored: Stored, kind: str, budget: int) -> Evidence:
+        """Return the number in the table, for as many seeds as a verdict needs."""
+        settings = measure.settings
+        seeds = range(LEAST_SEEDS)
+        return SeedEvidence({seed: self.table.value(seed, settings.where, settings.of) for seed in seeds})
+
+    def result_ids(self, measure: Measure, stored: Stored, kind: str, budget: int) -> set[str]:
+        """Return no ids: no stored result is read."""
+        return set()

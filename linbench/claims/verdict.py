@@ -1,264 +1,232 @@
-"""What a claim comes to: supported, refuted or undecided, with the figures that say so."""
+"""The verdict on a claim: supported, refuted or undecided, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from linbench.claims import untrained as tables
-from linbench.claims.cells import of_measure
+from linbench.claims import reasons
 from linbench.claims.claim import Claim
-from linbench.claims.evidence import Figure, figure
-from linbench.claims.interval import NoValueError
-from linbench.claims.requirements import unmet
+from linbench.claims.evidence import Evidence
+from linbench.claims.interval import Interval, NoValueError
+from linbench.claims.requirements import missing_requirements
 from linbench.claims.rule import Rule
-from linbench.claims.schema import LEAST_SEEDS
-from linbench.claims.speed_evidence import Speed, result_of, speed
 from linbench.claims.stored_results import Stored
-from linbench.common.parsing import parse_seeds
-from linbench.results.record import Result
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 
-Found = Figure | Speed
-"""What a measure came to."""
-
-BUDGETS = (1, 2, 4, 8)
-"""Of the training that is written: where all that is lacking is that runs were still getting better, or have
-not come to what both rules ask for, the next is asked for, of all runs."""
-
 NOTHING_TRAINED = "nothing trained"
-"""Stands in the place of a device."""
+"""The word in place of a kind of device if a claim needs none."""
 
 
 @dataclass(frozen=True)
 class Ruling:
-    """By what was found on one kind of device; results of two never decide a claim together."""
+    """The outcome on one kind of device. Results of two kinds of devices never decide a claim together."""
 
-    device: str
-    figures: Mapping[str, Found]
-    """Every measure's, those that the rules do not name too."""
-    answer: str
-    why: str
-    """Of an undecided one."""
+    kind: str
+    """The kind of device."""
+    evidence: Mapping[str, Evidence]
+    """The evidence of every measure, by name, also of those that no rule names."""
+    outcome: str
+    reason: str
+    """Why it is undecided; empty if it is decided."""
     complete: bool
-    """Whether every result that it rests on is there."""
-    longer: int = 1
-    """How many times as long as is written all of it was trained."""
+    """Whether no result is missing."""
+    qualifiers: tuple[str, ...] = ()
+    """What limits the evidence that decides, in words."""
+    budget: int = 1
+    """How many times as long the models were trained as the claim asks for."""
     improving: bool = False
-    """Whether all that troubles it is runs that were still getting better, or have not come to a premise, and
-    longer ones can be asked for."""
-
-    def qualifiers(self, claim: Claim) -> list[str]:
-        """Return in words by which rules of former days learning rates were chosen of what decides the
-        claim."""
-        return list(
-            dict.fromkeys(words for name in claim.deciding for words in self.figures[name].qualifiers)
-        )
+    """Whether longer training, which can still be asked for, may be all that is missing."""
 
     @property
-    def short(self) -> bool:
-        """Whether more training may be all that it lacks."""
-        return self.improving and self.answer == UNDECIDED
-
-    @property
-    def budget(self) -> int:
-        """Which of `BUDGETS` it asks for."""
-        return BUDGETS[BUDGETS.index(self.longer) + self.short]
+    def needs_training(self) -> bool:
+        """Whether it is undecided and asks for longer training."""
+        return self.improving and self.outcome == UNDECIDED
 
     @property
     def seen(self) -> bool:
-        """Whether anything was found at all."""
-        return any(found.seen for found in self.figures.values())
+        """Whether any result was found."""
+        return any(evidence.seen for evidence in self.evidence.values())
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Over all kinds of devices."""
+    """The outcome over all kinds of devices."""
 
     claim: Claim
-    answer: str
-    why: str
-    """Of an undecided one."""
+    outcome: str
+    reason: str
+    """Why it is undecided; empty if it is decided."""
     rulings: tuple[Ruling, ...]
+    waits: bool = False
+    """Whether the claim needs something that is not installed or not written."""
 
     @property
     def complete(self) -> bool:
-        """Whether on some kind of device all results that it rests on are there, and none asks for more
-        training."""
-        return any(ruling.complete and not ruling.short for ruling in self.rulings)
+        """Whether some kind of device has all results and asks for no longer training."""
+        return any(ruling.complete and not ruling.needs_training for ruling in self.rulings)
 
     @property
-    def short(self) -> bool:
-        """Whether it asks for more training."""
-        return not self.complete and any(ruling.short for ruling in self.rulings)
+    def needs_training(self) -> bool:
+        """Whether longer training is to be run."""
+        return not self.complete and any(ruling.needs_training for ruling in self.rulings)
 
     @property
     def qualifiers(self) -> list[str]:
-        """What limits the answer, in words, by those kinds of devices that give it; none of an undecided
-        one."""
-        deciding = [ruling for ruling in self.rulings if ruling.answer == self.answer != UNDECIDED]
-        return list(dict.fromkeys(words for ruling in deciding for words in ruling.qualifiers(self.claim)))
+        """What limits the outcome, in words; nothing for an undecided claim."""
+        deciding = [ruling for ruling in self.rulings if ruling.outcome == self.outcome != UNDECIDED]
+        return list(dict.fromkeys(words for ruling in deciding for words in ruling.qualifiers))
 
-    def budget(self, device: str) -> int:
-        """Which of `BUDGETS` it asks for on a kind of device: where nothing was found, what others have come
-        to, since what is too short on one is on all."""
-        asked = {ruling.device: ruling.budget for ruling in self.rulings}
-        return asked.get(device) or max(asked.values(), default=BUDGETS[0])
+    def next_budget(self, kind: str) -> int:
+        """Return how many times the training is to be run on a kind of device.
 
-    def ids(self, ruling: Ruling, stored: Stored) -> set[str]:
-        """Of the results that one of its rulings rests on."""
-        found = [
-            _results(self.claim, name, stored, ruling.device, ruling.longer) for name in self.claim.trained
-        ]
-        timed = [result_of(self.claim, name, stored, ruling.device) for name in self.claim.timed]
-        return {result["id"] for results in found for result in results.values()} | {
-            result["id"] for result in timed if result is not None
-        }
+        A device without results starts where the others are: training that is too short there is too short
+        here.
+        """
+        asked = {ruling.kind: self._asked(ruling) for ruling in self.rulings}
+        return asked.get(kind) or max(asked.values(), default=self.claim.budgets[0])
+
+    def _asked(self, ruling: Ruling) -> int:
+        budgets = self.claim.budgets
+        return budgets[budgets.index(ruling.budget) + ruling.needs_training]
+
+    def result_ids(self, ruling: Ruling, stored: Stored) -> set[str]:
+        """Return the ids of the stored results that one of its rulings rests on."""
+        found = set[str]()
+        for measure in self.claim.deciding:
+            found |= measure.result_ids(stored, ruling.kind, ruling.budget)
+        return found
 
 
 def verdict(claim: Claim, stored: Stored) -> Verdict:
-    """By results that are there, and what needs no training."""
-    if lacking := unmet(claim):
-        return Verdict(claim, UNDECIDED, f"needs {'; '.join(lacking)}", ())
+    """Decide a claim by what is stored, and by what needs no training."""
+    if missing := missing_requirements(claim):
+        return Verdict(claim, UNDECIDED, reasons.needs(missing), (), waits=True)
     if not claim.measures:
-        return Verdict(claim, UNDECIDED, "needs cells that decide it: none are written", ())
-    devices = (
-        stored.devices if any(claim.measures[name].model for name in claim.deciding) else [NOTHING_TRAINED]
-    )
-    rulings = [ruling for ruling in (rule(claim, stored, device) for device in devices) if ruling.seen]
-    answers = {ruling.answer for ruling in rulings if ruling.answer != UNDECIDED}
-    if len(answers) == 1:
-        return Verdict(claim, answers.pop(), "", tuple(rulings))
-    if answers:
-        told = ", ".join(f"{ruling.answer} on {ruling.device}" for ruling in rulings)
-        return Verdict(claim, UNDECIDED, f"devices disagree: {told}", tuple(rulings))
-    return Verdict(
-        claim,
-        UNDECIDED,
-        "; ".join(_said(ruling, rulings) for ruling in rulings) or "none of its figures is there",
-        tuple(rulings),
-    )
+        return Verdict(claim, UNDECIDED, reasons.NO_EXPERIMENT, (), waits=True)
+    kinds = stored.kinds if claim.uses_device else [NOTHING_TRAINED]
+    every = (rule_on_device(claim, stored, kind) for kind in kinds)
+    rulings = tuple(ruling for ruling in every if ruling.seen)
+    outcomes = {ruling.outcome for ruling in rulings if ruling.outcome != UNDECIDED}
+    if len(outcomes) == 1:
+        return Verdict(claim, outcomes.pop(), "", rulings)
+    if outcomes:
+        told = reasons.disagree({ruling.kind: ruling.outcome for ruling in rulings})
+    elif rulings:
+        told = reasons.by_device({ruling.kind: ruling.reason for ruling in rulings})
+    else:
+        told = reasons.NOTHING_RUN
+    return Verdict(claim, UNDECIDED, told, rulings)
 
 
-def _said(ruling: Ruling, among: list[Ruling]) -> str:
-    return ruling.why if len(among) == 1 else f"{ruling.device}: {ruling.why}"
+def rule_on_device(claim: Claim, stored: Stored, kind: str) -> Ruling:
+    """Decide a claim on one kind of device, by the longest training that was asked for.
 
-
-def rule(claim: Claim, stored: Stored, device: str) -> Ruling:
-    """By one kind of device, or by what needs none; by the longest training that was asked for, since none is
-    asked for where a shorter one decides. One that decides whatever its runs may still come to gives way to a
-    longer one that is all there. Where there is nothing of the first, it may have begun with what others had
-    come to."""
-
-    def found(ruling: Ruling) -> bool:
-        return any(ruling.figures[name].seen for name in claim.trained)
-
-    ruling = _ruled(claim, stored, device, BUDGETS[0])
-    for longer in BUDGETS[1:] if claim.trained else ():
-        if found(ruling) and not ruling.improving:
+    Longer training is looked at if shorter one does not decide. If shorter one decides only because it does
+    not matter how much its runs still improve, a complete longer one takes its place. On a device without
+    results of the shortest, training may have started with a longer one.
+    """
+    budgets = claim.budgets
+    ruling = _rule(claim, stored, kind, budgets[0])
+    for budget in budgets[1:]:
+        started = _started(ruling, claim)
+        if started and not ruling.improving:
             return ruling
-        again = _ruled(claim, stored, device, longer)
-        if found(ruling) and not (again.complete if ruling.answer != UNDECIDED else found(again)):
+        longer = _rule(claim, stored, kind, budget)
+        replaces = longer.complete if ruling.outcome != UNDECIDED else _started(longer, claim)
+        if started and not replaces:
             return ruling
-        if found(again):
-            ruling = again
+        if _started(longer, claim):
+            ruling = longer
     return replace(ruling, improving=False)
 
 
-def _ruled(claim: Claim, stored: Stored, device: str, longer: int) -> Ruling:
-    figures = {name: _found(claim, name, stored, device, longer) for name in claim.measures}
-    deciding = {name: figures[name] for name in claim.deciding}
-    answer, why = decide(claim, deciding)
-    why = f"with {longer} times the training {why}" if why and longer > 1 else why
-    troubled = [found for found in deciding.values() if found.trouble]
-    improving = all(found.short for found in troubled) if troubled else bool(_not_so(claim, deciding))
+def _started(ruling: Ruling, claim: Claim) -> bool:
+    """Return whether there is any result of a model whose training may be lengthened."""
+    trained = [measure for measure in claim.deciding if len(measure.source.budgets) > 1]
+    return any(ruling.evidence[measure.name].seen for measure in trained)
+
+
+def _rule(claim: Claim, stored: Stored, kind: str, budget: int) -> Ruling:
+    evidence = {name: each.evidence(stored, kind, budget) for name, each in claim.measures.items()}
+    deciding = {measure.name: evidence[measure.name] for measure in claim.deciding}
+    outcome, reason = decide(claim, deciding)
+    blocked = [each for each in deciding.values() if each.obstacles]
+    if blocked:
+        improving = all(each.needs_training for each in blocked)
+    else:
+        improving = bool(_failing_premises(claim, deciding))
     return Ruling(
-        device,
-        figures,
-        answer,
-        why,
-        complete=not any(found.missing for found in deciding.values()),
-        longer=longer,
+        kind,
+        evidence,
+        outcome,
+        reasons.with_training(reason, budget) if reason else "",
+        complete=not any(each.missing for each in deciding.values()),
+        qualifiers=tuple(dict.fromkeys(words for each in deciding.values() for words in each.qualifiers)),
+        budget=budget,
         improving=improving,
     )
 
 
-def _found(claim: Claim, name: str, stored: Stored, device: str, longer: int) -> Found:
-    measure = claim.measures[name]
-    if measure.cells in claim.benches:
-        return speed(claim, name, stored, device)
-    if not measure.model:
-        table = claim.tables[measure.cells]
-        return Figure(
-            {seed: tables.value(table, seed, measure.where, measure.of) for seed in range(LEAST_SEEDS)}
-        )
-    suite = claim.grids[measure.cells].suite
-    if not stored.any(suite, measure.model, device):
-        return Figure({}, missing=len(parse_seeds(suite.seeds)))
-    return figure(
-        measure, of_measure(claim, name, longer=longer), _results(claim, name, stored, device, longer)
-    )
+def decide(claim: Claim, evidence: Mapping[str, Evidence]) -> tuple[str, str]:
+    """Apply the rules of a claim.
+
+    An outcome stands only if no small change of one measure gives another: no seed left out, no speed at its
+    20th or 80th percentile. Nor may it depend on how good runs become that were still improving.
+
+    Args:
+        evidence: the evidence of the measures that the rules name.
+
+    Returns:
+        the outcome, and why it is undecided (empty if it is decided).
+    """
+    blocked = reasons.obstacles(evidence)
+    if any(each.obstacles and not each.has_bounds for each in evidence.values()):
+        return UNDECIDED, blocked
+    outcome, reason = _outcome(claim, evidence)
+    if outcome == UNDECIDED:
+        return outcome, blocked or reason
+    for name, each in evidence.items():
+        for change, changed in each.perturbations(name):
+            other, _ = _outcome(claim, {**evidence, name: changed})
+            if other != outcome:
+                return UNDECIDED, blocked or reasons.hangs(each, outcome, other, change)
+    return outcome, ""
 
 
-def _results(claim: Claim, name: str, stored: Stored, device: str, longer: int) -> dict[str, Result]:
-    """Of the cells of a measure, by their ids."""
-    return stored.find(
-        of_measure(claim, name, longer=longer), claim.grids[claim.measures[name].cells].suite.search, device
-    )
-
-
-def decide(claim: Claim, figures: Mapping[str, Found]) -> tuple[str, str]:
-    """By the figures that the rules name: the answer, and of an undecided one why. An answer that would be
-    another without any one seed of any one measure, or with the speed of any one at either of its fifths, is
-    none; nor is one that hangs on what runs come to that were still getting better."""
-    trouble: dict[str, list[str]] = {}
-    for name, found in figures.items():
-        if found.trouble:
-            trouble.setdefault(found.trouble, []).append(name)
-    troubled = "; ".join(f"{', '.join(names)}: {words}" for words, names in trouble.items())
-    if any(found.trouble and not found.bounded for found in figures.values()):
-        return UNDECIDED, troubled
-    answer, why = _answer(claim, figures)
-    if answer == UNDECIDED:
-        return answer, troubled or why
-    for name, found in figures.items():
-        for words, instead in found.others(name):
-            other, _ = _answer(claim, {**figures, name: instead})
-            if other != answer:
-                return UNDECIDED, troubled or f"{answer} by {found.whole}, {other} {words}"
-    return answer, ""
-
-
-def _answer(claim: Claim, figures: Mapping[str, Found]) -> tuple[str, str]:
-    assert claim.supported, "a claim with measures has rules"
-    assert claim.refuted, "both"
+def _outcome(claim: Claim, evidence: Mapping[str, Evidence]) -> tuple[str, str]:
+    assert claim.supported, "a claim with measures has both rules"
+    assert claim.refuted, "a claim with measures has both rules"
+    values, spreads = _numbers(evidence)
     try:
-        borne_out, refuted = _holds(claim.supported, figures), _holds(claim.refuted, figures)
+        supported, refuted = (rule.holds(values, spreads) for rule in (claim.supported, claim.refuted))
+        if supported is None or refuted is None:
+            return UNDECIDED, reasons.EITHER_WAY
+        if supported != refuted:
+            return (SUPPORTED if supported else REFUTED), ""
+        if failing := _failing_premises(claim, evidence):
+            return UNDECIDED, reasons.premises_fail(failing)
+        if supported:
+            return UNDECIDED, reasons.BOTH_HOLD
+        return UNDECIDED, reasons.between(claim.supported, claim.refuted, values, spreads)
     except NoValueError as error:
-        return UNDECIDED, str(error)
-    if borne_out is None or refuted is None:
-        return UNDECIDED, "what more training brings decides"
-    if borne_out == refuted:
-        if premises := _not_so(claim, figures):
-            return UNDECIDED, f"what both its rules ask for is not so: {' and '.join(premises)}"
-        return (
-            UNDECIDED,
-            "both its rules hold, so that one of them is wrong"
-            if refuted
-            else "neither what bears it out nor what refutes it",
-        )
-    return (SUPPORTED if borne_out else REFUTED), ""
+        return UNDECIDED, f"a rule has no value: {error}"
 
 
-def _not_so(claim: Claim, figures: Mapping[str, Found]) -> list[str]:
-    """Of its premises."""
+def _failing_premises(claim: Claim, evidence: Mapping[str, Evidence]) -> list[str]:
+    """Return the conditions of both rules that are false."""
+    values, spreads = _numbers(evidence)
+
+    def fails(premise: Rule) -> bool:
+        return premise.holds(values, spreads) is False
+
     try:
-        return [premise.text for premise in claim.premises if _holds(premise, figures) is False]
+        return [premise.text for premise in claim.premises if fails(premise)]
     except NoValueError:
         return []
 
 
-def _holds(rule: Rule, figures: Mapping[str, Found]) -> bool | None:
-    return rule.holds(
-        {name: found.span for name, found in figures.items()},
-        {name: found.spread for name, found in figures.items()},
-    )
+def _numbers(evidence: Mapping[str, Evidence]) -> tuple[dict[str, Interval], dict[str, float]]:
+    """Return values and spreads by the names of measures."""
+    values = {name: each.interval for name, each in evidence.items()}
+    spreads = {name: each.spread for name, each in evidence.items()}
+    return values, spreads

@@ -1,8 +1,10 @@
-"""`linbench claims`: what the literature says, held against what was measured."""
+"""`linbench claims`: claims of the literature, tested on stored results."""
 
 import json
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,18 +20,16 @@ from linbench.cli.options import (
     tell_failed,
     tell_set_aside,
 )
-from linbench.common.errors import HopelessError, StorageError, UserError, unknown
+from linbench.common.errors import StorageError, UserError, unknown
 from linbench.common.streams import tell
 from linbench.common.text import counted, duration
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
 if TYPE_CHECKING:
     from linbench.claims.claim import Claim
+    from linbench.claims.run import Runner
     from linbench.claims.stored_results import Stored
     from linbench.claims.verdict import Verdict
-    from linbench.experiments.cell import Cell
-    from linbench.experiments.learning_rates import SearchSettings
-    from linbench.results.record import Result
 
 EXAMPLES = """
 Examples:
@@ -48,28 +48,36 @@ Examples:
 """
 
 DEFAULT = (Path("results"), Path("reference"))
-"""The user's own results, and those that come with linbench."""
+"""The folders that are read unless others are named: your results, and those that come with linbench."""
 
 
 @with_executor_options
 def claims(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CLAIM", autocompletion=completion.claims, help="Such as C17; none: all."),
+        typer.Argument(
+            metavar="CLAIM",
+            autocompletion=completion.claims,
+            help="Claims to show, such as C17 (default: all).",
+        ),
     ] = None,
     tier: Annotated[
-        list[str] | None, typer.Option(metavar="TIER", help="Only those of this cost: T0, T1, T2, T3 or X.")
+        list[str] | None,
+        typer.Option(metavar="TIER", help="Show only claims of this cost: T0, T1, T2, T3 or X."),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also what is missing to decide each, and what that may cost.")
+        bool,
+        typer.Option(
+            "--all", help="Also show what is missing to decide each claim, and how long it may take."
+        ),
     ] = False,
     run: Annotated[
         bool,
         typer.Option(
             "--run",
             help=(
-                "Run what nothing stored decides, with up to eight times the training; results go to the"
-                " first --results."
+                "Run what is missing to decide the claims, with up to eight times the training; results go to"
+                " the first --results."
             ),
         ),
     ] = False,
@@ -77,224 +85,195 @@ def claims(
     executor: ExecutorChoice = DEFAULT_EXECUTOR,
     allow: AllowOption = None,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all of them as a page of Markdown.")
+        Path | None, typer.Option(metavar="FILE", help="Write the verdicts as a page of Markdown.")
     ] = None,
     results: Annotated[
         list[Path] | None,
         typer.Option(
             "--results",
             metavar="DIR",
-            help="Folders of result files, with all below them; reference: those that come with linbench.",
+            help="Folder of results to read, with all folders in it; reference: the results of linbench.",
             show_default="results and reference",
             rich_help_panel="Results",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Claims of the literature with their verdicts: supported, refuted or undecided, by rules that stand
-    beside their sources.
+    """Test claims of the literature on stored results: each is supported, refuted or undecided.
 
-    With a name: the statement, its rule, what would decide it and what that costs, and the figures that are
-    there. What needs no training is computed at once.
+    Every claim has written rules. With a name, show the statement, its rules, the numbers that decide it, and
+    what is missing. Whatever needs no training is computed at once.
     """
-    from linbench.claims.verdict import verdict
+    from linbench.claims.run import decide
     from linbench.common.files import check_writable
-    from linbench.experiments.device import pick_device
 
-    done: list[Result] = []
     if save:
         check_writable(save, "cannot write", "--save")
-    if run:
-        pick_device(device)  # an unknown one is told at once
-    with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
+    options = {"executor": executor, "allow": allow or ()}
+    with redirect_stdout(sys.stderr):  # plugins may print; standard output is ours
+        runner = _runner((results or DEFAULT)[0], device, options) if run else None
         chosen = _chosen(names or [], tier or [])
-        stored = _stored(results, new=run)
-        found = [verdict(claim, stored) for claim in chosen]
-        if run:
-            how = {"executor": executor, "allow": allow or ()}
-            waiting = [each for each in found if not each.complete]
-            while waiting:
-                more = _run(waiting, stored, device, (results or DEFAULT)[0], how)
-                done += more
-                stored = _stored(results, new=run)
-                found = [verdict(claim, stored) for claim in chosen]
-                waiting = [each for each in found if more and each.short]
-            if not done:
-                tell("linbench: nothing is left to run.")
+        verdicts, stored, new = decide(chosen, partial(_load, results, new=run), runner)
+        if run and not new:
+            tell("linbench: nothing is left to run.")
     tell_set_aside(stored.set_aside)
     if save:
-        _save(
-            save,
-            found,
-            stored,
-            [
-                *(names or []),
-                *(f"--tier {name}" for name in tier or []),
-                *(f"--results {quote(str(folder))}" for folder in results or []),
-            ],
-        )
+        _save(save, verdicts, stored, _words(names or [], tier or [], results or []))
+    remaining = partial(_remaining, stored=stored, device=device)
     if as_json:
-        from linbench.claims.page import plain
-
-        told = [
-            plain(each) | ({"ahead": _ahead(each, stored, device)} if names or everything else {})
-            for each in found
-        ]
-        print(json.dumps(told))
+        _print_json(verdicts, remaining if names or everything else None)
     elif names and not save:
-        print("\n\n".join(_at_length(each, stored, device) for each in found))
+        print("\n\n".join(_at_length(each, stored, remaining(each)) for each in verdicts))
     elif not save:
-        _list(found, stored, device if everything else None)
-    tell_failed(done)
+        _print_table(verdicts, remaining if everything else None)
+    tell_failed(new)
 
 
 claims.__doc__ = (claims.__doc__ or "") + EXAMPLES
 
 
 def _chosen(names: list[str], tiers: list[str]) -> "list[Claim]":
-    """Raises UserError: no claim or tier of that name, or nothing left."""
+    """Return the claims to show. Raises UserError: an unknown claim or tier, or no claim is left."""
     from linbench.claims.claim import claims as shipped
     from linbench.claims.claim import find
     from linbench.claims.schema import TIERS
 
     if wrong := [tier for tier in tiers if tier not in TIERS]:
         raise unknown("tier", wrong[0], TIERS)
-    asked = [find(name) for name in names] or list(shipped().values())
-    chosen = [
-        claim
-        for claim in {claim.id: claim for claim in asked}.values()
-        if not tiers or claim.tiers[0] in tiers
-    ]
+    named = [find(name) for name in names] or list(shipped().values())
+    different = {claim.id: claim for claim in named}.values()
+    chosen = [claim for claim in different if not tiers or claim.tiers[0] in tiers]
     if not chosen:
-        raise UserError(f"no claim that is asked for is of tier {', '.join(tiers)}.")
+        raise UserError(f"none of these claims is of tier {', '.join(tiers)}; leave --tier out to see all.")
     return chosen
 
 
-def _stored(given: list[Path] | None, *, new: bool) -> "Stored":
-    """Of these folders and all below them; the first may be `new`. Raises StorageError: a folder that is
-    named is not there."""
+def _load(given: list[Path] | None, *, new: bool) -> "Stored":
+    """Read the results in folders and all folders in them.
+
+    Args:
+        given: the folders of --results.
+        new: whether the first may be absent, as results will be written to it.
+
+    Raises:
+        StorageError: a folder is absent.
+    """
     from linbench.claims.stored_results import Stored
     from linbench.results.reference import REFERENCE, stores_below
 
     for folder in (given or [])[new:]:
         if str(folder) != REFERENCE and not folder.is_dir():
-            raise StorageError(f"there is no results folder {folder}; --results names those that there are.")
+            raise StorageError(f"there is no results folder {folder}; name one that exists with --results.")
     return Stored(store for folder in given or DEFAULT for store in stores_below(folder))
 
 
-def _run(
-    verdicts: "list[Verdict]", stored: "Stored", device: str, folder: Path, how: dict[str, Any]
-) -> "list[Result]":
-    """What they wait for that is neither a name nor a measure that is not there; cells of all whose learning
-    rates are chosen alike together."""
+def _runner(folder: Path, device: str, options: dict[str, Any]) -> "Runner":
+    """Return what makes missing results and stores them in a folder. Raises UserError: an unknown device."""
     from linbench.bench.run import run
-    from linbench.claims.cells import parts
-    from linbench.claims.requirements import unmet
-    from linbench.claims.speed_evidence import untimed
+    from linbench.claims.run import Runner
     from linbench.cli.running import carry_out
-    from linbench.engine.former import to_run
-    from linbench.experiments.device import device_class, pick_device
+    from linbench.experiments.device import pick_device
     from linbench.results.reference import store_at
 
-    waiting = [each for each in verdicts if each.claim.measures and not unmet(each.claim)]
-    together: dict[str, tuple[dict[str, Cell], SearchSettings | None]] = {}
     place = pick_device(device)
-    kind = device_class(place)
-    for part in (
-        part for each in waiting for part in parts(each.claim, device=device, longer=each.budget(kind))
-    ):
-        there = stored.find(part.cells, part.search, kind)
-        if missing := {cell.id: cell for cell in to_run(part.cells, there)}:
-            together.setdefault(str(part.search), ({}, part.search))[0].update(missing)
-    done: list[Result] = []
-    for found, search in together.values():
-        try:
-            done += carry_out(list(found.values()), store_at(folder), search=search, stack=None, **how)
-        except HopelessError as error:  # the other models have run
-            tell(f"linbench: {error}")
-    cases = {case.id: case for each in waiting for case in untimed(each.claim, stored, device=place)}
-    if cases:
-        done += run(list(cases.values()), store_at(folder), again=True, tell=tell)
-    return done
+    return Runner(
+        device=place,
+        run_cells=lambda cells, search: carry_out(
+            cells, store_at(folder), search=search, stack=None, **options
+        ),
+        time_layers=lambda cases: run(list(cases), store_at(folder), again=True, tell=tell),
+        warn=lambda words: tell(f"linbench: {words}"),
+    )
 
 
-def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", asked: list[str]) -> None:
+def _words(names: list[str], tiers: list[str], folders: list[Path]) -> list[str]:
+    """Return the words of the command line that choose what a page shows."""
+    return [
+        *names,
+        *(f"--tier {name}" for name in tiers),
+        *(f"--results {quote(str(folder))}" for folder in folders),
+    ]
+
+
+def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", words: list[str]) -> None:
     from linbench.claims.figure import drawings
     from linbench.claims.page import page, pictures
     from linbench.common.files import storage_sentence, write_named
     from linbench.report.figure import save
 
-    command = " ".join(["linbench claims", *asked, f"--save {quote(str(path))}"])
+    command = " ".join(["linbench claims", *words, f"--save {quote(str(path))}"])
     with storage_sentence(path, "cannot write", "--save"):
         write_named(path, page(verdicts, stored, command=command, beside=path).encode())
     tell(f"wrote {path}")
-    drawn = save([drawing for verdict in verdicts for drawing in drawings(verdict)], pictures(path), ["png"])
+    drawn = save([drawing for each in verdicts for drawing in drawings(each)], pictures(path), ["png"])
     tell(f"wrote {counted(len(drawn) // 2, 'picture')} to {pictures(path)}")
 
 
-def _at_length(verdict: "Verdict", stored: "Stored", device: str) -> str:
+def _print_json(
+    verdicts: "list[Verdict]", remaining: "Callable[[Verdict], dict[str, Any] | None] | None"
+) -> None:
+    from linbench.claims.page import to_json
+
+    told = [to_json(each) | ({"ahead": remaining(each)} if remaining else {}) for each in verdicts]
+    print(json.dumps(told))
+
+
+def _at_length(verdict: "Verdict", stored: "Stored", remaining: dict[str, Any] | None) -> str:
     from linbench.claims.page import detail
 
-    return "\n".join(
-        [
-            f"{verdict.claim.id}, {verdict.claim.section}",
-            "",
-            *detail(verdict, stored),
-            "",
-            _outlook(verdict, stored, device),
-        ]
-    )
+    title = f"{verdict.claim.id}, {verdict.claim.section}"
+    return "\n".join([title, "", *detail(verdict, stored), "", _remaining_words(verdict, remaining)])
 
 
-def _ahead(verdict: "Verdict", stored: "Stored", device: str) -> dict[str, Any] | None:
-    """What is left to run on a device, by name of its kind; None of a claim that waits."""
-    from linbench.claims.remaining import outlook
-    from linbench.claims.requirements import unmet
+def _remaining(verdict: "Verdict", *, stored: "Stored", device: str) -> dict[str, Any] | None:
+    """Return what is left to run for a claim on a device; None if it needs what linbench does not have."""
+    from linbench.claims.remaining import remaining_work
     from linbench.experiments.device import device_class, pick_device
 
-    if unmet(verdict.claim) or not verdict.claim.measures:
+    if verdict.waits:
         return None
-    where = pick_device(device)
-    return {"device": device_class(where), **outlook(verdict, stored, device=where)._asdict()}
+    place = pick_device(device)
+    return {"device": device_class(place), **remaining_work(verdict, stored, device=place)._asdict()}
 
 
-def _outlook(verdict: "Verdict", stored: "Stored", device: str) -> str:
-    """What decides it, and what is missing of that."""
-    from linbench.claims.requirements import unmet
+def _remaining_words(verdict: "Verdict", work: dict[str, Any] | None) -> str:
+    """Return in words how much decides a claim, and how much of that is missing."""
+    from linbench.claims.requirements import missing_requirements
 
     claim = verdict.claim
-    ahead = _ahead(verdict, stored, device)
-    if ahead is None:
-        return f"It waits for: {'; '.join(unmet(claim)) or 'cells that decide it'} ({claim.cost})."
-    if not ahead["cells"] and not ahead["timings"]:
+    if work is None:
+        missing = "; ".join(missing_requirements(claim)) or "an experiment, as none is written yet"
+        return f"It waits for: {missing} ({claim.cost})."
+    if not work["cells"] and not work["timings"]:
         return "Nothing is trained for it."
     if verdict.complete:
-        return "All that decides it has results on one kind of device."
-    told = []
-    if ahead["cells"]:
+        return "Nothing is missing: one kind of device has all results that decide it."
+    parts: list[str] = []
+    if work["cells"]:
+        seconds = work["seconds"]
         cost = (
-            "nothing finished there tells how long that takes"
-            if ahead["seconds"] is None
-            else f"about {duration(ahead['seconds'])}"
+            "no finished run tells how long that takes" if seconds is None else f"about {duration(seconds)}"
         )
-        told.append(
-            f"{counted(ahead['cells'], 'run')} decide it, those that choose learning rates among them;"
-            f" {ahead['left']} are left: {cost}"
+        parts.append(
+            f"{work['left']} of {counted(work['cells'], 'run')} are missing, learning-rate searches"
+            f" included ({cost})"
         )
-    if ahead["timings"]:
-        told.append(f"{counted(ahead['timings'], 'timing')} of layers decide it; {ahead['untimed']} are left")
-    return f"On {ahead['device']} {', and '.join(told)} ({claim.cost})."
+    if work["timings"]:
+        parts.append(f"{work['untimed']} of {counted(work['timings'], 'timing')} of layers are missing")
+    return f"On {work['device']}, {', and '.join(parts)}; {claim.cost}."
 
 
-def _list(verdicts: "list[Verdict]", stored: "Stored", device: str | None) -> None:
-    """By sections, a line each; with a device also what is missing there."""
-    from linbench.claims.page import line, tally
+def _print_table(
+    verdicts: "list[Verdict]", remaining: "Callable[[Verdict], dict[str, Any] | None] | None"
+) -> None:
+    """Print a line for every claim, section by section; with `remaining`, also what is missing for it."""
+    from linbench.claims.page import LINE, line, tally
     from linbench.report.terminal import show
 
+    columns = [*LINE, *(["what is missing"] if remaining else [])]
     for section in dict.fromkeys(each.claim.section for each in verdicts):
         print(f"\n{section}")
         own = [each for each in verdicts if each.claim.section == section]
-        rows = [line(each) + ([] if device is None else [_outlook(each, stored, device)]) for each in own]
-        columns = ["claim", "verdict", "says", "why", *([] if device is None else ["what is missing"])]
+        rows = [line(each) + ([_remaining_words(each, remaining(each))] if remaining else []) for each in own]
         show(columns, rows, left=columns)
     print(f"\n{tally(verdicts)}")

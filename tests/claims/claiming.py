@@ -1,11 +1,11 @@
-"""Claims and stored results that were made up."""
+"""Claims and stored results for tests."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from linbench.claims.cells import of_measure
-from linbench.claims.claim import Claim, section
+from linbench.claims.cells import CellSource
+from linbench.claims.claim import Claim, read_section
 from linbench.claims.stored_results import Stored
 from linbench.common.hashing import digest
 from linbench.experiments.cell import Cell
@@ -14,22 +14,36 @@ from linbench.results.store import Store
 from tests.records import a_point, a_record
 
 CLAIM: dict[str, Any] = {
-    "says": "the delta rule recalls more", "source": "x", "published": "y", "tier": "T1", "setting": "z", "rule": "w",
-    "measures": {"delta": "deltanet", "sum": "linear_attention"}, "supported": "delta - sum >= 0.2", "refuted": "delta <= sum",
-}  # fmt: skip
+    "says": "the delta rule recalls more",
+    "source": "x",
+    "published": "y",
+    "tier": "T1",
+    "setting": "z",
+    "rule": "w",
+    "measures": {"delta": "deltanet", "sum": "linear_attention"},
+    "supported": "delta - sum >= 0.2",
+    "refuted": "delta <= sum",
+}
 
 
 def a_claim(cells: dict[str, Any] | None = None, **changes: Any) -> Claim:
-    """`CLAIM` with something changed, of small cells with something changed."""
+    """Return `CLAIM` on small cells, each with some fields changed."""
     small = {"tasks": ["mqar"], "seeds": "0-2", "set": {"model.d_model": 16}} | (cells or {})
-    (claim,) = section(
+    (claim,) = read_section(
         {"title": "t", "cells": {"recall": small}, "claims": {"C1": CLAIM | changes}}, where="a.yaml"
     )
     return claim
 
 
+def cells_of(claim: Claim, name: str, *, budget: int = 1) -> list[Cell]:
+    """Return the cells of a measure of a claim."""
+    measure = claim.measures[name]
+    assert isinstance(measure.source, CellSource)
+    return measure.source.cells(measure, budget=budget)
+
+
 def a_result(cell: Cell, score: float, device: str, **more: Any) -> Result:
-    """What is stored of a cell, as far as claims read it."""
+    """Return a stored result of a cell, as far as claims read it."""
     identity = {**cell.identity, "device": device}
     own = {
         "label": cell.model.label,
@@ -42,15 +56,15 @@ def a_result(cell: Cell, score: float, device: str, **more: Any) -> Result:
 
 
 def keeping(folder: Path) -> Callable[..., Stored]:
-    """What keeps scores of measures, seed by seed, in a store in this folder."""
+    """Return a function that stores scores of measures, seed by seed, in a folder."""
 
     def keep(
-        claim: Claim, scores: dict[str, Sequence[float]], device: str = "cpu", longer: int = 1, **more: Any
+        claim: Claim, scores: dict[str, Sequence[float]], device: str = "cpu", budget: int = 1, **more: Any
     ) -> Stored:
         store = Store(folder)
         store.prepare()
         for name, values in scores.items():
-            for cell, score in zip(of_measure(claim, name, longer=longer), values, strict=False):
+            for cell, score in zip(cells_of(claim, name, budget=budget), values, strict=False):
                 store.put(a_result(cell, score, device, **more))
         return Stored([store])
 

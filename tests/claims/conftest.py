@@ -1,4 +1,4 @@
-"""What tests of claims share."""
+"""Fixtures of the tests of claims."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> "Callable[..., Stored]":
-    """A store in which every seed of a measure has the scores given."""
+    """A function that stores a score for every seed of a measure."""
     from tests.claims.claiming import keeping
 
     return keeping(tmp_path)

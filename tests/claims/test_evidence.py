@@ -1,20 +1,22 @@
-"""What a claim reads out of results: one number for every seed."""
+"""The number that a measure reads from results, for every seed."""
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from linbench.claims.cells import of_measure
-from linbench.claims.claim import section
-from linbench.claims.evidence import Figure, figure
-from linbench.claims.page import detail, plain
+from linbench.claims.claim import read_section
+from linbench.claims.measure import Measure
+from linbench.claims.page import detail, to_json
+from linbench.claims.scores import seed_evidence
+from linbench.claims.seed_evidence import SeedEvidence
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import SUPPORTED, verdict
-from linbench.results.record import UNLAWFUL
-from tests.claims.claiming import CLAIM, a_claim, a_result
+from linbench.experiments.cell import Cell
+from linbench.results.record import UNLAWFUL, Result
+from tests.claims.claiming import CLAIM, a_claim, a_result, cells_of
 
 
 def slice_(**values: Sequence[float]) -> dict[str, Any]:
@@ -28,9 +30,16 @@ def slice_(**values: Sequence[float]) -> dict[str, Any]:
     }
 
 
+def read_measure(
+    measure: Measure, cells: Sequence[Cell], results: Mapping[str, Result], **changes: Any
+) -> SeedEvidence:
+    """Read a measure with some settings changed."""
+    return seed_evidence(measure.settings.model_copy(update=changes), cells, results)
+
+
 def test_figures_look_at_metrics_slices_tests_steps_and_settings() -> None:
     tests = {"task.min_length": 4, "task.max_length": 8}
-    (claim,) = section(
+    (claim,) = read_section(
         {
             "title": "t",
             "cells": {
@@ -45,7 +54,7 @@ def test_figures_look_at_metrics_slices_tests_steps_and_settings() -> None:
         },
         where="a.yaml",
     )
-    cells = of_measure(claim, "delta")
+    cells = cells_of(claim, "delta")
     parts_of = [
         {
             "settings": test.settings.model_dump(mode="json"),
@@ -61,7 +70,7 @@ def test_figures_look_at_metrics_slices_tests_steps_and_settings() -> None:
     found = {cell.id: a_result(cell, 0.8, "cpu", tests=parts_of, curve=curve, chance=0.5) for cell in cells}
 
     def read(**measure: Any) -> float:
-        return figure(claim.measures["delta"].model_copy(update=measure), cells, found).value
+        return read_measure(claim.measures["delta"], cells, found, **measure).value
 
     assert read() == pytest.approx(0.8)
     assert read(of="scaled") == pytest.approx(0.6)
@@ -76,24 +85,21 @@ def test_figures_look_at_metrics_slices_tests_steps_and_settings() -> None:
     )
     assert read(test={"max_length": 8}, along="length", reaching=0.9) == 1
     never = {name: result | {"curve": curve[:1]} for name, result in found.items()}
-    assert (
-        figure(claim.measures["delta"].model_copy(update={"of": "steps to 0.9"}), cells, never).value
-        == math.inf
-    )
+    assert read_measure(claim.measures["delta"], cells, never, of="steps to 0.9").value == math.inf
 
 
 def test_the_largest_setting_that_reaches_so_much(kept: Callable[..., Stored]) -> None:
     claim = a_claim(
         {"grid": {"task.kv_pairs": [2, 4, 8]}}, measure={"along": "task.kv_pairs", "reaching": 0.9}
     )
-    cells = of_measure(claim, "delta")
+    cells = cells_of(claim, "delta")
     scores = {2: 1.0, 4: 0.95, 8: 0.5}
     found = {cell.id: a_result(cell, scores[cell.task.settings.kv_pairs], "cpu") for cell in cells}
-    assert figure(claim.measures["delta"], cells, found) == Figure({0: 4.0, 1: 4.0, 2: 4.0})
+    assert read_measure(claim.measures["delta"], cells, found) == SeedEvidence({0: 4.0, 1: 4.0, 2: 4.0})
     del found[cells[0].id]
-    assert figure(claim.measures["delta"], cells, found).missing == 1
+    assert read_measure(claim.measures["delta"], cells, found).missing == 1
     nothing = {name: result | {"metrics": {"accuracy": 0.1}} for name, result in found.items()}
-    assert figure(claim.measures["delta"], cells, nothing).value == 0
+    assert read_measure(claim.measures["delta"], cells, nothing).value == 0
 
 
 @pytest.mark.parametrize(
@@ -112,35 +118,29 @@ def test_a_run_that_was_still_getting_better_moves_the_largest_setting_where_it_
     claim = a_claim(
         {"grid": {"task.kv_pairs": [2, 4, 8]}}, measure={"along": "task.kv_pairs", "reaching": 0.9}
     )
-    cells = of_measure(claim, "delta")
+    cells = cells_of(claim, "delta")
     score = dict(zip((2, 4, 8), scores, strict=True))
     found = {cell.id: a_result(cell, score[cell.task.settings.kv_pairs], "cpu") for cell in cells}
     for cell in cells:
         if cell.seed and cell.task.settings.kv_pairs == marked:
             found[cell.id]["marks"] = ["undertrained"]
-    measured = figure(claim.measures["delta"], cells, found)
-    assert [aside.between for aside in measured.aside.values()] == [between, between]
-    assert (measured.trouble, measured.bounded, str(measured)) == (
-        "1 of 3 seeds count (2 undertrained)",
-        True,
-        words,
-    )
-    best = figure(
-        claim.measures["delta"].model_copy(update={"of": "nll"}),
-        cells,
-        {name: r | {"metrics": {"nll": 1.0}} for name, r in found.items()},
-    )
-    assert not best.bounded, "of what is no share it is not known how good it can get"
+    measured = read_measure(claim.measures["delta"], cells, found)
+    assert [seed.bounds for seed in measured.excluded.values()] == [between, between]
+    assert [obstacle.seeds for obstacle in measured.obstacles] == [2]
+    assert (measured.has_bounds, str(measured)) == (True, words)
+    losses = {name: result | {"metrics": {"nll": 1.0}} for name, result in found.items()}
+    best = read_measure(claim.measures["delta"], cells, losses, of="nll")
+    assert not best.has_bounds, "of what is no share it is not known how good it can get"
 
 
 def test_a_seed_of_which_a_rate_is_in_doubt_as_well_is_not_only_short_of_training() -> None:
     claim = a_claim({"tasks": ["mqar", "induction"]}, measure={"across": "tasks"})
-    cells = of_measure(claim, "delta")
+    cells = cells_of(claim, "delta")
     marks = {"mqar": "undertrained", "induction": "lr_edge"}
     found = {cell.id: a_result(cell, 0.9, "cpu", marks=[marks[cell.task.name]]) for cell in cells}
-    measured = figure(claim.measures["delta"], cells, found)
-    assert {aside.why for aside in measured.aside.values()} == {"lr_edge"}
-    assert (measured.short, measured.bounded) == (False, False)
+    measured = read_measure(claim.measures["delta"], cells, found)
+    assert {seed.why for seed in measured.excluded.values()} == {"lr_edge"}
+    assert (measured.needs_training, measured.has_bounds) == (False, False)
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -149,32 +149,30 @@ def test_a_layer_that_breaks_a_law_says_nothing_even_where_marks_do_not_count(
     mark: str, marked: bool
 ) -> None:
     claim = a_claim(measure={"marked": marked})
-    cells = of_measure(claim, "delta")
+    cells = cells_of(claim, "delta")
     found = {cell.id: a_result(cell, 0.9, "cpu", marks=["undertrained", mark]) for cell in cells}
-    measured = figure(claim.measures["delta"], cells, found)
+    measured = read_measure(claim.measures["delta"], cells, found)
     assert measured.values == {}
-    assert {(aside.why, aside.between) for aside in measured.aside.values()} == {(mark, None)}
+    assert {(seed.why, seed.bounds) for seed in measured.excluded.values()} == {(mark, None)}
 
 
 def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(kept: Callable[..., Stored]) -> None:
     claim = a_claim({"tasks": ["mqar", "induction"]}, measure={"across": "tasks"})
     of_both = kept(claim, {"delta": [0.8, 0.9, 0.85, 0.9, 0.9, 1.0], "sum": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]})
     found = verdict(claim, of_both)
-    figures = found.rulings[0].figures
+    figures = found.rulings[0].evidence
     assert list(figures["delta"].values.values()) == pytest.approx([0.85, 0.875, 0.95])
     assert list(figures["sum"].values.values()) == pytest.approx([0.15, 0.35, 0.55])
-    assert found.answer == SUPPORTED
+    assert found.outcome == SUPPORTED
     assert "| deltanet, accuracy, mean of tasks |" in " ".join("\n".join(detail(found, of_both)).split())
-    (first, *_), alone = of_measure(claim, "delta"), dict(of_both.results)
+    (first, *_), alone = cells_of(claim, "delta"), dict(of_both.results)
     del of_both.results[first.id]
-    assert verdict(claim, of_both).why == "delta: 1 of 3 seeds missing"
+    assert verdict(claim, of_both).reason == "1 of 3 seeds of delta not run yet"
     of_both.results = alone
     of_both.results[first.id]["marks"] = ["undertrained"]
-    delta = verdict(claim, of_both).rulings[0].figures["delta"]
-    assert (delta.trouble, delta.aside[0].value) == (
-        "2 of 3 seeds count (1 undertrained)",
-        pytest.approx(0.85),
-    )
+    delta = verdict(claim, of_both).rulings[0].evidence["delta"]
+    assert isinstance(delta, SeedEvidence)
+    assert (delta.obstacles[0].seeds, delta.excluded[0].value) == (1, pytest.approx(0.85))
 
 
 @pytest.mark.parametrize(
@@ -188,15 +186,14 @@ def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(kept: Callable[...
     ],
 )
 def test_a_figure_in_words(values: dict[int, float], words: str) -> None:
-    assert str(Figure(values)) == words
+    assert str(SeedEvidence(values)) == words
 
 
 def test_what_was_never_reached_is_a_word_in_json(kept: Callable[..., Stored]) -> None:
     claim = a_claim(measure={"of": "steps to 0.9"})
     kept(claim, {"delta": [0.9, 0.9, 0.5]})
-    told = plain(verdict(claim, kept(claim, {"sum": [0.9, 0.5]}, marks=["undertrained"])))["devices"][0][
-        "figures"
-    ]
+    stored = kept(claim, {"sum": [0.9, 0.5]}, marks=["undertrained"])
+    told = to_json(verdict(claim, stored))["devices"][0]["figures"]
     assert told["delta"] == {
         "value": "never",
         "spread": 0.0,

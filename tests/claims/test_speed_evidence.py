@@ -1,4 +1,4 @@
-"""Verdicts by what layers were timed at: medians, with fifths in the place of seeds."""
+"""Verdicts by timings of layers: medians, with percentiles of calls in place of seeds."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from linbench.claims.claim import Claim, section
-from linbench.claims.page import detail, line, plain
-from linbench.claims.remaining import outlook
-from linbench.claims.speed_evidence import Speed, untimed
+from linbench.bench.layer import Case
+from linbench.claims.claim import Claim, read_section
+from linbench.claims.page import detail, line, to_json
+from linbench.claims.remaining import remaining_work
+from linbench.claims.speed_evidence import SpeedEvidence
 from linbench.claims.stored_results import Stored
 from linbench.claims.timings import TRAINING
 from linbench.claims.verdict import REFUTED, SUPPORTED, UNDECIDED, decide, verdict
@@ -23,31 +24,51 @@ from tests.claims.claiming import CLAIM
 def a_timed_claim(length: int = 64, **changes: Any) -> Claim:
     """That DeltaNet trains at half the speed of GLA, or faster."""
     text = {
-        "measure": {"cells": "narrow", "where": {"length": length}, "of": TRAINING}, "measures": {"delta": "deltanet", "gla": "gla"},
-        "supported": "delta / gla >= 0.5", "refuted": "delta / gla < 0.5",
-    }  # fmt: skip
+        "measure": {"cells": "narrow", "where": {"length": length}, "of": TRAINING},
+        "measures": {"delta": "deltanet", "gla": "gla"},
+        "supported": "delta / gla >= 0.5",
+        "refuted": "delta / gla < 0.5",
+    }
     values = {
         "title": "t",
         "timed": {"narrow": {"preset": "tiny", "lengths": [length]}},
         "claims": {"C1": CLAIM | text | changes},
     }
-    (claim,) = section(values, where="a.yaml")
+    (claim,) = read_section(values, where="a.yaml")
     return claim
+
+
+def untimed(claim: Claim, stored: Stored) -> list[Case]:
+    """Return the timings that a claim lacks on a CPU."""
+    return [case for measure in claim.deciding for case in measure.missing(stored, "cpu", 1).timings]
 
 
 def a_timing(claim: Claim, name: str, seconds: Sequence[float], kind: str, **more: Any) -> Result:
     """With a batch of 4,096 tokens taking so many seconds: the median, and the fifths. On a GPU a caller
     waits ten times as long as the device takes."""
-    case = untimed(claim, Stored([]), device="cpu")[list(claim.measures).index(name)]
+    case = untimed(claim, Stored([]))[list(claim.measures).index(name)]
     bench = {**case.identity, "device": kind, "precision": "fp32" if kind == "cpu" else "bf16"}
     taken = {"median": seconds[0], "low": seconds[1], "high": seconds[2], "calls": 20}
     slower = {how: value if how == "calls" else 10 * value for how, value in taken.items()}
     side = {"as_called": taken} if kind == "cpu" else {"as_called": slower, "replayed": taken}
     environment = {"device": {"name": kind}, "threads": 1, "commit": "ab", "dirty": False, "packages": {}}
-    return {
-        "id": digest(bench), "schema": bench["schema"], "kind": SPEED, "label": case.label, "bench": bench, "status": "ok", "reason": None, "marks": [],
-        "sides": {"linbench": side}, "environment": environment, "state": None, "cost": None, "ceilings": None, "first_call": None,
-    } | more  # fmt: skip
+    result = {
+        "id": digest(bench),
+        "schema": bench["schema"],
+        "kind": SPEED,
+        "label": case.label,
+        "bench": bench,
+        "status": "ok",
+        "reason": None,
+        "marks": [],
+        "sides": {"linbench": side},
+        "environment": environment,
+        "state": None,
+        "cost": None,
+        "ceilings": None,
+        "first_call": None,
+    }
+    return result | more
 
 
 @pytest.fixture
@@ -65,6 +86,7 @@ def timed(tmp_path: Path) -> Callable[..., Stored]:
 
 
 STEADY = (1.0, 0.99, 1.01)
+NOISE = "hangs on the noise of one timing: "
 
 
 @pytest.mark.parametrize("kind", ["cpu", "NVIDIA H200"])
@@ -77,22 +99,22 @@ STEADY = (1.0, 0.99, 1.01)
             (1.9, 1.8, 2.1),
             STEADY,
             UNDECIDED,
-            "supported by all medians, refuted with delta at its lower fifth",
+            NOISE + "supported at the medians, refuted with delta at its 20th percentile",
         ),
         (
             (2.1, 1.9, 2.2),
             STEADY,
             UNDECIDED,
-            "refuted by all medians, supported with delta at its upper fifth",
+            NOISE + "refuted at the medians, supported with delta at its 80th percentile",
         ),
         (
             (1.9, 1.9, 1.9),
             (1.0, 0.9, 1.0),
             UNDECIDED,
-            "supported by all medians, refuted with gla at its upper fifth",
+            NOISE + "supported at the medians, refuted with gla at its 80th percentile",
         ),
-        (STEADY, None, UNDECIDED, "gla: not timed"),
-        (None, None, UNDECIDED, "none of its figures is there"),
+        (STEADY, None, UNDECIDED, "gla not timed yet"),
+        (None, None, UNDECIDED, "not run yet"),
     ],
 )
 def test_of_layers_timed_a_verdict_is_that_of_medians_if_no_fifth_makes_another(
@@ -109,10 +131,10 @@ def test_of_layers_timed_a_verdict_is_that_of_medians_if_no_fifth_makes_another(
         claim,
         timed(claim, {name: seconds for name, seconds in (("delta", delta), ("gla", gla)) if seconds}, kind),
     )
-    assert (found.answer, found.why) == (answer, why)
-    assert [ruling.device for ruling in found.rulings] == ([kind] if delta or gla else [])
+    assert (found.outcome, found.reason) == (answer, why)
+    assert [ruling.kind for ruling in found.rulings] == ([kind] if delta or gla else [])
     if delta:
-        assert found.rulings[0].figures["delta"].value == pytest.approx(4096 / delta[0])
+        assert found.rulings[0].evidence["delta"].value == pytest.approx(4096 / delta[0])
 
 
 def test_what_was_timed_beside_others_is_to_be_timed_again_and_at_the_limit_of_power_not(
@@ -120,23 +142,31 @@ def test_what_was_timed_beside_others_is_to_be_timed_again_and_at_the_limit_of_p
 ) -> None:
     claim = a_timed_claim()
     throttled = timed(claim, {"delta": STEADY, "gla": STEADY}, marks=["throttled"])
-    assert verdict(claim, throttled).answer == SUPPORTED
-    delta = verdict(claim, throttled).rulings[0].figures["delta"]
+    assert verdict(claim, throttled).outcome == SUPPORTED
+    delta = verdict(claim, throttled).rulings[0].evidence["delta"]
     assert (str(delta), delta.out_of) == ("4,096 ± 41", "20 calls, throttled")
-    assert untimed(claim, throttled, device="cpu") == []
+    assert untimed(claim, throttled) == []
     busy = timed(claim, {"gla": STEADY}, marks=["busy", "throttled"])
     found = verdict(claim, busy)
-    assert (found.answer, found.why, found.complete) == (UNDECIDED, "gla: busy", False)
-    assert [case.label for case in untimed(claim, busy, device="cpu")] == ["gla"]
-    assert outlook(found, busy, device="cpu")[:2] == (0, 0)
-    assert outlook(found, busy, device="cpu")[3:] == (2, 1)
+    assert (found.outcome, found.reason, found.complete) == (
+        UNDECIDED,
+        "gla timed while other programs used the device",
+        False,
+    )
+    assert [case.label for case in untimed(claim, busy)] == ["gla"]
+    assert remaining_work(found, busy, device="cpu")[:2] == (0, 0)
+    assert remaining_work(found, busy, device="cpu")[3:] == (2, 1)
     few = timed(
         claim,
         {"gla": STEADY},
         sides={"linbench": {"as_called": {"median": 1.0, "low": 1.0, "high": 1.0, "calls": 4}}},
     )
     found = verdict(claim, few)
-    assert (found.answer, found.why, found.complete) == (UNDECIDED, "gla: fewer than 5 calls", False)
+    assert (found.outcome, found.reason, found.complete) == (
+        UNDECIDED,
+        "gla timed in fewer than 5 calls",
+        False,
+    )
 
 
 def test_what_could_not_be_timed_or_replayed_decides_nothing_and_is_not_tried_again(
@@ -145,7 +175,7 @@ def test_what_could_not_be_timed_or_replayed_decides_nothing_and_is_not_tried_ag
     claim = a_timed_claim()
     timed(claim, {"delta": STEADY})
     found = verdict(claim, timed(claim, {"gla": STEADY}, status="oom", sides={}))
-    assert (found.answer, found.why, found.complete) == (UNDECIDED, "gla: oom", True)
+    assert (found.outcome, found.reason, found.complete) == (UNDECIDED, "gla could not be timed (oom)", True)
     timed(claim, {"delta": STEADY}, kind="NVIDIA H200")
     only_called = {
         "linbench": {
@@ -154,21 +184,24 @@ def test_what_could_not_be_timed_or_replayed_decides_nothing_and_is_not_tried_ag
         }
     }
     stored = timed(claim, {"gla": STEADY}, kind="NVIDIA H200", sides=only_called)
-    assert verdict(claim, stored).why == "NVIDIA H200: gla: could not be replayed; cpu: gla: oom"
+    assert (
+        verdict(claim, stored).reason
+        == "On NVIDIA H200: gla could not be replayed as a CUDA graph. On cpu: gla could not be timed (oom)"
+    )
 
 
 def test_speeds_at_other_shapes_do_not_count(timed: Callable[..., Stored]) -> None:
     claim, other = a_timed_claim(), a_timed_claim(length=128)
     stored = timed(other, {"delta": STEADY, "gla": STEADY})
-    assert verdict(claim, stored).why == "none of its figures is there"
-    assert [len(untimed(one, stored, device="cpu")) for one in (claim, other)] == [2, 0]
+    assert verdict(claim, stored).reason == "not run yet"
+    assert [len(untimed(one, stored)) for one in (claim, other)] == [2, 0]
 
 
 def test_a_speed_as_json(timed: Callable[..., Stored]) -> None:
     claim = a_timed_claim()
-    told = plain(verdict(claim, timed(claim, {"delta": (2.0, 1.0, 4.0)}, marks=["throttled"])))["devices"][0][
-        "figures"
-    ]
+    told = to_json(verdict(claim, timed(claim, {"delta": (2.0, 1.0, 4.0)}, marks=["throttled"])))["devices"][
+        0
+    ]["figures"]
     assert told["delta"] == {
         "value": 2048,
         "spread": 1536,
@@ -190,14 +223,17 @@ def test_a_speed_as_json(timed: Callable[..., Stored]) -> None:
 
 
 def test_the_spread_of_a_speed_may_stand_in_a_rule() -> None:
-    figures = {"delta": Speed(Rate(100.0, 90.0, 110.0)), "gla": Speed(Rate(50.0, 49.0, 51.0))}
+    figures = {"delta": SpeedEvidence(Rate(100.0, 90.0, 110.0)), "gla": SpeedEvidence(Rate(50.0, 49.0, 51.0))}
     assert decide(
         a_timed_claim(supported="delta - gla > 3 * std(delta)", refuted="delta <= gla"), figures
     ) == (SUPPORTED, "")
     unsure = decide(
         a_timed_claim(supported="delta - gla > 4.5 * std(delta)", refuted="delta <= gla"), figures
     )
-    assert unsure == (UNDECIDED, "supported by all medians, undecided with delta at its lower fifth")
+    assert unsure == (
+        UNDECIDED,
+        NOISE + "supported at the medians, undecided with delta at its 20th percentile",
+    )
 
 
 def test_the_picture_that_shows_speeds_is_named(timed: Callable[..., Stored], tmp_path: Path) -> None:
@@ -207,7 +243,7 @@ def test_the_picture_that_shows_speeds_is_named(timed: Callable[..., Stored], tm
         tmp_path / "figures" / "speed-train-replayed-d64-bf16-4096-tokens-a-batch-native-nvidia-h200.png"
     )
     found = verdict(claim, stored)
-    ids = found.ids(found.rulings[0], stored)
+    ids = found.result_ids(found.rulings[0], stored)
     assert stored.pictures(ids, "replayed") == []
     picture.parent.mkdir()
     picture.touch()

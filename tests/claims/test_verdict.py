@@ -1,4 +1,4 @@
-"""Verdicts on results that were made up."""
+"""Verdicts on made-up results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 
 from linbench.claims import report_section as shown
-from linbench.claims.cells import of_measure, parts
-from linbench.claims.claim import Claim, section
-from linbench.claims.evidence import Figure
-from linbench.claims.page import detail, line, plain
-from linbench.claims.remaining import outlook
+from linbench.claims.cells import CellSource
+from linbench.claims.claim import Claim, read_section
+from linbench.claims.page import detail, line, to_json
+from linbench.claims.remaining import remaining_work
+from linbench.claims.seed_evidence import SeedEvidence
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, decide, verdict
 from linbench.experiments.learning_rates import default_search, learning_rate
-from tests.claims.claiming import CLAIM, a_claim, a_result
+from tests.claims.claiming import CLAIM, a_claim, a_result, cells_of
 
 
 @pytest.mark.parametrize(
@@ -22,22 +22,27 @@ from tests.claims.claiming import CLAIM, a_claim, a_result
     [
         ([0.9, 0.92, 0.94], [0.5, 0.6, 0.7], SUPPORTED, ""),
         ([0.5, 0.5, 0.5], [0.6, 0.7, 0.8], REFUTED, ""),
-        ([0.7, 0.7, 0.7], [0.6, 0.6, 0.6], UNDECIDED, "neither what bears it out nor what refutes it"),
-        ([0.9, 0.9], [0.5, 0.5, 0.5], UNDECIDED, "delta: 1 of 3 seeds missing"),
-        ([], [0.5, 0.5], UNDECIDED, "delta: 3 of 3 seeds missing; sum: 1 of 3 seeds missing"),
-        ([0.9], [0.5], UNDECIDED, "delta, sum: 2 of 3 seeds missing"),
-        ([], [], UNDECIDED, "none of its figures is there"),
+        (
+            [0.7, 0.7, 0.7],
+            [0.6, 0.6, 0.6],
+            UNDECIDED,
+            "between the two thresholds (0 and 0.2): delta - sum is 0.100",
+        ),
+        ([0.9, 0.9], [0.5, 0.5, 0.5], UNDECIDED, "1 of 3 seeds of delta not run yet"),
+        ([], [0.5, 0.5], UNDECIDED, "1 or 3 of 3 seeds of delta and sum not run yet"),
+        ([0.9], [0.5], UNDECIDED, "2 of 3 seeds of delta and sum not run yet"),
+        ([], [], UNDECIDED, "not run yet"),
         (
             [1.0, 1.0, 0.4],
             [0.5, 0.55, 0.6],
             UNDECIDED,
-            "supported by all seeds, undecided without seed 0 of delta",
+            "hangs on one seed: supported with all seeds, undecided without seed 0 of delta",
         ),
         (
             [0.9, 0.9, 0.9],
             [0.3, 0.85, 0.85],
             UNDECIDED,
-            "supported by all seeds, undecided without seed 0 of sum",
+            "hangs on one seed: supported with all seeds, undecided without seed 0 of sum",
         ),
     ],
 )
@@ -46,16 +51,23 @@ def test_a_verdict_is_that_of_the_rules_if_every_seed_is_there_and_none_alone_ma
 ) -> None:
     claim = a_claim()
     found = verdict(claim, kept(claim, {"delta": delta, "sum": total}))
-    assert (found.answer, found.why) == (answer, why)
+    assert (found.outcome, found.reason) == (answer, why)
     assert found.complete is (len(delta) == len(total) == 3)
 
 
-@pytest.mark.parametrize("mark", ["undertrained", "lr_edge", "lr_untried"])
-def test_what_is_marked_decides_nothing(kept: Callable[..., Stored], mark: str) -> None:
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        ("undertrained", "were still improving"),
+        ("lr_edge", "did best at the edge of the learning rates tried"),
+        ("lr_untried", "did best next to a learning rate that failed"),
+    ],
+)
+def test_what_is_marked_decides_nothing(kept: Callable[..., Stored], mark: str, words: str) -> None:
     claim = a_claim()
     kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]})
     found = verdict(claim, kept(claim, {"sum": [0.5, 0.5]}, marks=[mark]))
-    assert (found.answer, found.why) == (UNDECIDED, f"sum: 1 of 3 seeds count (2 {mark})")
+    assert (found.outcome, found.reason) == (UNDECIDED, f"2 of 3 seeds of sum {words}")
     assert found.complete is (mark != "undertrained"), "to run it again would change nothing, but longer"
 
 
@@ -65,21 +77,19 @@ def test_where_training_was_too_short_all_is_asked_again_with_twice_as_much(
     claim = a_claim()
     kept(claim, {"delta": [0.9, 0.9, 0.9]})
     once = kept(claim, {"sum": [0.1, 0.1, 0.5]}, marks=["undertrained"])
-    assert (verdict(claim, once).short, verdict(claim, once).budget("cpu")) == (True, 2)
-    (wanted,) = parts(claim, longer=2)
-    assert {cell.protocol.tokens for cell in wanted.cells} == {
-        2 * cell.protocol.tokens for cell in parts(claim)[0].cells
-    }
+    assert (verdict(claim, once).needs_training, verdict(claim, once).next_budget("cpu")) == (True, 2)
+    asked = {cell.protocol.tokens for cell in cells_of(claim, "sum", budget=2)}
+    assert asked == {2 * cell.protocol.tokens for cell in cells_of(claim, "sum")}
 
-    partly = kept(claim, {"delta": [0.95, 0.95, 0.95]}, longer=2)
-    assert verdict(claim, partly).why == "with 2 times the training sum: 3 of 3 seeds missing"
-    assert (verdict(claim, partly).short, verdict(claim, partly).budget("cpu")) == (False, 2)
-    whole = kept(claim, {"sum": [0.6, 0.6, 0.6]}, longer=2)
+    partly = kept(claim, {"delta": [0.95, 0.95, 0.95]}, budget=2)
+    assert verdict(claim, partly).reason == "with 2 times the training: sum not run yet"
+    assert (verdict(claim, partly).needs_training, verdict(claim, partly).next_budget("cpu")) == (False, 2)
+    whole = kept(claim, {"sum": [0.6, 0.6, 0.6]}, budget=2)
     twice = verdict(claim, whole)
-    assert (twice.answer, twice.complete, twice.rulings[0].figures["sum"].value) == (SUPPORTED, True, 0.6)
+    assert (twice.outcome, twice.complete, twice.rulings[0].evidence["sum"].value) == (SUPPORTED, True, 0.6)
     assert "On cpu, with 2 times the training, supported:" in detail(twice, whole)
-    assert plain(twice)["devices"][0]["longer"] == 2
-    assert len(twice.ids(twice.rulings[0], whole)) == 6
+    assert to_json(twice)["devices"][0]["longer"] == 2
+    assert len(twice.result_ids(twice.rulings[0], whole)) == 6
 
 
 def test_where_nothing_has_come_to_what_both_rules_ask_for_all_is_asked_again_with_twice_as_much(
@@ -88,10 +98,10 @@ def test_where_nothing_has_come_to_what_both_rules_ask_for_all_is_asked_again_wi
     claim = a_claim(supported="delta >= 0.9 and sum <= 0.5", refuted="sum > 0.5 and delta >= 0.9")
     assert [premise.text for premise in claim.premises] == ["delta >= 0.9"]
     once = verdict(claim, kept(claim, {"delta": [0.3, 0.3, 0.3], "sum": [0.6, 0.6, 0.6]}))
-    assert (once.answer, once.why) == (UNDECIDED, "what both its rules ask for is not so: delta >= 0.9")
-    assert (once.short, once.complete, once.budget("cpu")) == (True, False, 2)
-    twice = verdict(claim, kept(claim, {"delta": [0.95, 0.95, 0.95], "sum": [0.6, 0.6, 0.6]}, longer=2))
-    assert (twice.answer, twice.complete, twice.budget("cpu")) == (REFUTED, True, 2)
+    assert (once.outcome, once.reason) == (UNDECIDED, "what both rules require was not reached: delta >= 0.9")
+    assert (once.needs_training, once.complete, once.next_budget("cpu")) == (True, False, 2)
+    twice = verdict(claim, kept(claim, {"delta": [0.95, 0.95, 0.95], "sum": [0.6, 0.6, 0.6]}, budget=2))
+    assert (twice.outcome, twice.complete, twice.next_budget("cpu")) == (REFUTED, True, 2)
     assert verdict(
         a_claim(), kept(a_claim(), {"delta": [0.3, 0.3, 0.3], "sum": [0.25, 0.25, 0.25]})
     ).complete, "no premise: more training would decide"
@@ -100,9 +110,9 @@ def test_where_nothing_has_come_to_what_both_rules_ask_for_all_is_asked_again_wi
         refuted="sum > 0.5 and delta >= 0.9",
         measures={"delta": "kda", "sum": "gla"},
     )
-    for longer in (1, 2, 4, 8):
-        stored = kept(other, {"delta": [0.3, 0.3, 0.3], "sum": [0.6, 0.6, 0.6]}, longer=longer)
-    assert (verdict(other, stored).complete, verdict(other, stored).budget("cpu")) == (True, 8)
+    for budget in (1, 2, 4, 8):
+        stored = kept(other, {"delta": [0.3, 0.3, 0.3], "sum": [0.6, 0.6, 0.6]}, budget=budget)
+    assert (verdict(other, stored).complete, verdict(other, stored).next_budget("cpu")) == (True, 8)
 
 
 @pytest.mark.parametrize(
@@ -120,77 +130,91 @@ def test_a_verdict_stands_where_more_training_cannot_change_it(
     claim = a_claim()
     kept(claim, {"delta": delta})
     found = verdict(claim, kept(claim, {"sum": total}, marks=["undertrained"]))
-    assert (found.answer, found.complete, found.short) == (answer, answer != UNDECIDED, answer == UNDECIDED)
-    assert found.budget("cpu") == (1 if found.complete else 2)
+    assert (found.outcome, found.complete, found.needs_training) == (
+        answer,
+        answer != UNDECIDED,
+        answer == UNDECIDED,
+    )
+    assert found.next_budget("cpu") == (1 if found.complete else 2)
     if answer == UNDECIDED:
-        assert found.why == "sum: 0 of 3 seeds count (3 undertrained)"
+        assert found.reason == "all 3 seeds of sum were still improving"
     else:
-        assert str(found.rulings[0].figures["sum"]) == "0.980 to 1.000"
-        assert plain(found)["devices"][0]["figures"]["sum"]["between"] == [pytest.approx(0.97966666), 1.0]
+        assert str(found.rulings[0].evidence["sum"]) == "0.980 to 1.000"
+        assert to_json(found)["devices"][0]["figures"]["sum"]["between"] == [pytest.approx(0.97966666), 1.0]
 
 
 def test_what_has_no_best_or_is_marked_otherwise_is_between_no_numbers(kept: Callable[..., Stored]) -> None:
     loss = a_claim(measure={"of": "nll"})
     kept(loss, {"delta": [0.9, 0.9, 0.9]})
-    assert verdict(loss, kept(loss, {"sum": [0.95, 0.99, 0.999]}, marks=["undertrained"])).answer == UNDECIDED
+    assert (
+        verdict(loss, kept(loss, {"sum": [0.95, 0.99, 0.999]}, marks=["undertrained"])).outcome == UNDECIDED
+    )
     claim = a_claim()
     assert (
-        verdict(claim, kept(claim, {"sum": [0.95, 0.99, 0.999]}, marks=["lr_edge"])).why
-        == "sum: 0 of 3 seeds count (3 lr_edge)"
+        verdict(claim, kept(claim, {"sum": [0.95, 0.99, 0.999]}, marks=["lr_edge"])).reason
+        == "all 3 seeds of sum did best at the edge of the learning rates tried"
     )
 
 
 def test_another_device_begins_with_the_training_that_one_has_come_to(kept: Callable[..., Stored]) -> None:
     claim = a_claim()
-    for longer in (1, 2):
+    for budget in (1, 2):
         stored = kept(
             claim,
             {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]},
-            longer=longer,
+            budget=budget,
             marks=["undertrained"],
             device="NVIDIA H200",
         )
-    assert (verdict(claim, stored).budget("cpu"), verdict(claim, stored).budget("NVIDIA H200")) == (4, 4)
-    kept(claim, {"delta": [0.9, 0.9, 0.9]}, longer=4)
-    partly = verdict(claim, kept(claim, {"sum": [0.5, 0.5]}, longer=4))
-    assert (partly.answer, partly.complete, partly.budget("cpu")) == (UNDECIDED, False, 4)
-    begun = verdict(claim, kept(claim, {"sum": [0.5, 0.5, 0.5]}, longer=4))
-    assert (begun.answer, [ruling.longer for ruling in begun.rulings]) == (SUPPORTED, [2, 4])
+    assert (verdict(claim, stored).next_budget("cpu"), verdict(claim, stored).next_budget("NVIDIA H200")) == (
+        4,
+        4,
+    )
+    kept(claim, {"delta": [0.9, 0.9, 0.9]}, budget=4)
+    partly = verdict(claim, kept(claim, {"sum": [0.5, 0.5]}, budget=4))
+    assert (partly.outcome, partly.complete, partly.next_budget("cpu")) == (UNDECIDED, False, 4)
+    begun = verdict(claim, kept(claim, {"sum": [0.5, 0.5, 0.5]}, budget=4))
+    assert (begun.outcome, [ruling.budget for ruling in begun.rulings]) == (SUPPORTED, [2, 4])
     before = verdict(claim, kept(claim, {"delta": [0.5, 0.5, 0.5], "sum": [0.9, 0.9, 0.9]}))
-    assert (before.answer, before.budget("cpu")) == (REFUTED, 1), "what is enough is looked at first"
+    assert (before.outcome, before.next_budget("cpu")) == (REFUTED, 1), "what is enough is looked at first"
 
 
 def test_nor_is_more_than_eight_times_the_training_asked_for(kept: Callable[..., Stored]) -> None:
     claim = a_claim({"set": {"model.d_model": 16, "protocol.examples": 64, "protocol.epochs": 3}})
-    for longer in (1, 2, 4, 8):
+    for budget in (1, 2, 4, 8):
         stored = kept(
-            claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]}, longer=longer, marks=["undertrained"]
+            claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.1, 0.1, 0.5]}, budget=budget, marks=["undertrained"]
         )
     found = verdict(claim, stored)
-    assert (found.answer, found.short, found.complete, found.budget("cpu")) == (UNDECIDED, False, True, 8)
-    assert {cell.protocol.epochs for cell in parts(claim, longer=8)[0].cells} == {24}
+    assert (found.outcome, found.needs_training, found.complete, found.next_budget("cpu")) == (
+        UNDECIDED,
+        False,
+        True,
+        8,
+    )
+    assert {cell.protocol.epochs for cell in cells_of(claim, "sum", budget=8)} == {24}
 
 
 def test_the_best_of_seeds_is_known_as_far_as_its_marks_let_it(kept: Callable[..., Stored]) -> None:
     claim = a_claim(measure={"over": "best"})
     found = verdict(claim, kept(claim, {"delta": [0.2, 0.9, 0.3], "sum": [0.5, 0.6, 0.7]}))
     assert (
-        found.answer,
-        found.rulings[0].figures["delta"].value,
-        str(found.rulings[0].figures["delta"]),
+        found.outcome,
+        found.rulings[0].evidence["delta"].value,
+        str(found.rulings[0].evidence["delta"]),
     ) == (SUPPORTED, 0.9, "0.900")
     short = verdict(claim, kept(claim, {"sum": [0.5, 0.6, 0.7]}, marks=["undertrained"]))
-    assert (short.answer, short.why) == (UNDECIDED, "sum: 0 of 3 seeds count (3 undertrained)"), (
+    assert (short.outcome, short.reason) == (UNDECIDED, "all 3 seeds of sum were still improving"), (
         "any could have become the best"
     )
-    assert tuple(short.rulings[0].figures["sum"].span) == (0.7, 1.0)
+    assert tuple(short.rulings[0].evidence["sum"].interval) == (0.7, 1.0)
     other = verdict(
         claim, kept(claim, {"delta": [0.1, 0.1, 0.1], "sum": [0.1, 0.95, 0.1]}, marks=["undertrained"])
     )
-    assert other.answer == UNDECIDED
+    assert other.outcome == UNDECIDED
     above = a_claim(measure={"over": "best"}, supported="sum >= 0.9", refuted="sum < 0.5")
     assert (
-        verdict(above, kept(above, {"sum": [0.1, 0.95, 0.1]}, marks=["undertrained"])).answer == SUPPORTED
+        verdict(above, kept(above, {"sum": [0.1, 0.95, 0.1]}, marks=["undertrained"])).outcome == SUPPORTED
     ), "more training makes no best worse"
 
 
@@ -201,7 +225,7 @@ def test_where_a_claim_says_so_the_best_of_seeds_counts_whatever_its_marks(
     found = verdict(
         claim, kept(claim, {"delta": [0.2, 0.9, 0.3], "sum": [0.5, 0.6, 0.7]}, marks=["undertrained"])
     )
-    assert (found.answer, found.rulings[0].figures["delta"].value) == (SUPPORTED, 0.9)
+    assert (found.outcome, found.rulings[0].evidence["delta"].value) == (SUPPORTED, 0.9)
 
 
 def test_runs_that_failed_are_no_figure_and_those_that_diverged_are_at_chance(
@@ -210,25 +234,28 @@ def test_runs_that_failed_are_no_figure_and_those_that_diverged_are_at_chance(
     claim = a_claim()
     kept(claim, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]})
     failed = verdict(claim, kept(claim, {"sum": [0.5]}, status="oom"))
-    assert failed.why == "sum: 2 of 3 seeds count (1 oom)"
+    assert failed.reason == "1 of 3 seeds of sum ran out of memory"
     diverged = verdict(claim, kept(claim, {"sum": [0.5, 0.5, 0.5]}, status="diverged", metrics={}, curve=[]))
-    assert (diverged.answer, diverged.rulings[0].figures["sum"].value) == (SUPPORTED, 0.25)
+    assert (diverged.outcome, diverged.rulings[0].evidence["sum"].value) == (SUPPORTED, 0.25)
     other = a_claim(measure={"of": "nll"})
-    assert "sum: 0 of 3 seeds count (3 diverged)" in verdict(other, kept(other, {})).why
+    assert "all 3 seeds of sum diverged" in verdict(other, kept(other, {})).reason
 
 
 def test_two_kinds_of_devices_never_decide_together(kept: Callable[..., Stored]) -> None:
     claim = a_claim()
     kept(claim, {"delta": [0.9, 0.9, 0.9]}, device="cpu")
     apart = verdict(claim, kept(claim, {"sum": [0.5, 0.5, 0.5]}, device="NVIDIA H200"))
-    assert (apart.answer, apart.why) == (
+    assert (apart.outcome, apart.reason) == (
         UNDECIDED,
-        "NVIDIA H200: delta: 3 of 3 seeds missing; cpu: sum: 3 of 3 seeds missing",
+        "On NVIDIA H200: delta not run yet. On cpu: sum not run yet",
     )
     alone = verdict(claim, kept(claim, {"delta": [0.9, 0.9, 0.9]}, device="NVIDIA H200"))
-    assert (alone.answer, [ruling.answer for ruling in alone.rulings]) == (SUPPORTED, [SUPPORTED, UNDECIDED])
+    assert (alone.outcome, [ruling.outcome for ruling in alone.rulings]) == (
+        SUPPORTED,
+        [SUPPORTED, UNDECIDED],
+    )
     against = verdict(claim, kept(claim, {"sum": [0.95, 0.95, 0.95]}, device="cpu"))
-    assert (against.answer, against.why) == (
+    assert (against.outcome, against.reason) == (
         UNDECIDED,
         "devices disagree: supported on NVIDIA H200, refuted on cpu",
     )
@@ -237,7 +264,7 @@ def test_two_kinds_of_devices_never_decide_together(kept: Callable[..., Stored])
 def test_results_of_other_settings_do_not_count(kept: Callable[..., Stored]) -> None:
     claim, other = a_claim(), a_claim({"set": {"model.d_model": 32}})
     found = verdict(claim, kept(other, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]}))
-    assert (found.answer, found.why, found.rulings) == (UNDECIDED, "none of its figures is there", ())
+    assert (found.outcome, found.reason, found.rulings) == (UNDECIDED, "not run yet", ())
 
 
 def test_a_look_at_what_may_be_there_misses_nothing(kept: Callable[..., Stored]) -> None:
@@ -250,7 +277,9 @@ def test_a_look_at_what_may_be_there_misses_nothing(kept: Callable[..., Stored])
         }
     )
     stored = kept(claim, {"delta": [0.9]})
-    suite = claim.grids["recall"].suite
+    source = claim.measures["delta"].source
+    assert isinstance(source, CellSource)
+    suite = source.suite
     assert stored.any(suite, "deltanet", "cpu")
     assert not stored.any(suite, "linear_attention", "cpu")
     assert not stored.any(suite, "deltanet", "NVIDIA H200")
@@ -265,13 +294,7 @@ def test_the_page_has_claims_that_rest_on_what_is_stored(
     kept: Callable[..., Stored], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = a_claim()
-    table = replace(
-        claim,
-        id="C2",
-        measures={"delta": claim.measures["delta"].model_copy(update={"model": ""})},
-        supported=None,
-        refuted=None,
-    )
+    table = replace(a_table_claim(), id="C2")
     monkeypatch.setattr(shown, "claims", lambda: {"C1": claim, "C2": table})
     stored = kept(claim, {"delta": [0.9, 0.92, 0.94], "sum": [0.5, 0.6, 0.7]})
     (one,) = shown.claimed(stored)
@@ -281,11 +304,26 @@ def test_the_page_has_claims_that_rest_on_what_is_stored(
         "the delta rule recalls more",
         "delta 0.920 ± 0.020, sum 0.600 ± 0.100",
     ]
-    assert one.about["Supported"] == "delta - sum >= 0.2"
+    assert one.about["Supported if"] == "delta - sum >= 0.2"
     ((where, figures),) = one.figures
-    assert (where, list(figures["figure"])) == ("On cpu, supported", ["0.920 ± 0.020", "0.600 ± 0.100"])
+    assert (where, list(figures["value"])) == ("On cpu, supported", ["0.920 ± 0.020", "0.600 ± 0.100"])
     assert one.ids == set(stored.results)
     assert shown.claimed(Stored([])) == []
+
+
+def a_table_claim() -> Claim:
+    """Return a claim that needs no training."""
+    measures = {
+        "delta": {"where": {"rule": "sum"}, "of": "recalled"},
+        "sum": {"where": {"rule": "normalised sum"}, "of": "recalled"},
+    }
+    values = {
+        "title": "t",
+        "untrained": {"blend": {"of": "blend", "rules": ["sum", "normalised sum"]}},
+        "claims": {"C1": {**CLAIM, "measures": measures}},
+    }
+    (claim,) = read_section(values, where="a.yaml")
+    return claim
 
 
 def searched(
@@ -295,7 +333,7 @@ def searched(
     elsewhere."""
     for n in default_search().grid:
         for name, scores in (("delta", delta), ("sum", total)):
-            cells = of_measure(claim, name)
+            cells = cells_of(claim, name)
             protocol = cells[0].protocol.model_copy(update={"lr": learning_rate(n)})
             tuning = [replace(cells[0], protocol=protocol, seed=seed, purpose="tuning") for seed in seeds]
             made = [a_result(cell, 0.5 if n == -6 else 0.3, "cpu") for cell in tuning]
@@ -313,19 +351,19 @@ def test_of_a_search_those_at_the_rate_that_it_finds_count(kept: Callable[..., S
     claim = a_claim({"search": True})
     stored = searched(claim, kept(claim, {}), default_search().seeds, [0.2, 0.3, 0.4], [0.2, 0.3, 0.4])
     found = verdict(claim, stored)
-    assert list(found.rulings[0].figures["delta"].values.values()) == [0.2, 0.3, 0.4]
-    assert found.why == "refuted by all seeds, undecided without seed 0 of delta"
-    assert len(found.ids(found.rulings[0], stored)) == 6
+    assert list(found.rulings[0].evidence["delta"].values.values()) == [0.2, 0.3, 0.4]
+    assert found.reason == "hangs on one seed: refuted with all seeds, undecided without seed 0 of delta"
+    assert len(found.result_ids(found.rulings[0], stored)) == 6
     for left in [name for name, result in stored.results.items() if result["purpose"] == "tuning"][:1]:
         del stored.results[left]
-    assert "3 of 3 seeds missing" in verdict(claim, stored).why
+    assert verdict(claim, stored).reason == "delta not run yet"
 
 
 def test_a_verdict_says_that_learning_rates_were_chosen_on_one_seed(kept: Callable[..., Stored]) -> None:
     claim, words = a_claim({"search": True}), "learning rate chosen on one tuning seed"
     stored = searched(claim, kept(claim, {}), default_search().seeds[:1], [0.9, 0.92, 0.94], [0.5, 0.6, 0.7])
     found = verdict(claim, stored)
-    assert (found.answer, found.qualifiers) == (SUPPORTED, [words])
+    assert (found.outcome, found.qualifiers) == (SUPPORTED, [words])
     assert line(found) == [
         "C1",
         SUPPORTED,
@@ -335,52 +373,47 @@ def test_a_verdict_says_that_learning_rates_were_chosen_on_one_seed(kept: Callab
     told = detail(found, stored)
     assert f"- **supported** ({words})" in told
     assert f"On cpu, supported; {words}:" in told
-    assert (plain(found)["qualifiers"], plain(found)["devices"][0]["qualifiers"]) == ([words], [words])
-    assert outlook(found, stored, device="cpu").left == 0, "what was chosen by a former rule is there"
-    assert outlook(found, searched(claim, Stored([]), (), [0.9] * 3, [0.9] * 3), device="cpu").left > 6
+    assert (to_json(found)["qualifiers"], to_json(found)["devices"][0]["qualifiers"]) == ([words], [words])
+    assert remaining_work(found, stored, device="cpu").left == 0, "what was chosen by a former rule is there"
+    assert remaining_work(found, searched(claim, Stored([]), (), [0.9] * 3, [0.9] * 3), device="cpu").left > 6
     asked = verdict(
         claim, searched(claim, stored, default_search().seeds, [0.9, 0.92, 0.94], [0.5, 0.6, 0.7])
     )
-    assert (asked.answer, asked.qualifiers, asked.rulings[0].qualifiers(claim)) == (SUPPORTED, [], [])
+    assert (asked.outcome, asked.qualifiers, asked.rulings[0].qualifiers) == (SUPPORTED, [], ())
 
 
 def test_a_claim_that_waits_says_for_what(kept: Callable[..., Stored]) -> None:
     waiting = a_claim(needs={"models": ["no_such"], "other": ["a lens"]})
     found = verdict(waiting, kept(waiting, {"delta": [0.9, 0.9, 0.9], "sum": [0.5, 0.5, 0.5]}))
-    assert (found.answer, found.why, found.complete) == (UNDECIDED, "needs model no_such; a lens", False)
+    assert (found.outcome, found.reason, found.complete) == (
+        UNDECIDED,
+        "needs what linbench does not have: model no_such; a lens",
+        False,
+    )
     empty = a_claim(measures={}, supported="", refuted="")
-    assert verdict(empty, kept(empty, {})).why == "needs cells that decide it: none are written"
+    assert verdict(empty, kept(empty, {})).reason == "needs an experiment, and none is written yet"
 
 
 def test_what_needs_no_training_is_decided_at_once(kept: Callable[..., Stored]) -> None:
-    values = {
-        "title": "t",
-        "untrained": {"blend": {"of": "blend", "rules": ["sum", "normalised sum"]}},
-        "claims": {"C1": CLAIM},
-    }
-    measures = {
-        "delta": {"where": {"rule": "sum"}, "of": "recalled"},
-        "sum": {"where": {"rule": "normalised sum"}, "of": "recalled"},
-    }
-    (claim,) = section({**values, "claims": {"C1": {**CLAIM, "measures": measures}}}, where="a.yaml")
+    claim = a_table_claim()
     found = verdict(claim, kept(claim, {}))
-    assert (found.answer, found.rulings[0].device, found.rulings[0].figures["sum"].value) == (
+    assert (found.outcome, found.rulings[0].kind, found.rulings[0].evidence["sum"].value) == (
         SUPPORTED,
         NOTHING_TRAINED,
         pytest.approx(7.5),
     )
-    assert parts(claim) == []
+    assert not any(any(measure.work("cpu", 1)) for measure in claim.deciding)
 
 
 def test_rules_that_both_hold_or_have_no_value_decide_nothing() -> None:
-    figures = {"delta": Figure({0: 0.5, 1: 0.5, 2: 0.5}), "sum": Figure({0: 0.0, 1: 0.0, 2: 0.0})}
+    figures = {"delta": SeedEvidence({0: 0.5, 1: 0.5, 2: 0.5}), "sum": SeedEvidence({0: 0.0, 1: 0.0, 2: 0.0})}
     assert decide(a_claim(supported="delta > sum", refuted="delta > 0.1 + sum"), figures) == (
         UNDECIDED,
-        "both its rules hold, so that one of them is wrong",
+        "both rules hold, so one of them is wrong",
     )
     assert decide(a_claim(supported="delta / sum > 2", refuted="delta <= sum"), figures) == (
         UNDECIDED,
-        "something is divided by zero",
+        "a rule has no value: a division by zero",
     )
 
 
@@ -390,7 +423,7 @@ def test_what_decides_whatever_comes_is_looked_at_again_where_all_was_trained_lo
     claim = a_claim()
     kept(claim, {"delta": [0.9, 0.9, 0.9]})
     kept(claim, {"sum": [0.95, 0.99, 0.999]}, marks=["undertrained"])
-    partly = verdict(claim, kept(claim, {"delta": [1.0, 1.0, 1.0]}, longer=2))
-    assert (partly.answer, partly.rulings[0].longer, partly.complete) == (REFUTED, 1, True)
-    whole = verdict(claim, kept(claim, {"sum": [0.9, 0.9, 0.9]}, longer=2))
-    assert (whole.answer, whole.rulings[0].longer, whole.complete) == (UNDECIDED, 2, True)
+    partly = verdict(claim, kept(claim, {"delta": [1.0, 1.0, 1.0]}, budget=2))
+    assert (partly.outcome, partly.rulings[0].budget, partly.complete) == (REFUTED, 1, True)
+    whole = verdict(claim, kept(claim, {"sum": [0.9, 0.9, 0.9]}, budget=2))
+    assert (whole.outcome, whole.rulings[0].budget, whole.complete) == (UNDECIDED, 2, True)

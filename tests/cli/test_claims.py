@@ -12,33 +12,48 @@ from linbench.bench import questions
 from linbench.bench import run as measured
 from linbench.bench.timing import Ceilings
 from linbench.claims import claim as file
-from linbench.claims.claim import section
+from linbench.claims.claim import read_section
 from linbench.engine import measure, record
 
-TINY = {
+TEXT = {"source": "x", "published": "y", "setting": "z", "rule": "w"}
+
+TINY: dict[str, Any] = {
     "title": "A section",
     "cells": {
         "small": {
             "tasks": ["mqar"],
             "seeds": "0-2",
             "set": {
-                "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16, "model.d_model": 16, "protocol.batch_size": 4, "protocol.tokens": 640,
-                "protocol.evaluations": 5, "protocol.validation_examples": 8, "protocol.test_examples": 16,
+                "task.seq_len": 16,
+                "task.kv_pairs": 2,
+                "task.vocab_size": 16,
+                "model.d_model": 16,
+                "protocol.batch_size": 4,
+                "protocol.tokens": 640,
+                "protocol.evaluations": 5,
+                "protocol.validation_examples": 8,
+                "protocol.test_examples": 16,
             },
         }
     },
     "claims": {
-        "C1": {
-            "says": "Both learn nothing in ten steps.", "source": "x", "published": "y", "tier": "T1", "setting": "z", "rule": "w",
+        "C1": TEXT
+        | {
+            "says": "Both learn nothing in ten steps.",
+            "tier": "T1",
             "measure": {"over": "best", "marked": True},
-            "measures": {"delta": "deltanet", "sum": "linear_attention"}, "supported": "max(delta, sum) < 0.9", "refuted": "max(delta, sum) >= 0.9",
+            "measures": {"delta": "deltanet", "sum": "linear_attention"},
+            "supported": "max(delta, sum) < 0.9",
+            "refuted": "max(delta, sum) >= 0.9",
         },
-        "C2": {
-            "says": "What is not there is better.", "source": "x", "published": "y", "tier": "T2-T3", "setting": "z", "rule": "w",
+        "C2": TEXT
+        | {
+            "says": "What is not there is better.",
+            "tier": "T2-T3",
             "needs": {"models": ["no_such"]},
         },
     },
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +65,7 @@ def no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch, linbench: Callable[..., Any]) -> Callable[..., Any]:
     """The verb on two claims: one that trains six tiny models, and one that waits."""
-    claims = {claim.id: claim for claim in section(TINY, where="a.yaml")}
+    claims = {claim.id: claim for claim in read_section(TINY, where="a.yaml")}
     monkeypatch.setattr(file, "claims", lambda: claims)
     return lambda *words: linbench("claims", *words)
 
@@ -62,10 +77,11 @@ def test_every_claim_has_a_line_in_its_section(two: Callable[..., Any]) -> None:
         "",
         "A section",
         "claim verdict says why",
-        "C1 undecided Both learn nothing in ten steps. none of its figures is there",
-        "C2 undecided What is not there is better. needs model no_such",
+        "C1 undecided Both learn nothing in ten steps. not run yet",
+        "C2 undecided What is not there is better. needs what linbench does not have: model no_such",
         "",
-        "2 claims: 0 supported, 0 refuted, 2 undecided, of which 1 need what is not there.",
+        "2 claims: 0 supported, 0 refuted, 2 undecided (1 need something that linbench does not have,"
+        " 1 not run yet, 0 run without a clear answer).",
     ]
 
 
@@ -73,12 +89,12 @@ def test_a_claim_by_its_name_says_what_would_decide_it(two: Callable[..., Any]) 
     out = two("c1", "--device", "cpu").out
     assert out.startswith("C1, A section\n\nBoth learn nothing in ten steps.\n\n- Source: x\n")
     assert (
-        "- Supported: `max(delta, sum) < 0.9`\n- Refuted: `max(delta, sum) >= 0.9`\n- **undecided**: none of"
-        " its figures is there\n" in out
+        "- Supported if: `max(delta, sum) < 0.9`\n- Refuted if: `max(delta, sum) >= 0.9`\n"
+        "- **undecided**: not run yet\n" in out
     )
     assert out.endswith(
-        "On cpu 6 runs decide it, those that choose learning rates among them; 6 are left: "
-        "nothing finished there tells how long that takes (tier T1: under 3 minutes a model on a GPU).\n"
+        "On cpu, 6 of 6 runs are missing, learning-rate searches included (no finished run tells how long"
+        " that takes); tier T1: under 3 minutes a model on a GPU.\n"
     )
     assert "| sum | linear_attention, accuracy, best of the seeds, marked or not |" in " ".join(
         out.split("What decides it:")[1].split()
@@ -96,7 +112,7 @@ def test_what_is_missing_is_run_and_decides_and_is_not_run_again(
     ended = two("C1", *words)
     assert ended.code == 0, ended.err
     assert "- **supported**\n\nOn cpu, supported:\n" in ended.out
-    assert ended.out.endswith("All that decides it has results on one kind of device.\n")
+    assert ended.out.endswith("Nothing is missing: one kind of device has all results that decide it.\n")
     files = list((tmp_path / "mine" / "claims").glob("*.json"))
     assert len(files) == 6
     again = two("--run", *words[1:5], "--results", "mine")
@@ -133,7 +149,7 @@ def test_what_was_still_getting_better_is_run_again_with_twice_the_training(
 ) -> None:
     values = copy.deepcopy(TINY)
     values["claims"]["C1"]["measure"] = {}
-    claims = {claim.id: claim for claim in section(values, where="a.yaml")}
+    claims = {claim.id: claim for claim in read_section(values, where="a.yaml")}
     monkeypatch.setattr(file, "claims", lambda: claims)
     monkeypatch.setattr(record, "undertrained", lambda curve: curve[-1]["tokens"] < 1000)
     words = ("claims", "C1", "--run", "--device", "cpu", "--workers", "0", "--results", "mine")
@@ -155,26 +171,26 @@ def test_layers_that_are_missing_are_timed_and_those_that_were_timed_beside_othe
         "timed": {"narrow": {"preset": "tiny", "lengths": [8]}},
         "claims": {"C1": text},
     }
-    claims = {claim.id: claim for claim in section(values, where="a.yaml")}
+    claims = {claim.id: claim for claim in read_section(values, where="a.yaml")}
     marks = ["busy"]
     monkeypatch.setattr(file, "claims", lambda: claims)
     # measuring them takes a second
     monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
     monkeypatch.setattr(questions, "marks", lambda began, device: list(marks))
 
-    left = "On cpu 2 timings of layers decide it; 2 are left (tier T1: under 3 minutes a model on a GPU).\n"
+    left = "On cpu, 2 of 2 timings of layers are missing; tier T1: under 3 minutes a model on a GPU.\n"
     words = ("claims", "C1", "--device", "cpu", "--results", "mine")
     (tmp_path / "mine").mkdir()
     assert linbench(*words).out.endswith(left)
     beside_others = linbench(*words, "--run")
     assert beside_others.code == 0, beside_others.err
-    assert "- **undecided**: delta, sum: busy\n" in beside_others.out
+    assert "- **undecided**: delta and sum timed while other programs used the device\n" in beside_others.out
     assert beside_others.out.endswith(left)
     marks.clear()
     alone = linbench(*words, "--run")
     assert "measured 2/2 train linear_attention B512xT8 fp32" in alone.err
     assert "- **supported**\n\nOn cpu, supported:\n" in alone.out
-    assert alone.out.endswith("All that decides it has results on one kind of device.\n")
+    assert alone.out.endswith("Nothing is missing: one kind of device has all results that decide it.\n")
     assert len(list((tmp_path / "mine").glob("*.json"))) == 2
     assert linbench(*words, "--run").err == "linbench: nothing is left to run.\n"
 
@@ -200,7 +216,7 @@ def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path) -> None:
     assert first["measures"] == {"delta": f"deltanet, {best}", "sum": f"linear_attention, {best}"}
     assert (second["verdict"], second["why"], second["needs"], second["devices"]) == (
         "undecided",
-        "needs model no_such",
+        "needs what linbench does not have: model no_such",
         ["model no_such"],
         [],
     )
@@ -222,7 +238,7 @@ def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path) -> None:
 def test_those_of_a_tier_and_what_is_missing_of_each(two: Callable[..., Any]) -> None:
     assert "1 claim: " in two("--tier", "T2").out
     assert "C1 " not in two("--tier", "T2").out
-    assert "6 are left: " in two("--all", "--device", "cpu").out
+    assert "6 of 6 runs are missing" in two("--all", "--device", "cpu").out
     assert "It waits for: model no_such (tier T2-T3: " in two("--all", "--device", "cpu").out
 
 
@@ -231,7 +247,7 @@ def test_those_of_a_tier_and_what_is_missing_of_each(two: Callable[..., Any]) ->
     [
         (["C3"], 2, "unknown claim 'C3'; did you mean 'C"),
         (["--tier", "T7"], 2, "unknown tier 'T7'; did you mean 'T"),
-        (["C1", "--tier", "T0"], 2, "no claim that is asked for is of tier T0."),
+        (["C1", "--tier", "T0"], 2, "none of these claims is of tier T0; "),
         (
             ["C1", "--run", "--device", "cpu", "--devices", "3"],
             2,

@@ -115,7 +115,9 @@ def test_an_n_gram_stands_once_where_it_could_repeat_itself() -> None:
     task = copy(letters=2, ngram=1, answer=1, min_length=6, max_length=6, variant="suffix")
     string, first = torch.tensor([[0, 0, 0, 1, 0, 0]]), torch.tensor([[1]])
     stream = Stream(torch.zeros(1, dtype=torch.int64))
-    assert task._remove_other_occurrences(stream, string, first, torch.tensor([[0]])).tolist() == [[1, 0, 1, 1, 1, 1]]
+    assert task._remove_other_occurrences(stream, string, first, torch.tensor([[0]])).tolist() == [
+        [1, 0, 1, 1, 1, 1]
+    ]
     task = copy(letters=3, ngram=2, answer=1, min_length=6, max_length=6, variant="suffix")
     (once,) = task._remove_other_occurrences(
         stream, torch.zeros(1, 6, dtype=torch.int64), torch.tensor([[2]]), torch.tensor([[0, 0]])

@@ -247,7 +247,9 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     problems: list[Any] = []
     taken = module._kernel_arguments
     monkeypatch.setattr(module.plan, "known", {})
-    monkeypatch.setattr(module, "_kernel_arguments", lambda problem: problems.append(problem) or taken(problem))
+    monkeypatch.setattr(
+        module, "_kernel_arguments", lambda problem: problems.append(problem) or taken(problem)
+    )
     return problems
 
 

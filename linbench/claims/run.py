@@ -1,0 +1,98 @@
+"""Deciding claims, after running what is missing for them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from linbench.bench.layer import Case
+from linbench.claims.claim import Claim
+from linbench.claims.measure import Work
+from linbench.claims.requirements import missing_requirements
+from linbench.claims.stored_results import Stored
+from linbench.claims.verdict import Verdict, verdict
+from linbench.common.errors import HopelessError
+from linbench.experiments.cell import Cell
+from linbench.experiments.device import device_class
+from linbench.experiments.learning_rates import SearchSettings
+from linbench.results.record import Result
+
+
+@dataclass(frozen=True)
+class Runner:
+    """How missing results are made."""
+
+    device: str
+    """The device on which they are made, such as "cpu" or "cuda:0"."""
+    run_cells: Callable[[Sequence[Cell], SearchSettings | None], list[Result]]
+    """Train cells and store their results; may raise HopelessError if no learning rate works for a model."""
+    time_layers: Callable[[Sequence[Case]], list[Result]]
+    """Time layers and store their results."""
+    warn: Callable[[str], None]
+    """Tell the user of a model that could not be run."""
+
+
+class Decided(NamedTuple):
+    """Verdicts, and what they rest on."""
+
+    verdicts: list[Verdict]
+    stored: Stored
+    """All results after the last run."""
+    new: list[Result]
+    """The results that were made."""
+
+
+def decide(claims: Sequence[Claim], load: Callable[[], Stored], runner: Runner | None = None) -> Decided:
+    """Decide claims by stored results, and if there is a runner, by what is missing.
+
+    Where runs were still improving and that leaves a claim undecided, everything is run again with longer
+    training, until it decides or the longest training is reached.
+
+    Args:
+        claims: the claims to decide.
+        load: reads the stored results; it is called again after every run.
+        runner: makes missing results; None: nothing is run.
+    """
+    stored = load()
+    verdicts = [verdict(claim, stored) for claim in claims]
+    new: list[Result] = []
+    waiting = [each for each in verdicts if not each.complete] if runner else []
+    while runner and waiting:
+        made = run_missing(waiting, stored, runner)
+        new += made
+        stored = load()
+        verdicts = [verdict(claim, stored) for claim in claims]
+        waiting = [each for each in verdicts if made and each.needs_training]
+    return Decided(verdicts, stored, new)
+
+
+def run_missing(verdicts: Sequence[Verdict], stored: Stored, runner: Runner) -> list[Result]:
+    """Make the missing results of claims; claims that need what is not installed are skipped.
+
+    Cells of all claims whose learning rates are searched alike run together.
+    """
+    together: dict[str, tuple[SearchSettings | None, dict[str, Cell]]] = {}
+    cases: dict[str, Case] = {}
+    for work in _missing(verdicts, stored, runner.device):
+        if work.cells:
+            _, cells = together.setdefault(str(work.search), (work.search, {}))
+            cells.update({cell.id: cell for cell in work.cells})
+        cases.update({case.id: case for case in work.timings})
+    made: list[Result] = []
+    for search, cells in together.values():
+        try:
+            made += runner.run_cells(list(cells.values()), search)
+        except HopelessError as error:  # other models have run
+            runner.warn(str(error))
+    if cases:
+        made += runner.time_layers(list(cases.values()))
+    return made
+
+
+def _missing(verdicts: Sequence[Verdict], stored: Stored, device: str) -> list[Work]:
+    kind = device_class(device)
+    return [
+        measure.missing(stored, device, each.next_budget(kind))
+        for each in verdicts
+        if not missing_requirements(each.claim)
+        for measure in each.claim.deciding
+    ]
