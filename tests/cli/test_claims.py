@@ -134,7 +134,7 @@ def test_what_is_missing_is_run_and_decides_and_is_not_run_again(
 def test_a_run_ends_when_its_own_process_has_lost_the_gpu(
     two: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "answers", lambda device: False)
+    monkeypatch.setattr(measure, "device_responds", lambda device: False)
     monkeypatch.setattr(measure, "train", lambda *given: 1 / 0)
     ended = two("C1", "--run", "--device", "cpu", "--workers", "0", "--results", "mine")
     assert ended.code == 3

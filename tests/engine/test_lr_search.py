@@ -16,10 +16,10 @@ from linbench.engine.lr_search import RateScore, Search, run_searched
 from linbench.engine.progress import NoProgress
 from linbench.engine.runner import NextCells
 from linbench.engine.workers import ArgumentQueue, Outcome
-from linbench.experiments.cell import Cell, Purpose
+from linbench.experiments.cell import SCHEMA, Cell, Purpose
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
 from linbench.results.record import NO_VERDICT, Result
-from linbench.results.store import SCHEMA, Store
+from linbench.results.store import Store
 from tests.planning import plan
 from tests.records import a_point, a_record
 
