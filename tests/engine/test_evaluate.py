@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from linbench.engine.evaluate import EXAMPLES, HIDDEN, LOGITS, _batch_size
-from linbench.experiments.plan import plan
+from tests.planning import plan
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from linbench.claims.cells import CellSource
 from linbench.claims.claim import claims
 from linbench.engine.former import results_at_chosen_rates, says, settled, to_run
 from linbench.experiments.cell import Cell
@@ -144,9 +145,10 @@ def test_models_are_judged_each_by_itself_and_without_any_search_nothing_is_gues
 def test_every_shipped_search_has_two_tuning_seeds_or_more() -> None:
     searches: dict[str, Any] = {name: load(name).search for name in shipped()}
     searches |= {
-        f"{claim.id}.{name}": grid.suite.search
+        str(measure): measure.source.suite.search
         for claim in claims().values()
-        for name, grid in claim.grids.items()
+        for measure in claim.measures.values()
+        if isinstance(measure.source, CellSource)
     }
     few = [name for name, search in searches.items() if search and len(search.seeds) < 2]
     assert few == []
