@@ -1,5 +1,8 @@
-"""Finds state that a user's module carries from call to call, and that neither a stack nor a captured step nor
-a checkpoint would keep."""
+"""Finds hidden state of a user's module.
+
+Such state is carried from call to call, and neither a stack nor a captured step nor a checkpoint would keep
+it.
+"""
 
 import io
 import pickle

@@ -29,7 +29,7 @@ class RateScore(NamedTuple):
     """The score of a learning rate on the tuning seeds."""
 
     trained: bool
-    """Whether no seed diverged. A rate with a diverged seed stands below all others: its accuracy counts as
+    """True if no seed diverged. A rate with a diverged seed stands below all others: its accuracy counts as
     chance, which may be more than others have learned so far."""
     accuracy: float
     """Mean validation accuracy."""
@@ -74,7 +74,7 @@ class Search:
 
     @property
     def failed(self) -> bool:
-        """Whether no rate that was tried has a score."""
+        """True if no rate that was tried has a score."""
         return not any(self.tried.values())
 
     @property
@@ -87,7 +87,7 @@ class Search:
 
     @property
     def on_edge(self) -> bool:
-        """Whether the best is the first or last of those tried."""
+        """True if the best is the first or last of those tried."""
         return self.best in (min(self.tried), max(self.tried))
 
     @property

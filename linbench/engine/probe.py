@@ -33,7 +33,7 @@ ROWS = 3
 """Sequences of a batch."""
 
 SHORTEST, SECONDS = 30.0, 300.0
-"""Least and most seconds that a probe may take; between these it may take as long as a group may be silent. It
+"""Least and most seconds that a probe may take; between these, as long as a group may be silent. A probe
 takes about one second, with the start of a process."""
 
 _ADVICE = {

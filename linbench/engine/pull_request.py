@@ -29,7 +29,7 @@ class Plan(NamedTuple):
     shared: list[str]
     """Shipped models that are equal on both sides, and are trained once."""
     beside: bool
-    """Whether there is something to compare side by side."""
+    """True if there is something to compare side by side."""
 
 
 def plan(

@@ -117,7 +117,7 @@ class _RunLedger:
         """Times that each cell was lost with its worker or GPU, by id."""
         self.requeued: list[Cell] = []
         self.has_new_results = True
-        """Whether there are results that `next_cells` has not seen."""
+        """True if there are results that `next_cells` has not seen."""
         self.checkpoints = Checkpoints(store.checkpoints)
 
     @property

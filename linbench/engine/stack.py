@@ -112,7 +112,7 @@ class Stack:
         return self.model(*(x.squeeze(0) for x in args)).unsqueeze(0)
 
     def differentiate(self, loss: Tensor) -> None:
-        """Compute the gradients of losses [R], each by its replica's parameters, and leave them in `flats`."""
+        """Compute the gradients of losses [R], each by its replica's parameters; `flats` keep them."""
         leaves = [x for own in self._leaves for x in own]
         gradients = iter(torch.autograd.grad(loss.sum(), leaves, allow_unused=True))
         for flat in self.flats:

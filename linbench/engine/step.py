@@ -35,7 +35,7 @@ class Run:
     diverged: str | None = None
     """The reason, if it diverged."""
     stopped: bool = False
-    """Whether it reached the accuracy at which the protocol stops early."""
+    """True if it reached the accuracy at which the protocol stops early."""
     loss: float = 0.0
     """Sum of the training losses since the last point."""
     losses: int = 0
@@ -43,7 +43,7 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing more to train."""
+        """True if there is nothing more to train."""
         return self.stopped or self.diverged is not None
 
 

@@ -195,7 +195,7 @@ class Surroundings:
                 set_states(generators)
 
     def within(self, items: Iterator[T]) -> Iterator[T]:
-        """Yield the same items. Each is computed in these surroundings, and yielded in those of the caller."""
+        """Yield the same items: each is computed in these surroundings, and yielded in the caller's."""
         try:
             while True:
                 with self.entered():

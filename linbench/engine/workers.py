@@ -48,17 +48,17 @@ class Outcome(NamedTuple):
     failure: str | None = None
     """The reason in one line."""
     late: bool = False
-    """It was ended because it took, or was silent for, too long."""
+    """True if it was ended because it took, or was silent for, too long."""
     lost: bool = False
-    """It was lost with its process, GPU or machine, which may be another's doing."""
+    """True if it was lost with its process, GPU or machine, which may be another's doing."""
     outside: bool = False
-    """Something other than the call ended it, as far as is known, such as a signal that somebody sent."""
+    """True if something else than the call ended it, as far as is known, such as a signal from elsewhere."""
     full: bool = False
-    """It had taken the memory of this machine."""
+    """True if it had taken the memory of this machine."""
     storage: StorageError | None = None
-    """The error by which it said that something cannot be kept."""
+    """The error by which the call said that something cannot be kept."""
     worn: bool = False
-    """It left threads or processes behind, or changed torch, so that its process serves no other call."""
+    """True if it left threads or processes behind, or changed torch: its process serves no other call."""
 
 
 def outcomes(

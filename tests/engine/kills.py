@@ -23,13 +23,10 @@ from linbench.engine.runner import run_cells
 from linbench.experiments.cell import Cell
 from linbench.results.record import Result
 from linbench.results.store import Store
-from tests.planning import plan
+from tests.factories import build_cells, tiny_settings
 
 CELLS = 20
-TINY = {
-    "protocol.batch_size": 4, "protocol.tokens": 15 * 4 * 16, "protocol.validation_examples": 8, "protocol.test_examples": 8, "protocol.evaluations": 5,
-    "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16,
-}  # fmt: skip
+TINY = tiny_settings(15)
 
 
 class Writing(NoProgress):
@@ -107,9 +104,7 @@ def launchers(folder: Path, count: int, seed: int) -> dict[str, int]:
 
 
 def sweep() -> list[Cell]:
-    return plan(
-        "mqar", ["deltanet", "linear_attention"], device="cpu", seeds=range(CELLS // 2), settings=TINY
-    )
+    return build_cells("deltanet", "linear_attention", seeds=range(CELLS // 2), settings=TINY)
 
 
 if __name__ == "__main__":

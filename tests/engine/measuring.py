@@ -9,12 +9,9 @@ import pytest
 from linbench.engine.measure import measure
 from linbench.experiments.cell import Cell
 from linbench.results.record import Result
-from tests.planning import plan
+from tests.factories import build_cells, tiny_settings
 
-TINY = {
-    "protocol.batch_size": 8, "protocol.tokens": 20 * 8 * 16, "protocol.validation_examples": 64, "protocol.test_examples": 64, "protocol.evaluations": 5,
-    "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16, "model.heads": 1,
-}  # fmt: skip
+TINY = tiny_settings(20, batch_size=8, examples=64) | {"model.heads": 1}
 FEW = {"protocol.tokens": 5 * 8 * 16}
 """One step for each evaluation."""
 
@@ -23,7 +20,7 @@ def cells(
     model: str = "deltanet", seeds: Sequence[int] = (0, 1, 2), device: str = "cpu", **settings: Any
 ) -> list[Cell]:
     named = {name.replace("__", "."): value for name, value in settings.items()}
-    return plan("mqar", [model], device=device, seeds=seeds, settings=TINY | named)
+    return build_cells(model, seeds=seeds, settings=TINY | named, device=device)
 
 
 def brought(
@@ -33,7 +30,7 @@ def brought(
     monkeypatch.chdir(folder)
     Path("mine.py").write_text(module)
     around = {name: value for name, value in TINY.items() if name != "model.heads"}
-    return plan("mqar", ["./mine.py:Mine"], device="cpu", seeds=seeds, settings=around | settings)
+    return build_cells("./mine.py:Mine", seeds=seeds, settings=around | settings)
 
 
 def results(group: Sequence[Cell]) -> list[Result]:

@@ -5,7 +5,9 @@ import json
 import os
 import random
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -19,18 +21,16 @@ from linbench.engine.runner import run_cells
 from linbench.experiments.cell import Cell
 from linbench.results.record import Result
 from linbench.results.store import Store
-from tests.planning import plan
+from tests.factories import build_cells, measured, tiny_settings
 
-TINY = {
-    "protocol.batch_size": 4, "protocol.tokens": 20 * 4 * 16, "protocol.validation_examples": 32, "protocol.test_examples": 32, "protocol.evaluations": 5,
-    "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16,
-}  # fmt: skip
+TINY = tiny_settings(20, examples=32)
 DRAWING = """
 from torch import nn
 class Mine(nn.Module):
     def __init__(self, dim):
         super().__init__()
-        self.linear, self.dropout, self.norm = nn.Linear(dim, dim), nn.Dropout(0.3), nn.BatchNorm1d(dim, track_running_stats=True)
+        self.linear, self.dropout = nn.Linear(dim, dim), nn.Dropout(0.3)
+        self.norm = nn.BatchNorm1d(dim, track_running_stats=True)
     def forward(self, x):
         return self.norm(self.dropout(self.linear(x)).transpose(1, 2)).transpose(1, 2)
 """
@@ -54,21 +54,8 @@ class Breaking(NoProgress):
 
 
 def cells(model: str = "gated_deltanet", seeds: Sequence[int] = (0, 1, 2), **settings: Any) -> list[Cell]:
-    return plan(
-        "mqar",
-        [model],
-        device="cpu",
-        seeds=seeds,
-        settings=TINY | {name.replace("__", "."): value for name, value in settings.items()},
-    )
-
-
-def numbers(results: Sequence[Result]) -> list[Any]:
-    """All that a run finds, and nothing of how long it took."""
-    return [
-        {name: result[name] for name in ("id", "status", "reason", "metrics", "slices", "curve", "marks")}
-        for result in results
-    ]
+    dotted = {name.replace("__", "."): value for name, value in settings.items()}
+    return build_cells(model, seeds=seeds, settings=TINY | dotted)
 
 
 @pytest.fixture(autouse=True)
@@ -93,11 +80,11 @@ def broken_off(group: Sequence[Cell], folder: Path, *steps: int) -> list[Result]
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("steps", [(9, 17), pytest.param((5,), marks=pytest.mark.slow)])
-def test_broken_off_groups_end_with_the_same_numbers(
+def test_broken_off_groups_end_with_the_same_measured(
     tmp_path: Path, count: int, steps: tuple[int, ...]
 ) -> None:
     group = cells(seeds=range(count))
-    assert numbers(broken_off(group, tmp_path / "broken", *steps)) == numbers(
+    assert measured(broken_off(group, tmp_path / "broken", *steps)) == measured(
         run_cells(group, Store(tmp_path / "whole"), NoProgress(), stack=8)
     )
 
@@ -111,17 +98,12 @@ def test_what_modules_draw_and_count_goes_on_too(
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(DRAWING)
     group = cells("./mine.py:Mine", range(count))
-    assert numbers(broken_off(group, tmp_path / "broken", 10)) == numbers(
+    assert measured(broken_off(group, tmp_path / "broken", 10)) == measured(
         run_cells(group, Store(tmp_path / "whole"), NoProgress(), stack=8)
     )
 
 
-@pytest.mark.parametrize(
-    "step", [pytest.param(step, marks=() if step == 10 else pytest.mark.slow) for step in range(2, 19)]
-)
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_mixture_goes_on_at_the_batch_where_it_was(tmp_path: Path, count: int, step: int) -> None:
-    """Nine steps an epoch: within a segment, between two and between epochs."""
+def mixture(count: int) -> list[Cell]:
     train = [{"seq_len": 8, "examples": 10}, {"kv_pairs": 4, "examples": 18}, {"seq_len": 32, "examples": 3}]
     more = {
         "protocol.epochs": 2,
@@ -129,7 +111,7 @@ def test_a_mixture_goes_on_at_the_batch_where_it_was(tmp_path: Path, count: int,
         "protocol.shuffle": True,
         "model.embedding_dropout": 0.1,
     }
-    group = plan(
+    return plan(
         "mqar",
         ["deltanet"],
         device="cpu",
@@ -138,14 +120,25 @@ def test_a_mixture_goes_on_at_the_batch_where_it_was(tmp_path: Path, count: int,
         train=train,
         test=[{}, {"seq_len": 32, "kv_pairs": 4}],
     )
-    assert group[0].steps == 18
-    broken, whole = (
-        broken_off(group, tmp_path / "broken", step),
-        run_cells(group, Store(tmp_path / "whole"), NoProgress(), stack=8),
-    )
-    assert [numbers([one]) + one["tests"] for one in broken] == [
-        numbers([one]) + one["tests"] for one in whole
-    ]
+
+
+@cache
+def unbroken_mixture(count: int) -> list[list[Any]]:
+    """What a run finds that is not broken off; it is the same for every step at which another is."""
+    with TemporaryDirectory() as folder:
+        whole = run_cells(mixture(count), Store(Path(folder)), NoProgress(), stack=8)
+    return [measured([one]) + one["tests"] for one in whole]
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=() if step == 10 else pytest.mark.slow) for step in range(2, 19)]
+)
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_mixture_goes_on_at_the_batch_where_it_was(tmp_path: Path, count: int, step: int) -> None:
+    """Nine steps an epoch: within a segment, between two and between epochs."""
+    assert mixture(count)[0].steps == 18
+    broken = broken_off(mixture(count), tmp_path, step)
+    assert [measured([one]) + one["tests"] for one in broken] == unbroken_mixture(count)
 
 
 @pytest.mark.slow
@@ -153,7 +146,7 @@ def test_a_group_of_which_some_are_over_goes_on_with_the_rest(tmp_path: Path) ->
     group = [*cells(), *cells(seeds=[3, 4], protocol__lr=1e30)]
     whole = run_cells(group, Store(tmp_path / "whole"), NoProgress(), stack=8)
     assert [result["status"] for result in whole] == ["ok"] * 3 + ["diverged"] * 2
-    assert numbers(broken_off(group, tmp_path / "broken", 10)) == numbers(whole)
+    assert measured(broken_off(group, tmp_path / "broken", 10)) == measured(whole)
 
 
 @pytest.mark.slow
@@ -170,7 +163,7 @@ def test_what_stopped_early_is_kept_and_not_trained_again(tmp_path: Path) -> Non
     store = Store(tmp_path / "broken")
     with pytest.raises(BrokenOff):
         run_cells(group, store, Breaking(10), stack=8)
-    assert numbers(run_cells(group, store, NoProgress(), stack=8)) == numbers(whole)
+    assert measured(run_cells(group, store, NoProgress(), stack=8)) == measured(whole)
 
 
 WAITS = """
@@ -286,7 +279,7 @@ def test_what_a_layer_draws_with_other_generators_goes_on_too(
     group = cells("./draws.py:Draws", [0])
     whole = run_cells(group, Store(tmp_path / "whole"), NoProgress(), stack=8)
     assert whole[0]["status"] == "ok"
-    assert numbers(broken_off(group, tmp_path / "broken", step)) == numbers(whole)
+    assert measured(broken_off(group, tmp_path / "broken", step)) == measured(whole)
 
 
 FORGED: dict[str, Callable[[dict[str, Any]], object]] = {

@@ -80,7 +80,8 @@ def named(cells: Any) -> list[tuple[str, int]]:
 def test_named_models_take_the_place_of_the_suites_with_what_it_sets_for_them() -> None:
     plan = comparing(["retnet", "gla"], SUITE, seeds="4-5", device="cpu")
     assert named(plan.cells) == [("retnet", 4), ("retnet", 5), ("gla", 4), ("gla", 5)]
-    assert [layer.settings.heads for cell in plan.cells for layer in cell.model.layers] == [2, 2, 4, 4]  # type: ignore[attr-defined]
+    settings: list[Any] = [layer.settings for cell in plan.cells for layer in cell.model.layers]
+    assert [each.heads for each in settings] == [2, 2, 4, 4]
     assert {cell.model.form for cell in plan.cells} == {"native"}
     assert {
         cell.model.form for cell in comparing(["retnet", "gla"], SUITE, form="controlled", device="cpu").cells

@@ -21,12 +21,14 @@ from tests.planning import plan
 
 MODELS = ["attention", "linear_attention", "deltanet", "gated_deltanet", "base_conv+attention"]
 OTHERS = (
-    "fox", "performer", "rfa", "mamba", "mamba2", "gla", "mlstm", "dfw", "rwkv4", "rwkv6", "comba", "gated_deltaproduct", "kda", "rwkv7", "s4d", "h3", "lstm",
+    "fox", "performer", "rfa", "mamba", "mamba2", "gla", "mlstm", "dfw", "rwkv4", "rwkv6", "comba",
+    "gated_deltaproduct", "kda", "rwkv7", "s4d", "h3", "lstm",
 )  # fmt: skip
 """At least one for each kind of state, update and gate."""
 RATES = [1e-3, 3e-3, 1e-2]
 SETTINGS = {
-    "protocol.batch_size": 8, "task.seq_len": 32, "task.kv_pairs": 4, "task.vocab_size": 64, "model.d_model": 64, "model.heads": 2,
+    "protocol.batch_size": 8, "task.seq_len": 32, "task.kv_pairs": 4, "task.vocab_size": 64,
+    "model.d_model": 64, "model.heads": 2,
     "protocol.tokens": 100 * 8 * 32, "protocol.validation_examples": 8, "protocol.test_examples": 8,
 }  # fmt: skip
 

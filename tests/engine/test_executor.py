@@ -17,6 +17,7 @@ from linbench.engine.executors import ExecutorChoice, choose_executor, find_exec
 from linbench.engine.executors.base import Executor
 from linbench.engine.in_process import IN_PROCESS
 from linbench.engine.pool import Pool
+from tests.factories import tiny_settings
 
 ROOT = Path(__file__).parents[2]
 DIARY = '''
@@ -48,11 +49,7 @@ class Diary(Executor):
 
         yield Noting()
 '''
-TINY = {
-    "protocol.batch_size": 4, "protocol.tokens": 640, "protocol.validation_examples": 8,
-    "protocol.test_examples": 8, "protocol.evaluations": 5,
-    "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16,
-}  # fmt: skip
+TINY = tiny_settings()
 
 
 @pytest.fixture
@@ -162,9 +159,9 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_an_added_executor_is_found_and_runs_cells(added: Path) -> None:
     assert list(find_executors()) == ["diary", "local", "ray"]
-    row = linbench.run("mqar", "deltanet", settings=TINY, device="cpu", executor="diary", diary="noted.txt")
+    row = linbench.run("mqar", "deltanet", settings=TINY, device="cpu", executor="diary")
     assert row["status"].tolist() == ["ok"]
-    assert Path("noted.txt").read_text() == "deltanet\n"
+    assert Path("default.txt").read_text() == "deltanet\n"
     with pytest.raises(UserError, match="--diary needs --executor diary"):
         linbench.run("mqar", "deltanet", settings=TINY, device="cpu", diary="noted.txt")
 
@@ -191,8 +188,6 @@ def test_an_added_executor_is_in_the_command_line(added: Path) -> None:
     assert "diary|local|ray" in shown
     assert "--diary" in shown
     settings = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
-    words = ["mqar", "--model", "deltanet", "--device", "cpu", "--executor", "diary", *settings, "--json"]
-    assert [result["status"] for result in json.loads(run(*words))] == ["ok"]
-    assert Path("default.txt").read_text() == "deltanet\n"
-    run(*words, "--again", "--diary", "other.txt")
-    assert Path("other.txt").read_text() == "deltanet\n"
+    words = ["mqar", "--model", "deltanet", "--device", "cpu", "--executor", "diary", "--diary", "noted.txt"]
+    assert [result["status"] for result in json.loads(run(*words, *settings, "--json"))] == ["ok"]
+    assert Path("noted.txt").read_text() == "deltanet\n"

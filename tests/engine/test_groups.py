@@ -78,9 +78,9 @@ def test_a_gpu_stacks_what_fits_its_memory(monkeypatch: pytest.MonkeyPatch) -> N
         total_memory = 1 << 33
 
     monkeypatch.setattr(what.torch.cuda, "get_device_properties", lambda device: Properties)
-    sizes = [stack_size(Cell(cell.task, cell.task_entry, cell.model, cell.protocol, 0, "cuda:0")) for cell in (
-        cells(protocol__batch_size=size)[0] for size in (32, 512, 4096, 1 << 20)
-    )]  # fmt: skip
+    on_cpu = [cells(protocol__batch_size=size)[0] for size in (32, 512, 4096, 1 << 20)]
+    on_gpu = [Cell(cell.task, cell.task_entry, cell.model, cell.protocol, 0, "cuda:0") for cell in on_cpu]
+    sizes = [stack_size(cell) for cell in on_gpu]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[1] > 1
     assert sizes[-1] == 1

@@ -51,9 +51,14 @@ class Runs:
         accuracy = self.accuracy(cell)
         status = accuracy if isinstance(accuracy, str) else "ok"
         return a_record(cell.id) | {
-            "label": cell.model.label, "status": status, "chance": 0.125, "marks": ["undertrained"], "lr": cell.protocol.lr, "seed": cell.seed,
+            "label": cell.model.label,
+            "status": status,
+            "chance": 0.125,
+            "marks": ["undertrained"],
+            "lr": cell.protocol.lr,
+            "seed": cell.seed,
             "curve": [a_point(0.9), a_point() | {"accuracy": accuracy}] if status == "ok" else [],
-        }  # fmt: skip
+        }
 
     @property
     def tuned(self) -> list[float]:
@@ -160,9 +165,7 @@ def test_of_equally_accurate_rates_that_of_the_lowest_loss_is_best_then_the_lowe
     assert learning_rate(search.best) == best
 
 
-def test_the_loss_is_the_mean_over_tuning_seeds_whatever_the_task_calls_it_and_none_of_a_run_that_diverged() -> (
-    None
-):
+def test_the_loss_is_a_mean_over_tuning_seeds_by_whatever_name_and_none_of_a_diverged_run() -> None:
     def run(**last: float) -> Result:
         return {
             "status": "ok",
@@ -292,8 +295,12 @@ def scored(a_result: Callable[..., Result]) -> Callable[[Cell], Result]:
     def result(cell: Cell) -> Result:
         score = peaked(1.0)(cell)
         return a_result(cell.model.label, cell.seed, score, lr=cell.protocol.lr) | {
-            "id": cell.id, "schema": SCHEMA, "cell": cell.identity, "purpose": cell.purpose, "curve": [a_point(score)],
-        }  # fmt: skip
+            "id": cell.id,
+            "schema": SCHEMA,
+            "cell": cell.identity,
+            "purpose": cell.purpose,
+            "curve": [a_point(score)],
+        }
 
     return result
 

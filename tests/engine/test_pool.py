@@ -15,21 +15,18 @@ from linbench.engine import pool as what
 from linbench.engine.in_process import InProcess
 from linbench.engine.jobs import Job, Message, isolation_key
 from linbench.engine.pool import Pool, make_pool
-from linbench.engine.progress import NoProgress, Report
+from linbench.engine.progress import NoProgress
 from linbench.engine.runner import TRIES, run_cells
 from linbench.engine.workers import Outcome, outcomes
 from linbench.experiments.cell import Cell
-from linbench.results.record import Result
+from linbench.experiments.plan import plan
 from linbench.results.store import Store
 from tests.engine.processes import alive
-from tests.planning import plan
+from tests.factories import RecordingProgress, build_cells, tiny_settings
 
 pytestmark = pytest.mark.usefixtures("unprobed")
 
-TINY = {
-    "protocol.batch_size": 4, "protocol.tokens": 10 * 4 * 16, "protocol.validation_examples": 8, "protocol.test_examples": 8, "protocol.evaluations": 5,
-    "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16,
-}  # fmt: skip
+TINY = tiny_settings()
 TWO = Pool(({}, {}), 1, 60.0)
 ON_ONE_GPU = Pool(({"CUDA_VISIBLE_DEVICES": "0"},) * 2, 1, 60.0)
 MINE = """
@@ -66,24 +63,8 @@ class Mine(nn.Module):
 """
 
 
-class Watching(NoProgress):
-    """What is said of cells."""
-
-    def __init__(self) -> None:
-        self.reported: set[str] = set()
-        self.done: list[tuple[str, str, bool]] = []
-
-    def report(self, cells: Sequence[Cell], report: Report) -> None:
-        self.reported |= {cell.id for cell in cells}
-
-    def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
-        self.done.append((cell.id, result["status"], stored))
-
-
 def cells(*models: str, seeds: Sequence[int] = (0, 1), **settings: Any) -> list[Cell]:
-    return plan(
-        "mqar", list(models or ("deltanet", "attention")), device="cpu", seeds=seeds, settings=TINY | settings
-    )
+    return build_cells(*(models or ("deltanet", "attention")), seeds=seeds, settings=TINY | settings)
 
 
 @pytest.fixture
@@ -144,15 +125,15 @@ def test_code_of_other_people_needs_a_process_to_itself(mine: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
-    group, watching = cells(), Watching()
+    group, watching = cells(), RecordingProgress()
     pooled = run_cells(group, Store(tmp_path / "pooled"), watching, executor=TWO)
     alone = run_cells(group, Store(tmp_path / "alone"), NoProgress())
     assert [(result["id"], result["metrics"], result["curve"]) for result in pooled] == [
         (result["id"], result["metrics"], result["curve"]) for result in alone
     ]
-    assert watching.reported == {cell.id for cell in group}
+    assert set(watching.steps) == {cell.id for cell in group}
     assert sorted(watching.done) == sorted((cell.id, "ok", False) for cell in group)
-    again = Watching()
+    again = RecordingProgress()
     assert run_cells(group, Store(tmp_path / "pooled"), again, executor=TWO) == pooled
     assert [stored for _, _, stored in again.done] == [True] * len(group)
 
@@ -236,7 +217,7 @@ def test_what_finds_no_memory_beside_others_is_run_once_more_alone(
         *cells("./mine.py:Mine", seeds=[0], **{"model.what": "full"}),
         *cells(),
     ]
-    watching = Watching()
+    watching = RecordingProgress()
     found = run_cells(group, Store(mine / "results"), watching, executor=executor)
     assert [result["status"] for result in found] == [at_last, "oom"] + ["ok"] * (len(group) - 2)
     assert sorted(watching.done) == sorted(

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,18 @@ import pytest
 from linbench.common.errors import ClusterLostError, UserError
 from linbench.engine import ray_cluster as what
 from linbench.engine.jobs import Job, Reported
-from linbench.engine.progress import NoProgress, Report
+from linbench.engine.progress import NoProgress
 from linbench.engine.ray_cluster import Cluster, _Head, _work_on_node, connect
 from linbench.engine.runner import TRIES, run_cells
 from linbench.experiments.cell import Cell
 from linbench.results.record import Result
 from linbench.results.store import Store
-from tests.planning import plan
+from tests.factories import RecordingProgress, build_cells, tiny_settings
 
 pytestmark = pytest.mark.usefixtures("unprobed")
 
 STEPS = 500
-TINY = {
-    "protocol.batch_size": 4, "protocol.tokens": STEPS * 4 * 16, "protocol.validation_examples": 8, "protocol.test_examples": 8, "protocol.evaluations": 5,
-    "model.d_model": 16, "task.seq_len": 16, "task.kv_pairs": 2, "task.vocab_size": 16,
-}  # fmt: skip
+TINY = tiny_settings(STEPS)
 MINE = """
 import os, time
 from pathlib import Path
@@ -67,32 +64,6 @@ WITHOUT = "Ray is not installed: pip install 'linbench[ray]'"
 SMALL = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
 
-class Watching(NoProgress):
-    """Counts what is said of cells."""
-
-    def __init__(self, on_report: Callable[[], None] = lambda: None) -> None:
-        self.on_report = on_report
-        self.steps: dict[str, list[int]] = {}
-        self.done: list[str] = []
-
-    def report(self, cells: Sequence[Cell], report: Report) -> None:
-        for cell in cells:
-            self.steps.setdefault(cell.id, []).append(report.step)
-        self.on_report()
-
-    def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
-        self.done.append(cell.id)
-
-    @property
-    def at_work(self) -> list[int]:
-        """The last step of each cell that is not done."""
-        return [steps[-1] for name, steps in self.steps.items() if name not in self.done]
-
-    @property
-    def begun_anew(self) -> list[str]:
-        return [name for name, steps in self.steps.items() if len(set(steps)) < len(steps)]
-
-
 class Counting(Store):
     """Counts what is kept."""
 
@@ -106,7 +77,7 @@ class Counting(Store):
 
 
 def cells(*models: str, seeds: Sequence[int] = (0, 1), **settings: Any) -> list[Cell]:
-    return plan("mqar", list(models), device="cpu", seeds=seeds, settings=TINY | settings)
+    return build_cells(*models, seeds=seeds, settings=TINY | settings)
 
 
 def processes(folder: Path) -> list[str]:
@@ -123,64 +94,71 @@ def processes(folder: Path) -> list[str]:
 theirs = pytest.mark.filterwarnings("ignore")  # Ray's own warnings are not ours to mend
 
 
-@pytest.fixture
-def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A cluster of one node with one core; more can be added. Nothing is left of it."""
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """A cluster of one node with one core; tests may add more. Nothing is left of it in the end."""
     pytest.importorskip("ray", reason=WITHOUT)
     folder = Path(tempfile.mkdtemp(prefix="linbench"))  # the paths of Ray's sockets must be short
     (folder / "ray").mkdir()
-    for name, value in {
-        "RAY_TMPDIR": str(folder),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "OMP_NUM_THREADS": "1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    from ray import cluster_utils
+    variables = {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in variables.items():
+            patched.setenv(name, value)
+        from ray import cluster_utils
 
-    cluster = cluster_utils.Cluster(
-        initialize_head=True, head_node_args={**SMALL, "include_dashboard": False}
-    )
-    try:
-        yield cluster
-    finally:
-        cluster.shutdown()
-        deadline = time.monotonic() + 20
-        while (left := processes(folder)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        shutil.rmtree(folder, ignore_errors=True)
-    assert left == []
+        head = {**SMALL, "include_dashboard": False}
+        cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+        try:
+            yield cluster
+        finally:
+            cluster.shutdown()
+            deadline = time.monotonic() + 20
+            while (left := processes(folder)) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            shutil.rmtree(folder, ignore_errors=True)
+        assert left == []
+
+
+@pytest.fixture
+def second_node(nodes: Any) -> Iterator[Any]:
+    """A second node with one core, which a test may remove."""
+    node = nodes.add_node(**SMALL)
+    yield node
+    if node in nodes.worker_nodes:
+        nodes.remove_node(node)
 
 
 @pytest.mark.slow
 @theirs
 @pytest.mark.usefixtures("one_thread")
-def test_a_node_is_killed_and_every_cell_is_done_exactly_once(nodes: Any, tmp_path: Path) -> None:
-    second = nodes.add_node(**SMALL)
+def test_a_node_is_killed_and_every_cell_is_done_exactly_once(
+    nodes: Any, second_node: Any, tmp_path: Path
+) -> None:
     killed: list[list[int]] = []
 
     def kill() -> None:
         # on two nodes with a core each, neither about to end
-        if not killed and len(at := watching.at_work) == 2 and max(at) < 0.6 * STEPS:
+        if not killed and len(at := watching.steps_of_running) == 2 and max(at) < 0.6 * STEPS:
             killed.append(at)
-            nodes.remove_node(second, allow_graceful=False)
+            nodes.remove_node(second_node, allow_graceful=False)
 
     group, store, watching = (
         cells("linear_attention", "attention", seeds=range(3)),
         Counting(tmp_path / "results"),
-        Watching(kill),
+        RecordingProgress(kill),
     )
     with connect(nodes.address, gpus=0, timeout=120) as cluster:
         found = run_cells(group, store, watching, executor=cluster, stack=1)
     assert killed, "a node was at work"
     assert [result["reason"] for result in found] == [None] * len(group)
-    assert Counter(watching.done) == store.kept == Counter(cell.id for cell in group)
+    assert Counter(watching.done_ids) == store.kept == Counter(cell.id for cell in group)
     assert sorted(path.stem for path in store.folder.glob("*.json")) == sorted(cell.id for cell in group)
-    assert len(watching.begun_anew) == 1, "what the killed node was at was handed out again"
+    assert len(watching.begun_again) == 1, "what the killed node was at was handed out again"
     alone = run_cells(
-        [cell for cell in group if cell.id in watching.begun_anew], Store(tmp_path / "alone"), NoProgress()
+        [cell for cell in group if cell.id in watching.begun_again], Store(tmp_path / "alone"), NoProgress()
     )
     assert [result["metrics"] for result in alone] == [
-        result["metrics"] for result in found if result["id"] in watching.begun_anew
+        result["metrics"] for result in found if result["id"] in watching.begun_again
     ]
 
 
@@ -198,6 +176,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.slow
 @theirs
+@pytest.mark.usefixtures("second_node")
 def test_what_a_plugin_does_costs_no_more_than_it_must(
     nodes: Any, tmp_path: Path, mine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,7 +189,9 @@ def test_what_a_plugin_does_costs_no_more_than_it_must(
     first, second = cells(mine, **{"model.what": "dies later"})
     store, watching = (
         Counting(tmp_path / "results"),
-        Watching(lambda: (tmp_path / "one is done").touch() if first.id in watching.done else None),
+        RecordingProgress(
+            lambda: (tmp_path / "one is done").touch() if first.id in watching.done_ids else None
+        ),
     )
     with connect(nodes.address, gpus=0, timeout=15) as cluster:
         found = run_cells([dies, hangs, loses, does, first, second], store, watching, executor=cluster)

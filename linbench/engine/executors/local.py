@@ -37,8 +37,9 @@ class Local(Executor):
         Option(
             "workers",
             "N",
-            "Number of worker processes; 0 trains in this process. More workers than GPUs share them. Default:"
-            " one for each GPU or CPU core; for linbench run 0, but 1 for tasks and layers of your own.",
+            "Number of worker processes; 0 trains in this process. More workers than GPUs share them."
+            " Default: one for each GPU or CPU core; for linbench run 0, but 1 for tasks and layers of your"
+            " own.",
             parse_whole("--workers", 0, MOST_WORKERS),
         ),
     )
