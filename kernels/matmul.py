@@ -1,4 +1,4 @@
-"""Products of matrices that a library leaves most of a GPU idle in."""
+"""Products of matrices with few outputs and many summands, in which libraries leave most of a GPU idle."""
 
 import torch
 from torch import Tensor
@@ -6,16 +6,18 @@ from torch import Tensor
 from linbench.kernels.dtypes import at_least_float32
 
 _PROGRAMS = 264
-"""That fill a large GPU twice."""
+"""Programs that fill a large GPU twice: an H100 or H200 has 132 multiprocessors."""
 
 _TILE = 128
 _FEWEST_ROWS = 512
 
 
 def over_rows(dy: Tensor, x: Tensor) -> Tensor:
-    """dy [R, N, O], x [R, N, D] -> sum over N of their products [R, O, D], as the gradient of a weight is.
-    Where these are few for a GPU, N is cut into as many parts as fill one, and their sum is taken in at least
-    float32."""
+    """Return the sum over N of products of dy [R, N, O] and x [R, N, D]: [R, O, D], a weight's gradient.
+
+    If its tiles are too few for a GPU, N is cut into as many parts as fill one, whose sum is taken in at
+    least float32.
+    """
     replicas, rows, outputs = dy.shape
     parts, tiles = 1, replicas * -(-outputs // _TILE) * -(-x.shape[2] // _TILE)
     while parts * tiles < _PROGRAMS and rows % (2 * parts) == 0 and rows // (2 * parts) >= _FEWEST_ROWS:

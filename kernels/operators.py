@@ -1,4 +1,7 @@
-"""What every Triton operator shares: where it runs, and how replicas fold into the batch."""
+"""Choice of a backend, and torch operators around Triton kernels.
+
+Every Triton operator shares where it runs, and how replicas fold into its batch.
+"""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -11,27 +14,31 @@ import torch
 from torch import Tensor
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-"""Whether Triton kernels run in its interpreter, on the CPU. Triton itself reads the variable once, when it
+"""Whether Triton's interpreter runs its kernels, on the CPU. Triton itself reads the variable once, when it
 is first imported."""
 
 _INSTALLED = find_spec("triton") is not None
 
 
 Backend = Literal["auto", "torch", "triton"]
-"""Of a door that has a torch and a Triton form; "auto" takes the fastest that runs on the device."""
+"""Backend of a door that has a torch and a Triton form; "auto" takes the fastest that runs on the device."""
 
 BACKENDS = get_args(Backend)
 
 
 def runs_triton(x: Tensor) -> bool:
-    """Whether Triton kernels take this tensor: it lies on a GPU, or kernels are interpreted; never float64,
-    which they would round."""
+    """Tell whether Triton kernels take this tensor.
+
+    They do if it lies on a GPU or the interpreter runs them, but never float64, which they would round.
+    """
     return _INSTALLED and (x.is_cuda or INTERPRETED) and x.dtype != torch.float64
 
 
 def uses_triton(x: Tensor, backend: str) -> bool:
-    """Whether a door that has a torch and a Triton form takes the latter: `backend` is "auto", "torch" or
-    "triton".
+    """Tell whether a door that has a torch and a Triton form takes the latter for x.
+
+    Args:
+        backend: "auto", "torch" or "triton".
 
     Raises ValueError: a backend that is not there or does not run on x.
     """
@@ -48,8 +55,10 @@ _wished: list[tuple[str, list[str]]] = []
 
 @contextmanager
 def preferring(backend: str) -> Iterator[list[str]]:
-    """Meanwhile every door that is left the choice takes this backend if it has it. The list gets an entry
-    each time one does."""
+    """Let every door that may choose take a backend, if it has it, inside this context.
+
+    Yields a list that gets an entry each time a door takes it.
+    """
     taken: list[str] = []
     _wished.append((backend, taken))
     try:
@@ -61,9 +70,13 @@ def preferring(backend: str) -> Iterator[list[str]]:
 def choose_backend(
     backend: str, backends: Collection[str], x: Tensor, *, otherwise: str, empty: str = "reference"
 ) -> str:
-    """Which of its `backends` a door takes for x: the one that is named; for "auto" the one that is wished,
-    or else Triton where the door has it and it runs, and elsewhere `otherwise`. Whichever that is, an x
-    without any numbers, as of no sequences, goes to `empty`.
+    """Return which of its backends a door takes for x.
+
+    Args:
+        backend: the one the caller names, or "auto": then the one that `preferring` asks for, else Triton
+            where the door has it and it runs, else `otherwise`.
+        backends: names of those the door has.
+        empty: the one for an x without any numbers, such as no sequences, whatever was named.
 
     Raises ValueError: a backend that is not there or does not run on x.
     """
@@ -81,8 +94,10 @@ def choose_backend(
 
 
 def require_heads(**shaped: Tensor) -> None:
-    """See that tensors [B, T, H, K], by their names, have a head at least, and a number in it. Raises
-    ValueError."""
+    """Require that tensors [B, T, H, K], given by name, have a head at least, and a number in it.
+
+    Raises ValueError: one has none.
+    """
     if any(0 in x.shape[2:] for x in shaped.values()):
         raise ValueError(
             f"{', '.join(shaped)} have at least one head, of at least one number, not"
@@ -94,14 +109,13 @@ _NOTHING = nullcontext()
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """What is inside computes in the dtypes that it chooses itself, whatever torch.autocast says for the
-    device of x."""
+    """Return a context in which torch.autocast for the device of x is off."""
     at_work = torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type)
     return torch.autocast(x.device.type, enabled=False) if at_work else _NOTHING
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
-    """In which a product of matrices takes x: its own, or that of torch.autocast where this is at work."""
+    """Return the dtype in which a product of matrices takes x: its own, or that of torch.autocast."""
     kind = x.device.type
     return (
         torch.get_autocast_dtype(kind)
@@ -111,7 +125,10 @@ def product_dtype(x: Tensor) -> torch.dtype:
 
 
 def reduce_partials(parts: Tensor) -> Tensor:
-    """parts [R, P, ...] in float32, a part from each of P programs -> [R, ...], the same every time."""
+    """Sum parts [R, P, ...] in float32, one from each of P programs, to [R, ...].
+
+    The result is the same every time.
+    """
     # as a product: torch's own sum leaves a GPU idle where there are few columns
     ones = torch.ones(len(parts), 1, parts.shape[1], device=parts.device)
     with without_autocast(parts):
@@ -119,8 +136,11 @@ def reduce_partials(parts: Tensor) -> Tensor:
 
 
 def is_traced() -> bool:
-    """Whether something of torch's looks on, and must be told of operators by name: its compiler, a function
-    transform such as torch.vmap, or a mode that counts them or computes without numbers."""
+    """Tell whether torch is tracing and must be told of operators by name.
+
+    It is in its compiler, in a function transform such as torch.vmap, and in a mode that counts operators or
+    computes shapes without numbers.
+    """
     active: bool = (
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
@@ -130,19 +150,18 @@ def is_traced() -> bool:
 
 
 def stacked() -> bool:
-    """Whether torch.vmap is the transform at work, the innermost if there are several."""
+    """Tell whether the innermost function transform at work is torch.vmap."""
     functorch = torch._C._functorch
     level = functorch.peek_interpreter_stack()
     return level is not None and level.key() == functorch.TransformType.Vmap
 
 
 def vmap_rule(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-    """Replicas become more of the batch, under `torch.vmap`.
+    """Apply an operator to replicas as more of the batch: the rule of `torch.vmap`.
 
-    For operators whose every tensor argument and result, where it is there at all, has a first dimension over
-    which they work
-    independently: the batch, or for weights a number of groups that divides it (batch row b of B belongs to
-        group b // (B / groups)).
+    It holds for operators whose every tensor argument and result, if it is there at all, has a first
+    dimension over which they work independently: the batch, or for weights a number of groups that divides it
+    (batch row b of B belongs to group b // (B / groups)).
     """
 
     def fold(x: Any, dim: Any) -> Any:
@@ -165,29 +184,32 @@ def vmap_rule(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) ->
 
 
 Function: Any = torch.autograd.function._SingleLevelFunction
-"""As torch.autograd.Function, without what that does at every call for function transforms: to be applied
-where nothing is `is_traced`."""
+"""torch.autograd.Function without what that does at every call for function transforms: only for calls that
+are not traced (`is_traced`)."""
 
 _LIBRARY: Any = torch.library.Library("linbench", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 def any_requires_grad(args: Iterable[Any]) -> bool:
-    """Whether one of the tensors among them does."""
+    """Tell whether a tensor among the arguments requires a gradient."""
     return any(isinstance(x, Tensor) and x.requires_grad for x in args)
 
 
 def may_require_grad(args: Iterable[Any]) -> bool:
-    """Whether one may be asked for: under a function transform what is stacked does not say so."""
+    """Tell whether a gradient may be asked for.
+
+    Under a function transform a tensor may not say that it requires one.
+    """
     return torch.is_grad_enabled() and (
         torch._C._are_functorch_transforms_active() or any_requires_grad(args)
     )
 
 
 class Operator:
-    """A function of tensors as an operator of torch, by a name of its own: it changes none of its arguments
-    and returns none of them.
+    """A torch operator with a name of its own: it changes none of its arguments and returns none of them.
 
-    As `torch.library.custom_op`, which loads torch's compiler at the first call, and that takes seconds.
+    It does what `torch.library.custom_op` does, which loads torch's compiler at the first call, and that
+    takes seconds.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], *, differentiable: bool) -> None:
@@ -202,8 +224,10 @@ class Operator:
             torch.library.register_autograd(self.name, self._refuse, lib=_LIBRARY)
 
     def __call__(self, *args: Any) -> Any:
-        """What torch knows by the name; where nothing of torch's looks on, the function itself, which costs
-        the host less."""
+        """Call the registered operator if torch is tracing, else the function itself.
+
+        That costs the host less.
+        """
         if is_traced():
             return self.packet(*args)
         return (
@@ -216,12 +240,12 @@ class Operator:
         raise RuntimeError(f"{self.name} has no derivative")
 
     def register_fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Results without numbers."""
+        """Register the function that makes results without numbers."""
         torch.library.register_fake(self.name, function, lib=_LIBRARY)
         return function
 
     def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., Any]) -> None:
-        """As of `torch.library.register_autograd`."""
+        """Register a backward, with the arguments of `torch.library.register_autograd`."""
         torch.library.register_autograd(self.name, backward, setup_context=setup_context, lib=_LIBRARY)
 
         def forward(ctx: Any, *args: Any) -> Any:
@@ -234,24 +258,29 @@ class Operator:
             self.with_gradient = type(self.name, (Function,), methods).apply  # type: ignore[attr-defined]
 
     def register_vmap(self, function: Callable[..., Any]) -> None:
-        """As of `torch.library.register_vmap`."""
+        """Register a rule, with the arguments of `torch.library.register_vmap`."""
         torch.library.register_vmap(self.name, function, lib=_LIBRARY)
 
 
 def operator(name: str, *, differentiable: bool = True) -> Callable[[Callable[..., Any]], Operator]:
-    """Make a function one. differentiable: `register_autograd` follows; otherwise to differentiate it is an
-    error."""
+    """Make a function a torch operator.
+
+    Args:
+        differentiable: whether `register_autograd` follows; if not, differentiating the operator is an error.
+    """
     return partial(Operator, name, differentiable=differentiable)
 
 
 def fold_replicas(operator: Operator) -> None:
-    """Let `torch.vmap` stack the operator by `vmap_rule`."""
+    """Let `torch.vmap` stack an operator by `vmap_rule`."""
     operator.register_vmap(partial(vmap_rule, operator))
 
 
 def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
-    """The function, or where torch.compile sees that no gradient is wanted its forward: it would hand that a
-    context, with `setup_context` or without."""
+    """Apply a function, or only its forward where torch.compile sees that no gradient is wanted.
+
+    The compiler would hand forward a context there, whether or not it has `setup_context`.
+    """
     wanted = torch.is_grad_enabled() and any_requires_grad(args)
     if torch.compiler.is_compiling() and not wanted:
         return function.forward(*args)

@@ -1,5 +1,7 @@
-"""Compiling side by side what would otherwise be compiled one after the other, each when it is first
-launched."""
+"""Compilation of several Triton kernels side by side.
+
+Otherwise each is compiled when it is first launched, one after the other.
+"""
 
 import os
 import time
@@ -15,13 +17,13 @@ from torch import Tensor
 
 _THREADS = 8
 _COMPILED_SECONDS = 0.1
-"""Of a kernel, at least."""
+"""Seconds that compiling a kernel takes at the least; loading one from disk takes less."""
 
 _rehearsing = False
 
 
 class KernelCall(NamedTuple):
-    """A call of a Triton kernel; an argument may be a type, for a tensor of it."""
+    """A call of a Triton kernel; an argument may be a dtype, which stands for a tensor of it."""
 
     kernel: Any
     grid: Any
@@ -30,7 +32,7 @@ class KernelCall(NamedTuple):
 
     @property
     def form(self) -> Hashable:
-        """The same for calls that Triton compiles for once."""
+        """Key that is the same for calls that Triton compiles one kernel for."""
         return (
             id(self.kernel),
             *map(_form, self.arguments),
@@ -39,11 +41,11 @@ class KernelCall(NamedTuple):
 
 
 def compile_ahead(function: Callable[[], Any], device: torch.device) -> None:
-    """Compile all that `function` launches on a GPU: it is called once with kernels that do nothing, so its
-    results mean nothing.
+    """Compile all that `function` launches on a GPU.
 
-    What it does to tensors in place, or to random states, is the caller's to undo. Does nothing where Triton
-    cannot compile in threads.
+    It is called once with kernels that do nothing, so its results mean nothing. What it does to tensors in
+    place, or to random states, is the caller's to undo. Nothing happens where Triton cannot compile in
+    threads.
     """
     if not _in_threads(device):
         return
@@ -55,8 +57,11 @@ def compile_ahead(function: Callable[[], Any], device: torch.device) -> None:
 
 
 def compile_together(calls: Sequence[KernelCall], device: torch.device) -> None:
-    """Compile these, before the first of them is launched on this GPU; what cannot be compiled says so where
-    it is launched. Does nothing where Triton cannot compile in threads, or in a `record_launches`."""
+    """Compile calls, before the first of them is launched on this GPU.
+
+    What cannot be compiled raises where it is launched. Nothing happens where Triton cannot compile in
+    threads, or inside `record_launches`.
+    """
     if _in_threads(device) and not _rehearsing:
         _begin()
         with ThreadPoolExecutor(
@@ -75,9 +80,11 @@ def _in_threads(device: torch.device) -> bool:
 
 @cache
 def _begin() -> None:
-    """Compile nothing, once in a process: with its first kernel Triton hashes its own library and asks for
-    the version of the assembler, which takes half a second of one thread, and as much of each that begins
-    with it."""
+    """Compile an empty kernel, once in a process.
+
+    With its first kernel Triton hashes its own library and asks for the version of the assembler. That takes
+    half a second of one thread, and as much of every thread that begins with it.
+    """
     import triton
 
     def nothing() -> None:
@@ -87,8 +94,10 @@ def _begin() -> None:
 
 
 def _takes_long(call: KernelCall) -> bool:
-    """Compile it and see: Triton keeps on disk what it compiled, and to load that, threads only stand in each
-    other's way."""
+    """Compile a call, and tell whether that took long.
+
+    Triton keeps on disk what it compiled, and threads that only load it stand in each other's way.
+    """
     _begin()
     began = time.perf_counter()
     _compiled(call)
@@ -97,7 +106,7 @@ def _takes_long(call: KernelCall) -> bool:
 
 @contextmanager
 def record_launches() -> Iterator[list[KernelCall]]:
-    """Meanwhile Triton kernels are not launched but noted."""
+    """Record the launches of Triton kernels inside this context instead of launching them."""
     from triton.runtime.jit import JITFunction
 
     global _rehearsing
@@ -120,9 +129,12 @@ def _tried(call: KernelCall) -> None:
 
 
 def _compiled(call: KernelCall) -> None:
-    """Onto the disk alone. What launches a kernel is built here but not kept: up to Triton 3.6 it is a module
-    of C of one name for all kernels, of which Python hands a thread what another thread has just loaded, so
-    that a kernel got the arguments of another. Each is loaded where it is launched first."""
+    """Compile a call onto the disk.
+
+    The launcher is built here but not kept: up to Triton 3.6 it is a module of C with one name for all
+    kernels, and Python hands a thread the one that another thread has just loaded, so that a kernel got the
+    arguments of another. Each is loaded where it is launched first.
+    """
     from triton.runtime import driver
 
     compiled = call.kernel.warmup(*call.arguments, grid=call.grid, **call.options)

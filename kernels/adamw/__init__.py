@@ -1,5 +1,7 @@
-"""One step of AdamW over all weights of a stack of models at once, each replica with its own rate, decay and
-clipping."""
+"""One step of AdamW over all weights of a stack of models at once.
+
+Each replica has a rate, decay and clipping of its own.
+"""
 
 from typing import NamedTuple
 
@@ -33,15 +35,15 @@ def adamw(
     betas: tuple[float, float],
     backend: Backend = "auto",
 ) -> None:
-    """Decoupled weight decay, arXiv:1711.05101, in place: weights and moments change, gradients may be
-    spoilt.
+    """Update weights and moments in place by AdamW, arXiv:1711.05101; gradients may be overwritten.
 
     Args:
         weights, gradients: [R, n].
-        now: [3] float64, what depends on the step t alone: share of the peak rate, 1 - beta1^t, 1 - beta2^t.
+        now: [3] float64, numbers that depend on the step t alone: share of the peak rate, 1 - beta1^t, 1 -
+            beta2^t.
         rates, decays: [R] float64, peak rate and decay of each replica.
         scale, decaying: [n] in the dtype of the weights, factors on the rate and on the decay of each weight.
-        norms: [R] of the gradients, which are shortened to `clip` where they are longer; None: never.
+        norms: [R], norms of the gradients, which are shortened to `clip` if they are longer; None: never.
         backend: "auto" takes the fastest that runs on this device.
 
     Raises ValueError: a backend that is not there or does not run on the weights.

@@ -1,4 +1,4 @@
-"""The step in torch."""
+"""AdamW in torch."""
 
 from torch import Tensor
 
@@ -10,7 +10,7 @@ def adamw(
     now: Tensor, rates: Tensor, decays: Tensor, scale: Tensor, decaying: Tensor,
     norms: Tensor | None, clip: float, betas: tuple[float, float],
 ) -> None:  # fmt: skip
-    """Arguments as of `linbench.kernels.adamw.adamw`."""
+    """Update weights and moments in place; arguments are those of `linbench.kernels.adamw.adamw`."""
     share, mean_bias, square_bias = now.unbind()
     rate, dtype = rates * share, weights.dtype
     if norms is not None:

@@ -1,4 +1,4 @@
-"""The step on a GPU in one launch: each number read once and written once."""
+"""AdamW on a GPU in one launch: each number is read once and written once."""
 
 import triton
 import triton.language as tl
@@ -15,7 +15,7 @@ def _step(
     scale, decaying, norms, n, clip, beta1, beta2, epsilon,
     BLOCK: tl.constexpr, CLIPS: tl.constexpr,
 ):  # fmt: skip
-    """Grid (n / BLOCK, R)."""
+    """Update weights and moments. Grid (n / BLOCK, R)."""
     replica = tl.program_id(1)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = column < n
@@ -45,7 +45,7 @@ def adamw(
     now: Tensor, rates: Tensor, decays: Tensor, scale: Tensor, decaying: Tensor,
     norms: Tensor | None, clip: float, betas: tuple[float, float],
 ) -> None:  # fmt: skip
-    """Arguments as of `linbench.kernels.adamw.adamw`."""
+    """Update weights and moments in place; arguments are those of `linbench.kernels.adamw.adamw`."""
     replicas, n = weights.shape
     _step[(triton.cdiv(n, BLOCK), replicas)](
         weights, gradients, mean, square, now, rates, decays, scale, decaying,

@@ -1,4 +1,4 @@
-"""Softmax attention over positions: causal, with a window, a linear bias or forget gates when asked."""
+"""Softmax attention over positions: causal, and if asked with a window, a linear bias or forget gates."""
 
 from contextlib import nullcontext
 
@@ -13,18 +13,20 @@ from linbench.kernels.operators import choose_backend, may_require_grad, require
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
 
 VERSION = 2
-"""Raised whenever a change here changes results by more than rounding; part of the identity of every cell
-that uses this family."""
+"""Version, raised whenever a change here changes results by more than rounding. It is part of the identity of
+every cell that uses this family."""
 
 _BACKENDS = {"reference": reference, "dense": dense}
 
 _WIDEST = 256
-"""Dimension of a head that the Triton kernels take."""
+"""Largest dimension of a head that the Triton kernels take."""
 
 _UNEVEN = 4
-"""Times that a head's values may be as wide as its keys, or its keys as values, for those of tokens in order:
-with 16 keys and 100 values in bf16 an H200's gradients were seen to be wrong (Triton 3.6, whose assembler has
-known faults where registers spill), while outputs, float32 and all else tried were right."""
+"""Largest ratio of the widths of a head's values and keys for the kernel of tokens in order.
+
+With 16 keys and 100 values in bf16 gradients were wrong on an H200 (Triton 3.6, whose assembler has known
+faults where registers spill), while outputs, float32 and all else tried were right.
+"""
 
 
 def attention(
@@ -41,32 +43,33 @@ def attention(
     empty_is_zero: bool = False,
     backend: str = "auto",
 ) -> Tensor:
-    """o_i = sum_j softmax_j(scale q_i . k_j - slope (p_i - p_j) + c_i - c_j) v_j over the keys with p_i -
-    window < p_j <= p_i. arXiv:1706.03762.
+    """Return softmax attention, arXiv:1706.03762.
+
+    o_i = sum_j softmax_j(scale q_i . k_j - slope (p_i - p_j) + c_i - c_j) v_j over the keys with p_i - window
+    < p_j <= p_i.
 
     Args:
-        q: [B, T, H, K]. k, v: [B, S, Hk, K] and [B, S, Hk, V]; Hk divides H.
+        q: [B, T, H, K].
+        k, v: [B, S, Hk, K] and [B, S, Hk, V]; Hk divides H.
         query_positions, key_positions: [B, T] and [B, S] integers, `EMPTY` for places without a key; None is
             0, 1, 2, ... for both.
         window: how many keys a query sees, itself included; None is all before it.
         slopes: [H], the linear bias of ALiBi (2108.12409).
         kept: c of queries [B, T, H] and of keys [B, S, H], sums of the logarithms of all forget gates up to
-            and with their own (FoX 2503.02130), best in float64: what counts is a difference of large
-            numbers. A gate that forgets all is no less than `decays.SCORE_FLOOR` (`bounded_for_scores`), or
-            the sums after it lose the others. Every key of a place that is not `EMPTY` has one.
-        empty_is_zero: places without a key hold zeros, so that nothing need be done to silence what they
-            hold.
+            and with their own (FoX 2503.02130). They are best in float64: a difference of large numbers
+            counts. A gate that forgets all is at least `decays.SCORE_FLOOR` (`bounded_for_scores`), or the
+            sums after it lose the others. Every key of a place that is not `EMPTY` has one.
+        empty_is_zero: whether places without a key hold zeros, so that they need not be masked.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
-        backend: "triton", on a GPU, lays no matrix of all queries and keys in memory; it is there where
-            tokens stand at 0, 1, 2, ... and there are gates, slopes or a window, but not where a head's keys
-            or values are more than four times as wide as the other, and for one more token, T = 1 with
-            positions, where there are gates or slopes and no gradient is asked for. "auto" takes it where it
-            is.
+        backend: "auto" takes "triton" where it is there: on a GPU, for tokens at 0, 1, 2, ... with gates,
+            slopes or a window, unless a head's keys or values are more than four times as wide as the other;
+            and for one more token (T = 1 with positions) with gates or slopes, if no gradient is asked for.
+            It lays no matrix of all queries and keys in memory.
 
     Returns: [B, T, H, V] in the dtype of v.
 
-    Raises ValueError: only one kind of positions given, shapes that do not fit together, a window or backend
-    that is not allowed.
+    Raises ValueError: only one kind of positions is given, shapes do not fit together, a window or backend is
+    not allowed.
     """
     if (query_positions is None) != (key_positions is None):
         raise ValueError("give query_positions and key_positions, or neither")
@@ -127,8 +130,11 @@ def _has_kernel(
     kept: tuple[Tensor, Tensor] | None,
     scale: float | Tensor | None,
 ) -> bool:
-    """Whether scores are more than products, which torch's own kernels are faster at, and this is one of the
-    two things that Triton's do: tokens in order, or one more token without a gradient."""
+    """Tell whether Triton has a kernel for a call.
+
+    It has two, for scores that are more than products, which torch's own kernels are faster at: tokens in
+    order, and one more token without a gradient.
+    """
     if max(k.shape[3], v.shape[3]) > _WIDEST:
         return False
     if key_positions is not None:
@@ -151,7 +157,7 @@ def _triton(
     kept: tuple[Tensor, Tensor] | None,
     scale: float,
 ) -> Tensor:
-    """Kernels that are not everywhere to be had, and slow to import."""
+    """Call Triton's kernels, which are not installed everywhere, and slow to import."""
     if query_positions is not None and key_positions is not None:
         from linbench.kernels.attention.triton.decoding import decode
 
@@ -171,6 +177,8 @@ def _triton(
 
 
 def flops_per_token(*, heads: int, key_dim: int, value_dim: int, keys: float) -> float:
-    """Floating-point operations of scores and weighted sum, forward, per token that sees `keys` keys (a
-    multiply-add counts two)."""
+    """Return the operations of scores and weighted sum, forward, per token that sees `keys` keys.
+
+    A multiply-add counts as two.
+    """
     return heads * 2 * keys * (key_dim + value_dim)

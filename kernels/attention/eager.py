@@ -1,5 +1,4 @@
-"""Softmax attention through torch's scaled_dot_product_attention, which picks a fused kernel where it has
-one."""
+"""Softmax attention through torch's scaled_dot_product_attention, which has fused kernels for some calls."""
 
 from typing import Any
 
@@ -22,7 +21,10 @@ def dense(
     kept: tuple[Tensor, Tensor] | None,
     scale: float,
 ) -> Tensor:
-    """Arguments as in `attention`, heads already equal in number; places without a key hold zeros."""
+    """Return attention; arguments are those of `attention`, with as many heads of keys as of queries.
+
+    Places without a key hold zeros.
+    """
     plain = key_positions is None and window is None and slopes is None and kept is None
     mask = None
     if not plain:
@@ -42,8 +44,10 @@ def dense(
 
 
 def _differences(c_q: Tensor, c_k: Tensor, dtype: torch.dtype) -> Tensor:
-    """c_q [B, T, H] less c_k [B, S, H] -> [B, H, T, S] in `dtype`, as good as in their own, which needs more
-    memory."""
+    """Return c_q [B, T, H] less c_k [B, S, H] as [B, H, T, S] in `dtype`.
+
+    The result is as exact as in their own dtype, which would need more memory.
+    """
     near_q, near_k = c_q.to(dtype), c_k.to(dtype)
     near = near_q.mT[..., :, None] - near_k.mT[..., None, :]
     if c_q.dtype == dtype:
@@ -60,20 +64,22 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, 
 
 
 class _Folded(torch.autograd.Function):
-    """The same under torch.vmap, replicas in the batch: torch's own rule for it was seen to lay results out
-    so that backward refuses them or reads beside them (CUDA, 2.11), and there is none for the CPU's
-    kernel."""
+    """Attention under torch.vmap, with replicas in the batch.
+
+    torch's own rule was seen to lay results out so that backward refuses them or reads beside them (CUDA,
+    torch 2.11), and there is none for the CPU's kernel.
+    """
 
     @staticmethod
     def forward(*args: Any) -> Tensor:
-        """Arguments as of `_attend`."""
+        """Return `_attend` of the arguments."""
         return _attend(*args)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing is kept: only `vmap` is ever called, and torch differentiates what that does."""
+        """Keep nothing: only `vmap` is ever called, and torch differentiates what that does."""
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        """Replicas become more of the batch."""
+        """Attend with replicas as more of the batch."""
         return vmap_rule(_attend, info, in_dims, *args)

@@ -17,8 +17,10 @@ def reference(
     kept: tuple[Tensor, Tensor] | None,
     scale: float,
 ) -> Tensor:
-    """Arguments as in `attention`, heads already equal in number. Keys that may not be seen are left out, not
-    masked."""
+    """Return attention; arguments are those of `attention`, with as many heads of keys as of queries.
+
+    Keys that may not be seen are left out, not masked.
+    """
     query_positions, key_positions = (
         (positions_from_zero(x) if given is None else given).expand(x.shape[0], -1)
         for x, given in ((q, query_positions), (k, key_positions))

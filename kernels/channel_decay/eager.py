@@ -1,4 +1,4 @@
-"""The same in torch."""
+"""The channel decay in torch."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from linbench.kernels.dtypes import at_least_float32
 
 
 def eager(offset: Tensor, base: Tensor, bound: float | None) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return log decays; arguments are those of `channel_decay`."""
     wide = at_least_float32(base.dtype)
     base, offset = base.to(wide), offset.to(wide).view(*offset.shape[:-1], *base.shape)
     if bound is not None:

@@ -1,8 +1,7 @@
-"""The same on a GPU: one launch forward, one and a sum backward.
+"""The channel decay on a GPU: one launch forward, one and a sum backward.
 
-Rows [N, 1, C] of all channels are taken as in kernels/row_tiles.py. Backward a program leaves what it adds to the
-gradient of base in a place of its
-own: no atomics, the same sum every time.
+Rows [N, 1, C] of all channels are taken as in kernels/row_tiles.py. Backward a program stores its part of the
+gradient of base in a place of its own: no atomics, the same sum every time.
 """
 
 from typing import Any
@@ -18,7 +17,7 @@ from linbench.kernels.row_tiles import backward_launch, forward_launch, place, p
 
 @triton.jit
 def _decay(offset, base, at, mask, replica, bound, C, BC: tl.constexpr, BOUNDED: tl.constexpr):
-    """The logarithm of the decay [ROWS, BC], and its slope."""
+    """Return log decays [ROWS, BC] and their slopes."""
     column = tl.arange(0, BC)[None, :]
     logit = tl.load(base + replica * C + column, mask=column < C, other=0.0).to(tl.float32)
     logit += tl.load(offset + at, mask=mask, other=0.0).to(tl.float32)
@@ -33,7 +32,7 @@ def _decay(offset, base, at, mask, replica, bound, C, BC: tl.constexpr, BOUNDED:
 def _forward(
     offset, base, y, rows, C, programs, bound, ROWS: tl.constexpr, BC: tl.constexpr, BOUNDED: tl.constexpr
 ):
-    """Grid (replicas * programs). offset, y [replicas * rows, C], base [replicas, C]."""
+    """Compute y. Grid (replicas * programs). offset, y [replicas * rows, C], base [replicas, C]."""
     replica, _, program = program_index(tl.program_id(0).to(tl.int64), programs, 1)
     at, mask = place(program, replica, 0, rows, 1, C, ROWS, BC)
     tl.store(y + at, _decay(offset, base, at, mask, replica, bound, C, BC, BOUNDED)[0], mask=mask)
@@ -44,7 +43,10 @@ def _backward(
     offset, base, dy, doffset, sums, rows, C, programs, bound, ROWS: tl.constexpr,
     BC: tl.constexpr, TILES: tl.constexpr, BOUNDED: tl.constexpr
 ):  # fmt: skip
-    """Grid (replicas * programs), TILES tiles each. sums [replicas, programs, C]: of the gradient of base."""
+    """Compute doffset, and sums [replicas, programs, C], parts of the gradient of base.
+
+    Grid (replicas * programs), TILES tiles each.
+    """
     replica, _, program = program_index(tl.program_id(0).to(tl.int64), programs, 1)
     dbase = tl.zeros([ROWS, BC], tl.float32)
     for i in range(TILES):
@@ -65,7 +67,10 @@ def _backward(
 
 @operator("channel_decay")
 def forward(offset: Tensor, base: Tensor, bound: float | None) -> Tensor:
-    """offset [N, C], base [replicas, C] with `replicas` dividing N -> [N, C] in float32."""
+    """Return log decays [N, C] in float32.
+
+    Takes offset [N, C] and base [replicas, C], with `replicas` dividing N.
+    """
     offset, base = offset.contiguous(), base.contiguous()
     (replicas, channels), rows, launch = base.shape, len(offset) // len(base), forward_launch(base.shape[1])
     y, programs = torch.empty_like(offset, dtype=torch.float32), -(-rows // launch.rows)
@@ -78,7 +83,7 @@ def forward(offset: Tensor, base: Tensor, bound: float | None) -> Tensor:
 
 @operator("channel_decay_backward", differentiable=False)
 def backward(offset: Tensor, base: Tensor, dy: Tensor, bound: float | None) -> tuple[Tensor, Tensor]:
-    """Gradients of offset, and of base in float32."""
+    """Return the gradients of offset, and of base in float32."""
     offset, base, dy = offset.contiguous(), base.contiguous(), dy.contiguous()
     (replicas, channels), rows, launch = (
         base.shape,
@@ -125,6 +130,6 @@ fold_replicas(backward)
 
 
 def channel_decay(offset: Tensor, base: Tensor, bound: float | None) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return log decays; arguments are those of the door."""
     y: Tensor = forward(offset.reshape(-1, base.numel()), base.reshape(1, -1), bound)
     return y.view(*offset.shape[:-1], *base.shape)

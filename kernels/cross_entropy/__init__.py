@@ -1,4 +1,4 @@
-"""Cross-entropy of a linear head's logits, which are never all there at once."""
+"""Cross-entropy of a linear head's logits, which are never all in memory at once."""
 
 import torch
 from torch import Tensor
@@ -9,25 +9,25 @@ from linbench.kernels.operators import Backend, uses_triton
 __all__ = ["VERSION", "cross_entropy"]
 
 VERSION = 2
-"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
+this family."""
 
 
 def cross_entropy(
     hidden: Tensor, weight: Tensor, targets: Tensor, *, ignore: int = -100, backend: Backend = "auto"
 ) -> Tensor:
-    """Mean over rows of -log softmax(weight hidden)[target], in nats.
+    """Return the mean over rows of -log softmax(weight hidden)[target], in nats.
 
-    Unless torch.no_grad() holds, gradients are made beside the loss, while a block of logits is at hand.
+    Unless torch.no_grad() holds, gradients are computed with the loss, while a block of logits is at hand.
     There is no second derivative.
 
     Args:
-        hidden: [N, D]. weight: [V, D], taken in the dtype of hidden. targets: [N] int64 in 0 ... V - 1, or
-            `ignore` where nothing is due. Each may have a leading dimension R for replicas, all three or
-            none.
+        hidden: [N, D], or [R, N, D] for R replicas; then weight and targets have R in front, too.
+        weight: [V, D], taken in the dtype of hidden.
+        targets: [N] int64 in 0 ... V - 1, or `ignore` for rows that do not count.
         backend: "auto" takes the fastest that runs on this device.
 
-    Returns: the loss, a number, or [R], in at least float32; NaN where nothing is due. Gradients are zero
-        there.
+    Returns: the loss, a number, or [R], in at least float32; NaN if no row counts. Gradients are zero there.
 
     Raises ValueError: shapes that do not fit together, targets that are not int64, a backend that is not
     there or does not run on hidden. A target out of range raises on the CPU and makes the loss NaN with

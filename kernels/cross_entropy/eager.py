@@ -1,4 +1,4 @@
-"""A block of logits in torch."""
+"""Loss and gradient of a block of logits in torch."""
 
 import torch
 from torch import Tensor
@@ -7,10 +7,11 @@ from torch import Tensor
 def block(
     logits: Tensor, targets: Tensor, ignore: int, share: Tensor, losses: Tensor, *, gradients: bool
 ) -> None:
-    """Write the losses of logits [R, n, V] with targets [R, n] into losses [R, n], in at least float32, and
-    their gradient over the logits.
+    """Write the losses of logits [R, n, V] with targets [R, n] into losses [R, n], in at least float32.
 
-    share: [R], what a row counts in the mean. Rows to ignore have loss and gradient zero.
+    Args:
+        share: [R], the weight of a row in the mean. Rows to ignore have loss and gradient zero.
+        gradients: whether to write the gradient over the logits in their place.
     """
     log_probability = torch.log_softmax(logits, dim=-1, dtype=losses.dtype)
     due = targets != ignore

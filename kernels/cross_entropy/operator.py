@@ -1,5 +1,7 @@
-"""Loss and gradients a block of rows at a time, as a torch operator: it compiles, differentiates, and stacks
-under vmap."""
+"""Loss and gradients, a block of rows at a time, as a torch operator.
+
+It compiles, differentiates, and stacks under vmap.
+"""
 
 from typing import Any
 
@@ -12,15 +14,15 @@ from linbench.kernels.matmul import over_rows
 from linbench.kernels.operators import fold_replicas, operator
 
 LOGITS = {"cpu": 1 << 20, "cuda": 1 << 24}
-"""Logits in a block, by kind of device: about what its caches hold."""
+"""Logits in a block, by kind of device: about as many as its caches hold."""
 
 
 def blocks(hidden: Tensor, weight: Tensor) -> list[tuple[slice, slice]]:
-    """Replicas and rows of hidden [R, N, D] in blocks of at most `LOGITS` logits: several replicas, or some
-    rows of one, as equal as can be, and at least D of them, which may be more.
+    """Cut hidden [R, N, D] into blocks of at most `LOGITS` logits, each as replicas and rows.
 
-    With fewer rows, adding a block's part to the gradient of the weight [R, V, D] would cost more than the
-    logits themselves.
+    A block has several replicas, or some rows of one, as equal in number as can be, and at least D of them,
+    which may be more logits: with fewer rows, adding a block's part to the gradient of the weight [R, V, D]
+    would cost more than the logits themselves.
     """
     replicas, rows, width = hidden.shape
     most = LOGITS.get(hidden.device.type, LOGITS["cuda"]) // weight.shape[1]
@@ -39,8 +41,10 @@ def blocks(hidden: Tensor, weight: Tensor) -> list[tuple[slice, slice]]:
 def forward(
     hidden: Tensor, weight: Tensor, targets: Tensor, ignore: int, gradients: bool, triton: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """hidden [R, N, D], weight [R, V, D], targets [R, N] -> loss [R] and its gradients over hidden and
-    weight, empty if not asked for."""
+    """Return losses [R] and their gradients over hidden and weight, empty if these are not asked for.
+
+    Takes hidden [R, N, D], weight [R, V, D] and targets [R, N].
+    """
     replicas, rows, _ = hidden.shape
     hidden, weight, targets, wide = (
         hidden.contiguous(),
@@ -69,7 +73,7 @@ def forward(
 
 
 def _room(hidden: Tensor, weight: Tensor, gradients: bool) -> Tensor:
-    """For the gradient of the weight: what is summed over blocks is summed in at least float32."""
+    """Allocate the gradient of the weight: a sum over blocks is taken in at least float32."""
     summed = any(these.start for _, these in blocks(hidden, weight))
     return hidden.new_empty(
         weight.shape if gradients else (len(weight), 0, 0),

@@ -1,4 +1,4 @@
-"""A block of logits on a GPU: read once, the gradient written in its place."""
+"""Loss and gradient of a block of logits on a GPU: read once, the gradient written in its place."""
 
 import triton
 import triton.language as tl
@@ -10,8 +10,11 @@ def _block(
     logits, targets, share, losses, count, rows, stride, ignore,
     V: tl.constexpr, ROWS: tl.constexpr, BV: tl.constexpr, GRADIENTS: tl.constexpr,
 ):  # fmt: skip
-    """Grid (count / ROWS). logits [count, V], of which each replica has `rows`; targets and losses `stride`
-    apart from replica to replica."""
+    """Compute losses, and with GRADIENTS the gradient in place of the logits. Grid (count / ROWS).
+
+    Takes logits [count, V], `rows` of each replica; targets and losses lie `stride` apart from replica to
+    replica.
+    """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     here = row < count
     replica = row // rows
@@ -50,8 +53,11 @@ def _block(
 
 
 def launch(vocabulary: int) -> tuple[int, int, int]:
-    """Rows and columns of a tile, and warps: a whole row where it fits the registers (16384 logits), else
-    4096 at a time; several short rows."""
+    """Return rows and columns of a tile, and warps.
+
+    A tile holds a whole row if it fits the registers (16384 logits), else 4096 columns at a time; or several
+    short rows.
+    """
     columns = 1 << (vocabulary - 1).bit_length()
     columns = columns if columns <= 16384 else 4096
     rows = max(1, 2048 // columns)
@@ -61,7 +67,7 @@ def launch(vocabulary: int) -> tuple[int, int, int]:
 def block(
     logits: Tensor, targets: Tensor, ignore: int, share: Tensor, losses: Tensor, *, gradients: bool
 ) -> None:
-    """As `linbench.kernels.cross_entropy.eager.block`."""
+    """Write losses and gradients, as `linbench.kernels.cross_entropy.eager.block`."""
     replicas, rows, vocabulary = logits.shape
     tile_rows, columns, warps = launch(vocabulary)
     _block[(-(-replicas * rows // tile_rows),)](

@@ -8,14 +8,16 @@ from linbench.kernels.operators import Backend, uses_triton
 __all__ = ["VERSION", "decay_gate"]
 
 VERSION = 1
-"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
+this family."""
 
 
 def decay_gate(step: Tensor, A_log: Tensor, bias: Tensor, *, backend: Backend = "auto") -> Tensor:
-    """-exp(A_log) softplus(step + bias), Mamba-2's (2405.21060).
+    """Return log decays -exp(A_log) softplus(step + bias), as Mamba-2 (arXiv:2405.21060).
 
     Args:
-        step: [..., H]. A_log, bias: [H].
+        step: [..., H].
+        A_log, bias: [H].
         backend: "auto" takes the fastest that runs on this device.
 
     Returns: [..., H] <= 0, in at least float32.

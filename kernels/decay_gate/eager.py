@@ -1,4 +1,4 @@
-"""The gate in torch."""
+"""The decay gate in torch."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -7,6 +7,6 @@ from linbench.kernels.dtypes import at_least_float32
 
 
 def eager(step: Tensor, A_log: Tensor, bias: Tensor) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return log decays; arguments are those of `decay_gate`."""
     wide = at_least_float32(step.dtype)
     return -A_log.exp() * F.softplus(step.to(wide) + bias)

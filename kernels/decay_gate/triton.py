@@ -1,7 +1,7 @@
-"""The gate on a GPU: one launch forward, one and a sum backward.
+"""The decay gate on a GPU: one launch forward, one and a sum backward.
 
-Rows [N, H] are taken a tile at a time, H padded to a power of two. Backward a program leaves what it adds to
-the gradients of A_log and bias in a place of its own: no atomics, the same sum every time.
+Rows [N, H] are taken a tile at a time, H padded to a power of two. Backward a program stores its part of the
+gradients of A_log and bias in a place of its own: no atomics, the same sum every time.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from linbench.kernels.operators import fold_replicas, operator, reduce_partials
 
 @triton.jit
 def _place(program, programs, rows, H, tile: tl.constexpr, BH: tl.constexpr):
-    """Replica, head [1, BH] with its mask, offsets [tile, BH] of a tile with their mask."""
+    """Return the replica, heads [1, BH] with their mask, and offsets [TILE, BH] of a tile with their mask."""
     replica = program // programs
     row, head = program % programs * tile + tl.arange(0, tile)[:, None], tl.arange(0, BH)[None, :]
     here = head < H
@@ -25,7 +25,7 @@ def _place(program, programs, rows, H, tile: tl.constexpr, BH: tl.constexpr):
 
 @triton.jit
 def _softplus(z):
-    """log(1 + e^z) to the last bits: what 1 + e^-|z| is rounded to is made good."""
+    """Return log(1 + e^z) to the last bits: what rounding takes of 1 + e^-|z| is added again."""
     u = tl.exp(-tl.abs(z))
     w = 1.0 + u
     return tl.maximum(z, 0.0) + tl.where(w == 1.0, u, tl.log(w) * (u / tl.where(w == 1.0, 1.0, w - 1.0)))
@@ -33,7 +33,7 @@ def _softplus(z):
 
 @triton.jit
 def _forward(step, A_log, bias, y, rows, H, programs, TILE: tl.constexpr, BH: tl.constexpr):
-    """Grid (replicas * programs). step, y [replicas * rows, H]; A_log, bias [replicas, H]."""
+    """Compute y. Grid (replicas * programs). step, y [replicas * rows, H]; A_log, bias [replicas, H]."""
     replica, head, here, place, mask = _place(tl.program_id(0).to(tl.int64), programs, rows, H, TILE, BH)
     rate = tl.exp(tl.load(A_log + replica * H + head, mask=here, other=0.0).to(tl.float32))
     z = tl.load(step + place, mask=mask, other=0.0).to(tl.float32) + tl.load(
@@ -44,7 +44,10 @@ def _forward(step, A_log, bias, y, rows, H, programs, TILE: tl.constexpr, BH: tl
 
 @triton.jit
 def _backward(step, A_log, bias, dy, dstep, sums, rows, H, programs, TILE: tl.constexpr, BH: tl.constexpr):
-    """Grid (replicas * programs). sums [replicas, programs, 2, H]: of the gradients of A_log and bias."""
+    """Compute dstep, and sums [replicas, programs, 2, H], parts of the gradients of A_log and bias.
+
+    Grid (replicas * programs).
+    """
     program = tl.program_id(0).to(tl.int64)
     replica, head, here, place, mask = _place(program, programs, rows, H, TILE, BH)
     rate = tl.exp(tl.load(A_log + replica * H + head, mask=here, other=0.0).to(tl.float32))
@@ -60,15 +63,20 @@ def _backward(step, A_log, bias, dy, dstep, sums, rows, H, programs, TILE: tl.co
 
 
 def launch(heads: int) -> dict[str, int]:
-    """Tiles of 512 numbers with four warps, wider where a row is: there are few, and they should fill a
-    GPU."""
+    """Return the parameters of a launch: tiles of 512 numbers and four warps, wider if a row is.
+
+    Tiles are small since there are few numbers, and programs should fill a GPU.
+    """
     padded = 1 << (heads - 1).bit_length()
     return {"TILE": max(1, 512 // padded), "BH": padded, "num_warps": max(4, min(16, padded // 1024))}
 
 
 @operator("decay_gate")
 def forward(step: Tensor, A_log: Tensor, bias: Tensor) -> Tensor:
-    """step [N, H], A_log and bias [replicas, H] with `replicas` dividing N -> [N, H] in float32."""
+    """Return log decays [N, H] in float32.
+
+    Takes step [N, H], A_log and bias [replicas, H], with `replicas` dividing N.
+    """
     step, A_log, bias = step.contiguous(), A_log.contiguous(), bias.contiguous()
     (replicas, heads), rows, shape = A_log.shape, len(step) // len(A_log), launch(step.shape[1])
     y = torch.empty_like(step, dtype=torch.float32)
@@ -79,7 +87,7 @@ def forward(step: Tensor, A_log: Tensor, bias: Tensor) -> Tensor:
 
 @operator("decay_gate_backward", differentiable=False)
 def backward(step: Tensor, A_log: Tensor, bias: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of step, and of A_log and bias [replicas, 2, H] in float32."""
+    """Return the gradients of step, and of A_log and bias [replicas, 2, H] in float32."""
     step, A_log, bias, dy = step.contiguous(), A_log.contiguous(), bias.contiguous(), dy.contiguous()
     (replicas, heads), rows, shape = A_log.shape, len(step) // len(A_log), launch(step.shape[1])
     programs = -(-rows // shape["TILE"])
@@ -114,6 +122,6 @@ fold_replicas(backward)
 
 
 def decay_gate(step: Tensor, A_log: Tensor, bias: Tensor) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return log decays; arguments are those of the door."""
     y: Tensor = forward(step.reshape(-1, step.shape[-1]), A_log[None], bias[None])
     return y.view(step.shape)

@@ -9,15 +9,18 @@ from linbench.kernels.operators import Backend, uses_triton
 __all__ = ["VERSION", "embedding"]
 
 VERSION = 1
-"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
+this family."""
 
 
 def embedding(weight: Tensor, index: Tensor, *, backend: Backend = "auto") -> Tensor:
-    """weight[index]. The gradient of a row that does not occur is exactly zero. With Triton there is no
-    second derivative.
+    """Return weight[index].
+
+    The gradient of a row that does not occur is exactly zero. With Triton there is no second derivative.
 
     Args:
-        weight: [V, D]. index: [...] int64 in 0 ... V - 1.
+        weight: [V, D].
+        index: [...] int64 in 0 ... V - 1.
         backend: "auto" takes the fastest that runs on this device.
 
     Returns: [..., D] in the dtype of weight. Gradients are summed in at least float32.

@@ -1,4 +1,4 @@
-"""The same in torch."""
+"""The embedding in torch."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -7,6 +7,6 @@ from linbench.kernels.dtypes import widened
 
 
 def embedding(weight: Tensor, index: Tensor) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return weight[index]; arguments are those of the door."""
     wide = widened(weight)  # torch sums the gradient in the dtype of the weight
     return F.embedding(index, wide).to(weight.dtype)

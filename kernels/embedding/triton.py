@@ -1,10 +1,10 @@
-"""The same on a GPU. Backward, places are sorted by the row they took and runs of the same row are summed: no
-atomics, the same sum every time.
+"""The embedding on a GPU.
 
-Sorted places are taken a chunk at a time. Within a chunk all runs are summed at once, by a product with a
-matrix of zeros and ones. A run that reaches into the next chunk leaves one part for each of its chunks, and
-what is at its beginning adds them up: however many places share a row, the work is spread over the chunks. A
-number that is not finite spoils the gradients of other rows in its chunk, too.
+Backward, positions are sorted by the row they took, and runs of the same row are summed: no atomics, the same
+sum every time. Sorted positions are taken a chunk at a time. Within a chunk all runs are summed at once, by a
+product with a matrix of zeros and ones. A run that reaches into the next chunk stores one part for each of
+its chunks, and the program of its first chunk adds them up: however many positions share a row, the work is
+spread over the chunks. A number that is not finite spoils the gradients of other rows in its chunk, too.
 
 Replicas have chunks of their own, whose size does not depend on how many replicas there are: each is to the
 bit what it is alone.
@@ -21,13 +21,16 @@ from linbench.kernels.matrix_state.triton.tiles import sum_dot
 from linbench.kernels.operators import fold_replicas, operator
 
 KEYS = torch.int16, torch.int32, torch.int64
-"""What places are sorted by, the narrowest that fits: each byte is one more pass of a radix sort."""
+"""Dtypes of the sort's keys; the narrowest that fits is taken, since each byte is one more pass of a radix
+sort."""
 
 
 @triton.jit
 def _gather(weight, index, y, rows, V, D, tiles, ROWS: tl.constexpr, BD: tl.constexpr):
-    """Grid (replicas * tiles, D / BD). weight [replicas, V, D], index [replicas * rows], y [replicas * rows,
-    D]; NaN where index is out of range."""
+    """Copy rows to y [replicas * rows, D]; NaN for an index out of range. Grid (replicas * tiles, D / BD).
+
+    Takes weight [replicas, V, D] and index [replicas * rows].
+    """
     program = tl.program_id(0).to(tl.int64)
     replica = program // tiles
     row = program % tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -45,8 +48,10 @@ def _gather(weight, index, y, rows, V, D, tiles, ROWS: tl.constexpr, BD: tl.cons
 
 @triton.jit
 def _key(index, keys, rows, V, tiles, ROWS: tl.constexpr):
-    """Grid (replicas * tiles). Keys [replicas * rows]: replica * (V + 1) + index, with index V for one out of
-    range, so that replicas stay apart."""
+    """Store keys [replicas * rows]: replica * (V + 1) + index, with V for an index out of range.
+
+    So replicas stay apart in the sort. Grid (replicas * tiles).
+    """
     program = tl.program_id(0).to(tl.int64)
     replica = program // tiles
     row = program % tiles * ROWS + tl.arange(0, ROWS)
@@ -58,8 +63,7 @@ def _key(index, keys, rows, V, tiles, ROWS: tl.constexpr):
 
 @triton.jit
 def _borders(keys, chunk, rows, C: tl.constexpr):
-    """Keys of the places just before and just after a chunk, -1 where there is none; keys are those of a
-    replica."""
+    """Return the keys just before and just after a chunk of a replica, -1 if there is none."""
     before = tl.load(keys + chunk * C - 1, mask=chunk > 0, other=-1)
     after = tl.load(keys + (chunk + 1) * C, mask=(chunk + 1) * C < rows, other=-1)
     return before, after
@@ -67,11 +71,11 @@ def _borders(keys, chunk, rows, C: tl.constexpr):
 
 @triton.jit
 def _sum_chunk(keys, order, dy, dweight, first, last, rows, V, D, chunks, C: tl.constexpr, BD: tl.constexpr):
-    """Grid (replicas * chunks, D / BD). keys and order [replicas * rows], dy [replicas * rows, D], dweight
-    [replicas, V, D].
+    """Sum the runs of a chunk. Grid (replicas * chunks, D / BD).
 
-    A run's sum goes to dweight if the run lies in this chunk, else to first [replicas * chunks, D] if it
-    began in a chunk before, else to last.
+    A run's sum goes to dweight [replicas, V, D] if the run lies in this chunk, else to first [replicas *
+    chunks, D] if it began in a chunk before, else to last. Takes keys and order [replicas * rows] and dy
+    [replicas * rows, D].
     """
     program = tl.program_id(0).to(tl.int64)
     replica, chunk = program // chunks, program % chunks
@@ -102,8 +106,10 @@ def _sum_chunk(keys, order, dy, dweight, first, last, rows, V, D, chunks, C: tl.
 def _sum_run(
     keys, dweight, first, last, rows, V, D, chunks, C: tl.constexpr, BD: tl.constexpr, PARTS: tl.constexpr
 ):
-    """Grid (replicas * chunks, D / BD). The run that begins in a chunk and reaches into the next, its parts
-    taken PARTS at a time."""
+    """Sum the run that begins in a chunk and reaches into the next, PARTS of its parts at a time.
+
+    Grid (replicas * chunks, D / BD).
+    """
     program = tl.program_id(0).to(tl.int64)
     replica, chunk = program // chunks, program % chunks
     keys += replica * rows
@@ -127,8 +133,14 @@ def _sum_run(
 
 
 class Launch(NamedTuple):
-    """Tiles of `rows` rows forward and chunks of `chunk` places backward, in blocks of `columns`; of a run's
-    parts `parts` at a time, `narrow` columns."""
+    """Sizes of launches.
+
+    Args:
+        columns: width of a block.
+        rows: rows of a tile, forward.
+        chunk: positions of a chunk, backward.
+        narrow, parts: width of a block where a run's parts are summed, and parts taken at a time.
+    """
 
     columns: int
     rows: int
@@ -138,8 +150,11 @@ class Launch(NamedTuple):
 
 
 def launch(rows: int, width: int) -> Launch:
-    """Of a replica: chunks of 64, which four to a multiprocessor fit, or fewer places, not under 16, so that
-    256 chunks are there."""
+    """Return the sizes of launches for a replica's `rows` positions.
+
+    Chunks have 64 positions, of which four fit a multiprocessor, or fewer, but at least 16, so that there are
+    256 chunks.
+    """
     columns = max(16, min(64, _power_of_two(width)))
     narrow = min(columns, 32)
     return Launch(
@@ -157,7 +172,7 @@ def _power_of_two(n: int) -> int:
 
 @operator("embedding")
 def forward(weight: Tensor, index: Tensor) -> Tensor:
-    """weight [replicas, V, D], index [N] -> [N, D], `replicas` dividing N."""
+    """Return rows [N, D] of weight [replicas, V, D] by index [N], with `replicas` dividing N."""
     weight, index = weight.contiguous(), index.contiguous()
     replicas, vocabulary, width = weight.shape
     rows = len(index) // replicas
@@ -173,7 +188,10 @@ def forward(weight: Tensor, index: Tensor) -> Tensor:
 
 @operator("embedding_backward", differentiable=False)
 def backward(dy: Tensor, index: Tensor, weight: Tensor) -> Tensor:
-    """dy [N, D], index [N] -> the gradient of weight [replicas, V, D], of which shape and dtype are read."""
+    """Return the gradient of weight [replicas, V, D], of which only shape and dtype are read.
+
+    Takes dy [N, D] and index [N].
+    """
     dy, index = dy.contiguous(), index.contiguous()
     replicas, vocabulary, width = weight.shape
     rows = len(index) // replicas
@@ -222,6 +240,6 @@ fold_replicas(backward)
 
 
 def embedding(weight: Tensor, index: Tensor) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return weight[index]; arguments are those of the door."""
     y: Tensor = forward(weight[None], index.flatten())
     return y.view(*index.shape, weight.shape[1])

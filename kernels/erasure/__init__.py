@@ -9,8 +9,8 @@ from linbench.kernels.operators import Backend, uses_triton
 __all__ = ["VERSION", "erasure"]
 
 VERSION = 0
-"""0 until a change here changes results: then it becomes part of the identity of every cell that uses this
-family."""
+"""Version, 0 until a change here changes results; from then on it is part of the identity of every cell that
+uses this family."""
 
 
 def erasure(
@@ -23,17 +23,20 @@ def erasure(
     dtype: torch.dtype | None = None,
     backend: Backend = "auto",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """k (1 + (a - 1) k_a), -c and c a, with a rate a = sigmoid(base + offset) and the unit key c = k k_k / |k
-    k_k|. arXiv:2503.14456.
+    """Return k (1 + (a - 1) k_a), -c and c a, arXiv:2503.14456.
+
+    The rate is a = sigmoid(base + offset), and the unit key c = k k_k / |k k_k|; a k k_k shorter than 1e-12
+    is divided by that.
 
     Args:
-        k: [..., H, K]. offset: [..., H K]. base, k_k, k_a: [H, K].
-        dtype: of the results; None is that of k.
+        k: [..., H, K].
+        offset: [..., H K].
+        base, k_k, k_a: [H, K].
+        dtype: dtype of the results; None is that of k.
         backend: "auto" takes the fastest that runs on this device.
 
     Returns: the key that is written under and the two vectors of the transition diag(w) - (c a) c^T, each
-        shaped as k. Inside, at least float32.
-    Where k k_k is shorter than 1e-12 it is divided by that.
+    shaped as k. Inside, at least float32.
 
     Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on k.
     """

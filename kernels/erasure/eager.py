@@ -1,4 +1,4 @@
-"""The same in torch."""
+"""RWKV-7's keys in torch."""
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from linbench.kernels.dtypes import at_least_float32
 def eager(
     k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Arguments and results as at the door."""
+    """Return three vectors; arguments are those of `erasure`."""
     wide = at_least_float32(base.dtype)
     rate = torch.sigmoid(base.to(wide) + offset.to(wide).view(k.shape))
     erased = F.normalize((k * k_k).to(wide), dim=-1, eps=1e-12)

@@ -1,6 +1,6 @@
-"""The same on a GPU: one launch forward, one and a sum backward, each number read once and written once.
+"""RWKV-7's keys on a GPU: one launch forward, one and a sum backward, each number read once and written once.
 
-Rows [N, H, K] are taken as in kernels/row_tiles.py. Backward a program leaves what it adds to the gradients of
+Rows [N, H, K] are taken as in kernels/row_tiles.py. Backward a program stores its part of the gradients of
 base, k_k and k_a in a place of its own: no atomics, the same sum every time.
 """
 
@@ -19,7 +19,7 @@ _SHORTEST = 1e-12
 
 @triton.jit
 def _own(base, k_k, k_a, replica, head, heads, K, BK: tl.constexpr):
-    """A head's base, k_k and k_a, each [1, BK]."""
+    """Load a head's base, k_k and k_a, each [1, BK]."""
     column = tl.arange(0, BK)[None, :]
     at, here = (replica * heads + head) * K + column, column < K
     first = tl.load(base + at, mask=here, other=0.0).to(tl.float32)
@@ -48,8 +48,10 @@ def _forward(
     BK: tl.constexpr,
     SHORTEST: tl.constexpr,
 ):
-    """Grid (replicas * programs * heads). k, offset, written, erased, rated [replicas * rows, heads, K];
-    base, k_k, k_a [replicas, heads, K]."""
+    """Compute written, erased and rated. Grid (replicas * programs * heads).
+
+    k, offset and the results are [replicas * rows, heads, K]; base, k_k, k_a [replicas, heads, K].
+    """
     replica, head, program = program_index(tl.program_id(0).to(tl.int64), programs, heads)
     at, mask = place(program, replica, head, rows, heads, K, ROWS, BK)
     first, keyed, mixed = _own(base, k_k, k_a, replica, head, heads, K, BK)
@@ -67,8 +69,11 @@ def _backward(
     k, offset, base, k_k, k_a, dwritten, derased, drated, dk, doffset, sums, rows, heads, K, programs,
     ROWS: tl.constexpr, BK: tl.constexpr, TILES: tl.constexpr, SHORTEST: tl.constexpr,
 ):  # fmt: skip
-    """Grid (replicas * programs * heads), TILES tiles each. sums [replicas, programs, 3, heads, K]: of the
-    gradients of base, k_k and k_a."""
+    """Compute dk, doffset, and parts of the gradients of base, k_k and k_a.
+
+    Grid (replicas * programs * heads), TILES tiles each. sums [replicas, programs, 3, heads, K] are these
+    parts.
+    """
     replica, head, program = program_index(tl.program_id(0).to(tl.int64), programs, heads)
     first, keyed, mixed = _own(base, k_k, k_a, replica, head, heads, K, BK)
     dfirst, dkeyed, dmixed = (
@@ -106,8 +111,10 @@ def _backward(
 def forward(
     k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """k, offset [N, H, K]; base, k_k, k_a [replicas, H, K] with `replicas` dividing N. Results as at the
-    door."""
+    """Return the results of the door for k, offset [N, H, K] and base, k_k, k_a [replicas, H, K].
+
+    `replicas` divides N.
+    """
     k, offset, base, k_k, k_a = (given.contiguous() for given in (k, offset, base, k_k, k_a))
     (replicas, heads, width), launch = base.shape, forward_launch(k.shape[2])
     rows = len(k) // replicas
@@ -135,7 +142,7 @@ def backward(
     derased: Tensor,
     drated: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of k, of offset, and of base, k_k and k_a [replicas, 3, H, K] in float32."""
+    """Return gradients of k, of offset, and of base, k_k and k_a [replicas, 3, H, K] in float32."""
     k, offset, base, k_k, k_a = (given.contiguous() for given in (k, offset, base, k_k, k_a))
     replicas, heads, width = base.shape
     rows, launch = len(k) // replicas, backward_launch(len(k) * heads, width, summed=True)
@@ -201,7 +208,7 @@ fold_replicas(backward)
 def erasure(
     k: Tensor, offset: Tensor, base: Tensor, k_k: Tensor, k_a: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Arguments and results as at the door."""
+    """Return three vectors; arguments are those of the door."""
     written, erased, rated = forward(
         *(given.reshape(-1, *base.shape) for given in (k, offset)), base[None], k_k[None], k_a[None], dtype
     )

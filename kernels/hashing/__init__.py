@@ -1,5 +1,7 @@
-"""Random bits and permutations by integer hashing: the same on every device, each a function of its key and
-its place alone."""
+"""Random bits and permutations by integer hashing.
+
+Each number depends on its key and its place alone, and is the same on every device.
+"""
 
 from torch import Tensor
 
@@ -10,8 +12,9 @@ __all__ = ["bits", "mixed", "permuted"]
 
 
 def mixed(x: Tensor, plus: int = 0, *, backend: Backend = "auto") -> Tensor:
-    """64 bits each of which depends on every bit of x + plus (the finaliser of SplitMix64, but that shifts
-    keep the sign: x and -1 - x are one).
+    """Return 64 bits each of which depends on every bit of x + plus.
+
+    It is the finaliser of SplitMix64, but that shifts keep the sign: x and -1 - x are one.
 
     Args:
         x: int64, of any shape.
@@ -28,12 +31,12 @@ def mixed(x: Tensor, plus: int = 0, *, backend: Backend = "auto") -> Tensor:
 
 
 def bits(key: Tensor, counter: int | Tensor, *, backend: Backend = "auto") -> Tensor:
-    """Integers in [0, 2^32), one for each counter of each key.
+    """Return an integer in [0, 2^32) for each counter of each key.
 
     Args:
         key: int64 [B].
-        counter: int64 [M] or [B, M], or for 0 ... M - 1 their number M. Of one row of keys or counters there
-            is one for all of the other.
+        counter: int64 [M] or [B, M], or their number M for 0 ... M - 1. One row of keys or counters goes with
+            every row of the other.
         backend: "auto" takes the fastest that runs on this device.
 
     Returns: int64 [B, M].
@@ -53,10 +56,10 @@ def bits(key: Tensor, counter: int | Tensor, *, backend: Backend = "auto") -> Te
 
 
 def permuted(key: Tensor, x: Tensor, *, size: int, backend: Backend = "auto") -> Tensor:
-    """Where a permutation of 0 ... size - 1, another for each key, sends x.
+    """Return where a permutation of 0 ... size - 1, another for each key, sends x.
 
-    A Feistel network over pairs (left, right) in Z_a x Z_b, with a * b just at or above `size`. What it sends
-    to one of the few points beyond `size` goes on to where these are sent.
+    It is a Feistel network over pairs (left, right) in Z_a x Z_b, with a * b just at or above `size`. What it
+    sends to one of the few points beyond `size` goes on to where these are sent.
 
     Args:
         key: int64 [B].

@@ -1,7 +1,7 @@
-"""The same on a GPU: a launch each, every number written once.
+"""Hashing on a GPU: a launch each, every number written once.
 
-The places [B, M] of a result are taken 1024 at a time, row after row, whatever M is: one form is compiled for
-all shapes.
+The places [B, M] of a result are taken 1024 at a time, row after row, whatever M is: Triton compiles one
+kernel for all shapes.
 """
 
 import torch
@@ -16,7 +16,7 @@ _MIXING = dict(zip(("FIRST", "SECOND"), eager.MULTIPLIERS, strict=True))
 _TURNING = {"STEP": eager.STEP, "MULTIPLIER": eager.MULTIPLIER, "TURNS": eager.TURNS}
 _BLOCK = 1024
 _NUMBERS = ["count", "plus", "columns", "stride", "row_stride", "column_stride", "size", "width", "height"]
-"""Which Triton must not compile for one by one."""
+"""Parameters for which Triton must not compile value by value."""
 
 
 @triton.jit
@@ -33,8 +33,10 @@ def _mix(x, FIRST: tl.constexpr, SECOND: tl.constexpr):
 
 @triton.jit
 def _places(count, columns, BLOCK: tl.constexpr):
-    """Of this program: place, row, column and mask, [BLOCK]. Only the first place needs 64 bits to find its
-    row."""
+    """Return this program's places, their rows, columns and mask, each [BLOCK].
+
+    Only the first place needs 64 bits to find its row.
+    """
     first = tl.program_id(0).to(tl.int64) * BLOCK
     row = first // columns
     within = (first - row * columns).to(tl.int32) + tl.arange(0, BLOCK)
@@ -44,7 +46,7 @@ def _places(count, columns, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=_NUMBERS)
 def _mixed(x, y, count, plus, BLOCK: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr):
-    """x, y [count]."""
+    """Mix x [count] to y [count]."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count
     tl.store(y + place, _mix(tl.load(x + place, mask=mask, other=0) + plus, FIRST, SECOND), mask=mask)
@@ -55,7 +57,10 @@ def _bits(
     key, counter, y, count, columns, stride, row_stride, column_stride,
     COUNTED: tl.constexpr, BLOCK: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr,
 ):  # fmt: skip
-    """key [rows], counter and y [rows, columns], `count` places in all. COUNTED: counters are the columns."""
+    """Compute y [rows, columns] of key [rows] and counter [rows, columns], `count` places in all.
+
+    COUNTED: counters are the columns.
+    """
     place, row, column, mask = _places(count, columns, BLOCK)
     number = column.to(tl.int64)
     if not COUNTED:
@@ -76,8 +81,7 @@ def _turned(
     STEP: tl.constexpr,
     MULTIPLIER: tl.constexpr,
 ):
-    """x [BLOCK] further round a circle of `size`, by what is hashed of the other half, the key and the
-    turn."""
+    """Return x [BLOCK] moved round a circle of `size` by a hash of the other half, the key and the turn."""
     own = _half_mix(key + _mix(tl.zeros_like(key) + turn, FIRST, SECOND), FIRST, SECOND) >> 32
     hashed = own.to(tl.int32) + other * STEP
     hashed = (hashed ^ (hashed >> 16)) * MULTIPLIER >> 16
@@ -103,7 +107,7 @@ def _permuted(
     BLOCK: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr,
     STEP: tl.constexpr, MULTIPLIER: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
-    """key [rows], x and y [rows, columns], `count` places in all."""
+    """Permute x to y [rows, columns] by key [rows], `count` places in all."""
     place, row, column, mask = _places(count, columns, BLOCK)
     own = tl.load(key + row, mask=mask, other=0)
     at = tl.load(x + row * row_stride + column.to(tl.int64) * column_stride, mask=mask, other=0).to(tl.int32)
@@ -117,7 +121,7 @@ def _permuted(
 
 @operator("hashing_mixed", differentiable=False)
 def mixed(x: Tensor, plus: int) -> Tensor:
-    """As at the door."""
+    """Return 64 mixed bits; the argument is that of the door."""
     x = x.contiguous()
     y = torch.empty_like(x)
     if y.numel():
@@ -127,7 +131,10 @@ def mixed(x: Tensor, plus: int) -> Tensor:
 
 @operator("hashing_bits", differentiable=False)
 def bits(key: Tensor, counter: Tensor | None, columns: int) -> Tensor:
-    """As at the door; counter [columns] or [rows, columns], or None for 0 ... columns - 1."""
+    """Return 32 bits for each counter of each key.
+
+    counter is [columns] or [rows, columns], or None for 0 ... columns - 1.
+    """
     y = _bits_of(key, counter, columns)
     if y.numel():
         key, counters = key.expand(len(y)), (y if counter is None else counter).expand_as(y)
@@ -140,7 +147,7 @@ def bits(key: Tensor, counter: Tensor | None, columns: int) -> Tensor:
 
 @operator("hashing_permuted", differentiable=False)
 def permuted(key: Tensor, x: Tensor, size: int) -> Tensor:
-    """As at the door."""
+    """Return where a permutation sends x; arguments are those of the door."""
     y = _images(key, x, size)
     if y.numel():
         key, x = key.contiguous(), x.expand_as(y)

@@ -1,4 +1,4 @@
-"""Norms over the last dimension, with what follows them: a weight and a gate."""
+"""Norms over the last dimension, with a weight and a gate that follow them."""
 
 import torch
 from torch import Tensor
@@ -10,11 +10,12 @@ from linbench.kernels.operators import Backend, uses_triton
 __all__ = ["ACTIVATIONS", "VERSION", "Activation", "add_rms_norm", "l2_norm", "layer_norm", "rms_norm"]
 
 VERSION = 2
-"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
+this family."""
 
 
 def l2_norm(x: Tensor, eps: float = 1e-6, *, backend: Backend = "auto") -> Tensor:
-    """x / sqrt(sum x^2 + eps); zero stays zero.
+    """Return x / sqrt(sum x^2 + eps); zero stays zero.
 
     Args:
         x: [..., D].
@@ -41,13 +42,16 @@ def rms_norm(
     dtype: torch.dtype | None = None,
     backend: Backend = "auto",
 ) -> Tensor:
-    """x / sqrt(mean x^2 + eps) * weight * activation(gate). arXiv:1910.07467; with the gate after the norm,
-    2307.08621.
+    """Return x / sqrt(mean x^2 + eps) * weight * activation(gate), arXiv:1910.07467.
+
+    The gate comes after the norm, as in 2307.08621.
 
     Args:
-        x: [..., D]. weight: [D]. gate: shaped as x; None is no gate.
-        activation: of the gate, "swish" (g sigmoid(g)) or "sigmoid".
-        dtype: of the result; None is that of x.
+        x: [..., D].
+        weight: [D].
+        gate: shaped as x; None is no gate.
+        activation: activation of the gate, "swish" (g sigmoid(g)) or "sigmoid".
+        dtype: dtype of the result; None is that of x.
         backend: "auto" takes the fastest that runs on this device.
 
     Returns: shape of x. Inside, at least float32.
@@ -75,11 +79,14 @@ def add_rms_norm(
     dtype: torch.dtype | None = None,
     backend: Backend = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """x + added, and the `rms_norm` of that: a pass less than one after the other, and two less backward.
+    """Return x + added, and the `rms_norm` of that.
+
+    It takes a pass over memory less than one after the other, and two less backward.
 
     Args:
-        x, added: [..., D]. weight: [D].
-        dtype: of the norm; None is that of x.
+        x, added: [..., D].
+        weight: [D].
+        dtype: dtype of the norm; None is that of x.
         backend: "auto" takes the fastest that runs on this device.
 
     Returns: both in the shape of x, the sum in its dtype.
@@ -110,13 +117,17 @@ def layer_norm(
     dtype: torch.dtype | None = None,
     backend: Backend = "auto",
 ) -> Tensor:
-    """((x - mean) / sqrt(variance + eps) * weight + bias) * activation(gate), each head by itself.
+    """Return ((x - mean) / sqrt(variance + eps) * weight + bias) * activation(gate), each head by itself.
+
     arXiv:1607.06450.
 
     Args:
-        x: [..., H, D]. weight: [H, D]. bias: [H, D]; None is none. gate: shaped as x; None is no gate.
-        activation: of the gate, "swish" (g sigmoid(g)) or "sigmoid".
-        dtype: of the result; None is that of x.
+        x: [..., H, D].
+        weight: [H, D].
+        bias: [H, D]; None is no bias.
+        gate: shaped as x; None is no gate.
+        activation: activation of the gate, "swish" (g sigmoid(g)) or "sigmoid".
+        dtype: dtype of the result; None is that of x.
         backend: "auto" takes the fastest that runs on this device.
 
     Returns: shape of x. Inside, at least float32.

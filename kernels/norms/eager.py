@@ -1,4 +1,4 @@
-"""The same in torch."""
+"""Norms in torch."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -14,7 +14,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"swish": F.silu, "s
 
 
 def l2_norm(x: Tensor, eps: float) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return x with norms of one; arguments are those of the door."""
     wide = widened(x)
     return (wide * torch.rsqrt(wide.square().sum(dim=-1, keepdim=True) + eps)).to(x.dtype)
 
@@ -27,7 +27,7 @@ def rms_norm(
     eps: float,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return the norm; arguments are those of the door."""
     wide = widened(x)
     y = F.rms_norm(wide, weight.shape, weight.to(wide.dtype), eps)
     if gate is not None and activation is not None:
@@ -44,7 +44,7 @@ def layer_norm(
     eps: float,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return the norm; arguments are those of the door."""
     wide = widened(x)
     y = F.layer_norm(wide, wide.shape[-1:], eps=eps) * weight
     y = y if bias is None else y + bias

@@ -1,7 +1,7 @@
-"""The same on a GPU: each number read once and written once, forward and backward.
+"""Norms on a GPU: each number is read once and written once, forward and backward.
 
-Rows [N, H, D] are taken as in kernels/row_tiles.py. Backward a program takes several tiles and leaves what they
-add to the gradients of weight and bias in a place of its own: no atomics, the same sum every time.
+Rows [N, H, D] are taken as in kernels/row_tiles.py. Backward a program takes several tiles and stores its
+part of the gradients of weight and bias in a place of its own: no atomics, the same sum every time.
 """
 
 from typing import Any
@@ -21,10 +21,11 @@ def _forward(
     ROWS: tl.constexpr, BD: tl.constexpr, ADDED: tl.constexpr, CENTRE: tl.constexpr,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Grid (replicas * programs * heads). x, gate, y [replicas * rows, heads, D], weight, bias [replicas,
-    heads, D]; `part`: of the sum of squares, 1 or 1 / D.
+    """Compute y. Grid (replicas * programs * heads).
 
-    ADDED: `added`, shaped as x, is added to x before, which gives `total`. CENTRE: the mean is taken off.
+    x, gate, y [replicas * rows, heads, D], weight, bias [replicas, heads, D]; `part`: factor on the sum of
+    squares, 1 or 1 / D. ADDED: `added`, shaped as x, is added to x before, which gives `total`. CENTRE: the
+    mean is taken off.
     """
     replica, head, program = program_index(tl.program_id(0).to(tl.int64), programs, heads)
     at, mask = place(program, replica, head, rows, heads, D, ROWS, BD)
@@ -52,7 +53,7 @@ def _forward(
 
 @triton.jit
 def _centred(x, mask, part):
-    """x [ROWS, BD] without its mean; zero where there is nothing."""
+    """Return x [ROWS, BD] without its mean; zero outside the row."""
     return tl.where(mask, x - tl.sum(x, axis=1, keep_dims=True) * part, 0.0)
 
 
@@ -63,11 +64,11 @@ def _backward(
     TOTAL: tl.constexpr, ADDED: tl.constexpr, CENTRE: tl.constexpr,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Grid (replicas * programs * heads), TILES tiles each; sums [replicas, programs, 1 or 2 with BIAS,
-    heads, D] in float32.
+    """Compute gradients. Grid (replicas * programs * heads), TILES tiles each.
 
-    TOTAL: x, which is a sum, has a gradient of its own besides. ADDED: what was added to it wants the
-        gradient in a dtype of its own.
+    sums [replicas, programs, 1 or 2 with BIAS, heads, D] are parts of the gradients of weight and bias.
+    TOTAL: x, which is a sum, has a gradient of its own besides. ADDED: the gradient of what was added to it
+    has a dtype of its own.
     """
     replica, head, program = program_index(tl.program_id(0).to(tl.int64), programs, heads)
     column = tl.arange(0, BD)[None, :]
@@ -126,10 +127,12 @@ def forward(
     eps: float,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """x, added, gate [N, H, D], weight, bias [replicas, H, D] with `replicas` dividing N; kind: "l2", "rms"
-    or "layer".
+    """Return the norm, and x + added, empty if nothing is added.
 
-    Returns the norm, and x + added, empty where nothing is.
+    Args:
+        x, added, gate: [N, H, D].
+        weight, bias: [replicas, H, D] with `replicas` dividing N.
+        kind: "l2", "rms" or "layer".
     """
     x, added, weight, bias, gate = (
         x.contiguous(),
@@ -157,9 +160,11 @@ def backward(
     dy: Tensor, dtotal: Tensor | None, kind: str, activation: str, eps: float,
     added: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x, which is the sum where there is one, in its dtype and in that of what was `added`, of
-    weight and bias [replicas, 1 or 2, H, D] in float32, and of gate; empty for what is not there, or the
-    same."""
+    """Return gradients of x, of `added`, of weight and bias [replicas, 1 or 2, H, D] in float32, and of gate.
+
+    x is the sum if something was added. The gradient of `added` is that of x in another dtype. Each is empty
+    if it is not there, or the same.
+    """
     x, weight, bias, gate, dy, dtotal = (
         x.contiguous(),
         _contiguous(weight),
@@ -253,7 +258,7 @@ fold_replicas(backward)
 
 
 def l2_norm(x: Tensor, eps: float) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return x with norms of one; arguments are those of the door."""
     y: Tensor = forward(_rows(x), None, None, None, None, "l2", "none", float(eps), x.dtype)[0]
     return y.view(x.shape)
 
@@ -261,7 +266,7 @@ def l2_norm(x: Tensor, eps: float) -> Tensor:
 def rms_norm(
     x: Tensor, weight: Tensor, gate: Tensor | None, activation: str | None, eps: float, dtype: torch.dtype
 ) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return the norm; arguments are those of the door."""
     x_rows, gate_rows = (None if given is None else _rows(given) for given in (x, gate))
     y: Tensor = forward(
         x_rows, None, weight[None, None], None, gate_rows, "rms", activation or "none", float(eps), dtype
@@ -272,7 +277,7 @@ def rms_norm(
 def add_rms_norm(
     x: Tensor, added: Tensor, weight: Tensor, eps: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Arguments and results as at the door."""
+    """Return the sum and its norm; arguments are those of the door."""
     y, total = forward(
         _rows(x), _rows(added), weight[None, None], None, None, "rms", "none", float(eps), dtype
     )
@@ -288,7 +293,7 @@ def layer_norm(
     eps: float,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return the norm; arguments are those of the door."""
     x_rows, gate_rows = (None if given is None else given.reshape(-1, *weight.shape) for given in (x, gate))
     own = None if bias is None else bias[None]
     y: Tensor = forward(

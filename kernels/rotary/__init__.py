@@ -1,4 +1,4 @@
-"""Rotary positions: pairs of channels turned by where a token stands."""
+"""Rotary positions: pairs of channels turned by an angle that grows with the token's position."""
 
 from torch import Tensor
 
@@ -8,18 +8,19 @@ from linbench.kernels.rotary.eager import eager
 __all__ = ["VERSION", "rotate"]
 
 VERSION = 0
-"""0 until a change here changes results: then it becomes part of the identity of every cell that uses this
-family."""
+"""Version, 0 until a change here changes results; from then on it is part of the identity of every cell that
+uses this family."""
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, backend: Backend = "auto") -> Tensor:
-    """Channel i of every head with channel i + D/2, turned by the angle of its token: (x_i cos - x_{i+D/2}
-    sin, x_i sin + x_{i+D/2} cos). 2104.09864.
+    """Turn channels i and i + D/2 of every head by the angle of their token, arXiv:2104.09864.
+
+    The result is (x_i cos - x_{i+D/2} sin, x_i sin + x_{i+D/2} cos).
 
     Args:
         x: [B, T, H, D], D even.
-        cos, sin: [B or 1, T, D/2] of the angles, in at least float32. Not differentiated but by the torch
-            form.
+        cos, sin: [B or 1, T, D/2] of the angles, in at least float32. Only the torch form differentiates
+            them.
         backend: "auto" takes the fastest that runs on this device.
 
     Returns: shape and dtype of x. Inside, at least float32.

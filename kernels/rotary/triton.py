@@ -1,7 +1,7 @@
-"""The same on a GPU: one launch, which backward turns the other way.
+"""Rotary positions on a GPU in one launch; backward turns the other way.
 
 Rows [N, W] are taken a tile at a time, the pairs of a row padded to a power of two. They may lie apart, as q
-and k do among what one product made.
+and k do in the result of one product.
 """
 
 from typing import Any
@@ -18,8 +18,10 @@ from linbench.kernels.operators import operator, vmap_rule
 def _turn(
     x, cos, sin, y, rows, period, stride, W, HALF, BACK: tl.constexpr, TILE: tl.constexpr, BP: tl.constexpr
 ):
-    """Grid (tiles). x [rows, W] with `stride` from row to row, cos and sin [period, HALF] for row mod period,
-    y [rows, W]. BACK: by the negative angle."""
+    """Turn x [rows, W], rows `stride` apart, to y [rows, W]. Grid (tiles).
+
+    cos and sin [period, HALF] hold for row mod period. BACK: by the negative angle.
+    """
     row = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)[:, None]
     pair = tl.arange(0, BP)[None, :]
     mask = (row < rows) & (2 * pair < W)
@@ -34,14 +36,14 @@ def _turn(
 
 
 def launch(width: int) -> dict[str, int]:
-    """Tiles of 1024 pairs with four warps, wider where a row is."""
+    """Return the parameters of a launch: tiles of 1024 pairs and four warps, wider if a row is."""
     padded = 1 << (width // 2 - 1).bit_length()
     return {"TILE": max(1, 1024 // padded), "BP": padded, "num_warps": max(4, min(16, padded // 512))}
 
 
 @operator("rotate")
 def turn(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
-    """x [N, W] of heads side by side, cos and sin [P, D/2] in float32, of which P divides N -> [N, W]."""
+    """Return x [N, W], heads side by side, turned by cos and sin [P, D/2] in float32, with P dividing N."""
     x = x if x.stride(1) == 1 else x.contiguous()
     shape, y = launch(x.shape[1]), torch.empty(x.shape, dtype=x.dtype, device=x.device)
     grid = (-(-len(x) // shape["TILE"]),)
@@ -69,7 +71,7 @@ def _differentiate(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
 def _stack(
     info: Any, in_dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, back: bool
 ) -> tuple[Tensor, int]:
-    """Replicas become more rows; angles of their own are written out for every row of theirs."""
+    """Stack replicas as more rows; angles of their own are written out for every row of theirs."""
     rows = x.shape[0 if in_dims[0] is None else 1 - min(in_dims[0], 1)]
 
     def for_each_row(table: Tensor, dim: int | None) -> Tensor:
@@ -89,7 +91,7 @@ turn.register_vmap(_stack)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Arguments and result as at the door."""
+    """Return x turned; arguments are those of the door."""
     y: Tensor = turn(
         x.reshape(-1, x.shape[2] * x.shape[3]), cos.flatten(0, 1).float(), sin.flatten(0, 1).float(), False
     )

@@ -1,5 +1,4 @@
-"""One door for every variant whose state is a vector, each number of which has a linear recurrence of its
-own."""
+"""The recurrence of variants whose state is a vector, each number of which evolves by itself."""
 
 from typing import Literal
 
@@ -13,7 +12,8 @@ from linbench.kernels.scan.reference import reference
 __all__ = ["VERSION", "flops_per_token", "scan"]
 
 VERSION = 1
-"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
+this family."""
 
 Backend = Literal["auto", "reference", "chunkwise", "triton"]
 
@@ -30,11 +30,11 @@ _BACKENDS = {"reference": reference, "chunkwise": chunkwise, "triton": _triton}
 def scan(
     a: Tensor, b: Tensor, state: Tensor | None = None, *, backend: Backend = "auto"
 ) -> tuple[Tensor, Tensor]:
-    """h_t = a_t h_{t-1} + b_t, channel by channel.
+    """Return h_t = a_t h_{t-1} + b_t, channel by channel.
 
     Args:
-        a: broadcastable to [B, T, C], of any sign, at most 1 in size. What is a logarithm is exponentiated
-            outside, as a difference where it may be large: `models/rwkv4.py` has an example.
+        a: broadcastable to [B, T, C], of any sign, at most 1 in size. Callers exponentiate logarithms, as
+            differences where they may be large: `models/rwkv4.py` has an example.
         b: [B, T, C].
         state: [B, C] to start from; None is zero.
         backend: "auto" takes the fastest that runs on this device.
@@ -61,5 +61,8 @@ def scan(
 
 
 def flops_per_token(channels: int) -> int:
-    """Floating-point operations of the recurrence itself, forward, per token (a multiply-add counts two)."""
+    """Return the floating-point operations of the recurrence itself, forward, per token.
+
+    A multiply-add counts as two.
+    """
     return 2 * channels

@@ -1,4 +1,4 @@
-"""The same in about twice the root of T steps: inside all chunks at once, then from chunk to chunk.
+"""The scan in about twice the root of T steps: inside all chunks at once, then from chunk to chunk.
 
     h inside a chunk, from zero:    l_i = a_i l_{i-1} + b_i
     what is left of its start:      p_i = a_i p_{i-1}
@@ -19,13 +19,13 @@ from linbench.kernels.operators import apply_function, vmap_rule
 
 
 def chunkwise(a: Tensor, b: Tensor, state: Tensor) -> Tensor:
-    """Arguments and result as in `reference`."""
+    """Return h; arguments are those of `reference`."""
     h: Tensor = apply_function(Chunkwise, a, b, state)
     return h
 
 
 def forward(a: Tensor, b: Tensor, state: Tensor) -> Tensor:
-    """As above, without gradients."""
+    """Return h, without gradients."""
     length = b.shape[1]
     chunk = 1 << (length.bit_length() // 2)
     left, h = (_chunks(x, chunk) for x in (a, b))
@@ -39,7 +39,7 @@ def forward(a: Tensor, b: Tensor, state: Tensor) -> Tensor:
 
 
 def backward(dh: Tensor, a: Tensor, h: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of a, b and state."""
+    """Return gradients of a, b and state."""
     after = F.pad(a[:, 1:].flip(1), (0, 0, 1, 0))
     db = forward(after, dh.flip(1), torch.zeros_like(state)).flip(1)
     before = torch.cat([state[:, None], h[:, :-1]], dim=1)
@@ -47,51 +47,53 @@ def backward(dh: Tensor, a: Tensor, h: Tensor, state: Tensor) -> tuple[Tensor, T
 
 
 def _chunks(x: Tensor, chunk: int) -> Tensor:
-    """[B, T, C] -> a copy [B, N, chunk, C], with zeros at the end."""
+    """Return [B, T, C] as a copy [B, N, chunk, C], with zeros at the end."""
     copy = x.new_zeros(x.shape[0], -(-x.shape[1] // chunk), chunk, x.shape[2])
     copy.flatten(1, 2)[:, : x.shape[1]] = x
     return copy
 
 
 class Chunkwise(torch.autograd.Function):
-    """`forward`, with its gradient."""
+    """The autograd function of `forward`."""
 
     @staticmethod
     def forward(a: Tensor, b: Tensor, state: Tensor) -> Tensor:
-        """As the function."""
+        """Return `forward` of the arguments."""
         return forward(a, b, state)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """What is given, but for b, and made."""
+        """Keep the arguments, but for b, and the result."""
         a, _, state = inputs
         ctx.save_for_backward(a, output, state)
 
     @staticmethod
     def backward(ctx: Any, dh: Tensor) -> Any:
-        """As `Backward`."""
+        """Return `Backward` of what was kept."""
         return apply_function(Backward, dh, *ctx.saved_tensors)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        """Replicas become more sequences."""
+        """Scan with replicas as more sequences."""
         return vmap_rule(Chunkwise.apply, info, in_dims, *args)
 
 
 class Backward(torch.autograd.Function):
-    """`backward`, which is not differentiated in turn: a function only so that replicas stack under
-    `torch.vmap` of a gradient, too."""
+    """The autograd function of `backward`, which has no derivative.
+
+    It is one only so that replicas stack under `torch.vmap` of a gradient, too.
+    """
 
     @staticmethod
     def forward(dh: Tensor, a: Tensor, h: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As the function."""
+        """Return `backward` of the arguments."""
         return backward(dh, a, h, state)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Nothing is kept."""
+        """Keep nothing."""
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        """Replicas become more sequences."""
+        """Differentiate with replicas as more sequences."""
         return vmap_rule(Backward.apply, info, in_dims, *args)

@@ -1,11 +1,11 @@
-"""The recurrence as a loop. Everything faster is tested against it."""
+"""The scan as a loop. Faster forms are tested against it."""
 
 import torch
 from torch import Tensor
 
 
 def reference(a: Tensor, b: Tensor, state: Tensor) -> Tensor:
-    """a, b [B, T, C], state [B, C] -> h [B, T, C]."""
+    """Return h [B, T, C] of a, b [B, T, C] and state [B, C]."""
     steps = []
     for t in range(b.shape[1]):
         state = a[:, t] * state + b[:, t]

@@ -1,8 +1,8 @@
-"""The recurrence on a GPU: one launch forward, one backward.
+"""The scan on a GPU: one launch forward, one backward.
 
-A program has a sequence and some channels, and walks the steps a tile at a time, forward from the first,
-backward from the last: inside a tile an associative scan, from tile to tile one row. Everything is read once,
-in float32.
+A program has a sequence and some channels, and goes through the steps a tile at a time, forward from the
+first, backward from the last: inside a tile an associative scan, from tile to tile one row. Everything is
+read once, in float32.
 """
 
 from typing import Any
@@ -17,14 +17,16 @@ from linbench.kernels.operators import fold_replicas, operator
 
 @triton.jit
 def then(a, b, next_a, next_b):
-    """Two steps h -> a h + b as one."""
+    """Join two steps h -> a h + b to one."""
     return a * next_a, next_a * b + next_b
 
 
 @triton.jit
 def _place(T, C, BC: tl.constexpr):
-    """Of this program: where its sequence begins in [B, T, C] and in [B, C], channels [1, BC] and which of
-    them exist."""
+    """Return where this program's sequence begins in [B, T, C] and in [B, C], and its channels [1, BC].
+
+    The channels come with their mask.
+    """
     program, blocks = tl.program_id(0), tl.cdiv(C, BC)
     row, c = (program // blocks).to(tl.int64), program % blocks * BC + tl.arange(0, BC)[None, :]
     return row * T * C, row * C, c, c < C
@@ -32,7 +34,7 @@ def _place(T, C, BC: tl.constexpr):
 
 @triton.jit
 def _forward(a, b, state, h, T, C, BT: tl.constexpr, BC: tl.constexpr):
-    """Grid (B * blocks of channels). a, b, h [B, T, C], state [B, C]."""
+    """Compute h. Grid (B * blocks of channels). a, b, h [B, T, C], state [B, C]."""
     start, one, c, mask = _place(T, C, BC)
     i = tl.arange(0, BT)[:, None]
     carried = tl.load(state + one + c, mask=mask, other=0.0)
@@ -48,7 +50,10 @@ def _forward(a, b, state, h, T, C, BT: tl.constexpr, BC: tl.constexpr):
 
 @triton.jit
 def _backward(a, h, state, dh, da, db, dstate, T, C, BT: tl.constexpr, BC: tl.constexpr):
-    """Grid as in `_forward`. Of the steps after the last, a is one and dh is zero."""
+    """Compute the gradients of a, b and state. Grid as in `_forward`.
+
+    After the last step a is one and dh zero.
+    """
     start, one, c, mask = _place(T, C, BC)
     i = tl.arange(0, BT)[:, None]
     begun = tl.load(state + one + c, mask=mask, other=0.0)
@@ -69,7 +74,7 @@ def _backward(a, h, state, dh, da, db, dstate, T, C, BT: tl.constexpr, BC: tl.co
 
 
 def launch(batch: int, length: int, channels: int) -> tuple[tuple[int], dict[str, int]]:
-    """Tiles of up to 32 channels and 2048 numbers, four warps."""
+    """Return the parameters of a launch: tiles of up to 32 channels and 2048 numbers, four warps."""
     block, steps = (1 << (n - 1).bit_length() for n in (channels, length))
     block = min(32, block)
     return (batch * -(-channels // block),), {
@@ -81,7 +86,7 @@ def launch(batch: int, length: int, channels: int) -> tuple[tuple[int], dict[str
 
 @operator("scan")
 def forward(a: Tensor, b: Tensor, state: Tensor) -> Tensor:
-    """a, b [B, T, C], state [B, C] in float32 -> h [B, T, C]."""
+    """Return h [B, T, C] of a, b [B, T, C] and state [B, C] in float32."""
     a, b, state = a.contiguous(), b.contiguous(), state.contiguous()
     h = torch.empty_like(b)
     grid, shape = launch(*b.shape)
@@ -91,7 +96,7 @@ def forward(a: Tensor, b: Tensor, state: Tensor) -> Tensor:
 
 @operator("scan_backward", differentiable=False)
 def backward(a: Tensor, h: Tensor, state: Tensor, dh: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of a, b and state."""
+    """Return gradients of a, b and state."""
     a, h, state, dh = a.contiguous(), h.contiguous(), state.contiguous(), dh.contiguous()
     da, db, dstate = torch.empty_like(h), torch.empty_like(h), torch.empty_like(state)
     grid, shape = launch(*h.shape)
@@ -125,6 +130,6 @@ fold_replicas(backward)
 
 
 def triton_scan(a: Tensor, b: Tensor, state: Tensor) -> Tensor:
-    """Arguments and result as in `reference`."""
+    """Return h; arguments are those of `reference`."""
     h: Tensor = forward(a, b, state)
     return h

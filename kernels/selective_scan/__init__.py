@@ -1,5 +1,7 @@
-"""One door for memories of a small vector for every channel, that the token tells what to write, what to
-forget and what to read (Mamba 2312.00752)."""
+"""The recurrence of Mamba (arXiv:2312.00752): a small vector for every channel.
+
+The token says what to write, to forget and to read.
+"""
 
 from typing import Literal
 
@@ -13,8 +15,8 @@ from linbench.kernels.selective_scan.reference import reference
 __all__ = ["VERSION", "flops_per_token", "selective_scan"]
 
 VERSION = 0
-"""0 until a change here changes results: then it becomes part of the identity of every cell that uses this
-family."""
+"""Version, 0 until a change here changes results; from then on it is part of the identity of every cell that
+uses this family."""
 
 Backend = Literal["auto", "reference", "chunkwise", "triton"]
 
@@ -42,15 +44,16 @@ def selective_scan(
     signed: bool = False,
     backend: Backend = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """h_t = a_t h_{t-1} + step_t u_t write_t,  y_t = read_t . h_t,  a_t = exp(step_t rate), for each of W
-    channels with N states. arXiv:2312.00752.
+    """Return y_t = read_t . h_t with h_t = a_t h_{t-1} + step_t u_t write_t, arXiv:2312.00752.
+
+    a_t = exp(step_t rate), for each of W channels with N states.
 
     Args:
         u, step: [B, T, W]; step >= 0.
         rate: [W, N] <= 0.
         write, read: [B, T, N], the same for all channels.
         state: [B, W, N] to start from; None is zero.
-        signed: 2 a_t - 1, from -1 to 1, in the place of a_t (arXiv:2411.12537).
+        signed: whether 2 a_t - 1, from -1 to 1, takes the place of a_t (arXiv:2411.12537).
         backend: "auto" takes the fastest that runs on this device.
 
     Returns: y [B, T, W], and h after the last token [B, W, N], in at least float32.
@@ -80,7 +83,9 @@ def selective_scan(
 
 
 def flops_per_token(channels: int, states: int) -> int:
-    """Floating-point operations of the recurrence itself, forward, per token: for every state of a channel a
-    product for its decay, a multiply-add, one product to write and a multiply-add to read; for every channel
-    a product."""
+    """Return the floating-point operations of the recurrence itself, forward, per token.
+
+    Every state of a channel takes a product for its decay, a multiply-add, one product to write and a
+    multiply-add to read; every channel a product.
+    """
     return channels * (6 * states + 1)

@@ -1,4 +1,4 @@
-"""The same as a recurrence of single numbers, of which every token has W N: quick to write, and large."""
+"""The selective scan as a scan of single numbers, W N for every token: quick to write, and large."""
 
 from torch import Tensor
 
@@ -8,7 +8,7 @@ from linbench.kernels.scan import scan
 def chunkwise(
     u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool
 ) -> tuple[Tensor, Tensor]:
-    """Arguments and results as in `reference`."""
+    """Return y and the state; arguments are those of `reference`."""
     decay = (step[..., None] * rate).exp()
     decay = 2 * decay - 1 if signed else decay
     written = (step * u)[..., None] * write[..., None, :]

@@ -1,4 +1,4 @@
-"""The recurrence as a loop. Everything faster is tested against it."""
+"""The selective scan as a loop. Faster forms are tested against it."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from torch import Tensor
 def reference(
     u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool
 ) -> tuple[Tensor, Tensor]:
-    """Arguments as of the door, all there -> y [B, T, W], and state."""
+    """Return y [B, T, W] and the state; arguments are those of the door, with a state."""
     outputs = []
     for t in range(u.shape[1]):
         decay = (step[:, t, :, None] * rate).exp()

@@ -1,11 +1,10 @@
-"""The recurrence on a GPU: one launch forward, one backward, and no state leaves the chip but one for every
-tile of tokens.
+"""The selective scan on a GPU: one launch forward, one backward.
 
-A program has a sequence and some channels with all their states, and walks the tokens a tile at a time,
-forward from the first, backward from the last: inside a tile an associative scan over [tokens, channels and
-states], from tile to tile one row. Forward the row that a tile starts from is kept; backward the tile's
-states are made of it again. What all channels share, `write` and `read`, gets a gradient from each program,
-and these are added up.
+A program has a sequence and some channels with all their states, and goes through the tokens a tile at a
+time, forward from the first, backward from the last: inside a tile an associative scan over [tokens, channels
+and states], from tile to tile one row. Forward the row that a tile starts from is kept, and no other state
+leaves the chip; backward the tile's states are computed from it again. `write` and `read`, which all channels
+share, get a gradient from each program, and these are added up.
 """
 
 from typing import Any
@@ -21,7 +20,7 @@ from linbench.kernels.scan.triton import then
 
 @triton.jit
 def _decayed(step, rate, SIGNED: tl.constexpr):
-    """exp(step rate), or as much of two less one."""
+    """Return exp(step rate), or twice that less one."""
     left = tl.exp(step * rate)
     if SIGNED:
         left = 2.0 * left - 1.0
@@ -30,8 +29,10 @@ def _decayed(step, rate, SIGNED: tl.constexpr):
 
 @triton.jit
 def _place(W, N, BW: tl.constexpr, BN: tl.constexpr):
-    """Of this program: its sequence, its block, and channels and states [1, BW BN], side by side, with which
-    of them exist."""
+    """Return this program's sequence, its block, and its channels and states [1, BW BN], side by side.
+
+    These come with their mask.
+    """
     program, blocks = tl.program_id(0), tl.cdiv(W, BW)
     c = tl.arange(0, BW * BN)[None, :]
     w, n = program % blocks * BW + c // BN, c % BN
@@ -58,8 +59,11 @@ def _forward(
     BW: tl.constexpr,
     BN: tl.constexpr,
 ):
-    """Grid (B * blocks of channels). u, step, y [B, T, W], rate [G, W, N], each for `rows` sequences, write,
-    read [B, T, N], state, last [B, W, N], starts [B, tiles, W, N]."""
+    """Compute y, the last state, and starts [B, tiles, W, N], what every tile starts from.
+
+    Grid (B * blocks of channels). u, step, y [B, T, W], rate [G, W, N], each for `rows` sequences, write,
+    read [B, T, N], state, last [B, W, N].
+    """
     row, block, w, n, mask = _place(W, N, BW, BN)
     i = tl.arange(0, BT)[:, None]
     rates = tl.load(rate + (row // rows * W + w) * N + n, mask=mask, other=0.0)
@@ -94,8 +98,11 @@ def _backward(
     u, step, rate, write, read, starts, dy, dlast, du, dstep, drate, dwrite, dread, dstate, T, W, N, rows,
     SIGNED: tl.constexpr, BT: tl.constexpr, BW: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Grid as in `_forward`. dy, du, dstep [B, T, W], dlast, dstate, drate [B, W, N], dwrite, dread [B,
-    blocks, T, N]. What goes back from the last token is dlast; tokens beyond it hand it on as it is."""
+    """Compute gradients. Grid as in `_forward`.
+
+    dy, du, dstep [B, T, W], dlast, dstate, drate [B, W, N], dwrite, dread [B, blocks, T, N]. dlast enters at
+    the last token; tokens beyond it pass it on as it is.
+    """
     row, block, w, n, mask = _place(W, N, BW, BN)
     i = tl.arange(0, BT)[:, None]
     rates = tl.load(rate + (row // rows * W + w) * N + n, mask=mask, other=0.0)
@@ -158,7 +165,7 @@ def _backward(
 
 
 def launch(batch: int, length: int, channels: int, states: int) -> tuple[tuple[int], dict[str, int]]:
-    """Tiles of up to 16 channels and 4096 numbers, eight warps."""
+    """Return the parameters of a launch: tiles of up to 16 channels and 4096 numbers, eight warps."""
     width, wide, steps = (1 << (n - 1).bit_length() for n in (channels, states, length))
     width = min(16, width)
     return (batch * -(-channels // width),), {
@@ -173,8 +180,10 @@ def launch(batch: int, length: int, channels: int, states: int) -> tuple[tuple[i
 def forward(
     u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """u, step [B, T, W], rate [G, W, N], write, read [B, T, N], state [B, W, N] in float32 -> y [B, T, W],
-    the last state, and what every tile starts from."""
+    """Return y [B, T, W], the last state, and what every tile starts from.
+
+    Takes u, step [B, T, W], rate [G, W, N], write, read [B, T, N] and state [B, W, N] in float32.
+    """
     u, step, rate, write, read, state = (x.contiguous() for x in (u, step, rate, write, read, state))
     (batch, length, width), states = u.shape, rate.shape[2]
     grid, shape = launch(batch, length, width, states)
@@ -202,7 +211,7 @@ def backward(
     dlast: Tensor,
     signed: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of u, step, rate, write, read and state."""
+    """Return gradients of u, step, rate, write, read and state."""
     u, step, rate, write, read, starts, dy, dlast = (
         x.contiguous() for x in (u, step, rate, write, read, starts, dy, dlast)
     )
@@ -275,6 +284,6 @@ fold_replicas(backward)
 def triton_selective_scan(
     u: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor, state: Tensor, signed: bool
 ) -> tuple[Tensor, Tensor]:
-    """Arguments and results as in `reference`."""
+    """Return y and the state; arguments are those of `reference`."""
     y, last, _ = forward(u, step, rate[None], write, read, state, signed)
     return y, last

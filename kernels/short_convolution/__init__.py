@@ -1,5 +1,7 @@
-"""The short causal convolution in front of a recurrence, with its SiLU and the norm of queries and keys that
-follows it."""
+"""The short causal convolution in front of a recurrence.
+
+Its SiLU and the norm of queries and keys that follows are part of it.
+"""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -13,10 +15,11 @@ from linbench.kernels.short_convolution.eager import eager
 __all__ = ["VERSION", "Activation", "short_convolution"]
 
 VERSION = 2
-"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
+this family."""
 WIDEST = 4
 PARTS = 3
-"""Results at most."""
+"""Largest number of results."""
 
 Activation = Literal["silu"]
 
@@ -32,26 +35,26 @@ def short_convolution(
     eps: float = 1e-6,
     backend: Backend = "auto",
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """y_t = activation(sum_i weight_i * x_{t-W+1+i}), a filter for every channel (H3 2212.14052, Mamba
-    2312.00752).
+    """Return y_t = activation(sum_i weight_i * x_{t-W+1+i}), with a filter for every channel.
+
+    H3 (arXiv:2212.14052), Mamba (2312.00752).
 
     Args:
-        x: [B, T, C]. weight: [W, C] with W at most 4; its last row meets the token itself.
+        x: [B, T, C].
+        weight: [W, C] with W at most 4; its last row meets the token itself.
         state: [B, W-1, C], the inputs that came before; None is zeros.
         activation: "silu"; None is the bare convolution.
-        l2_heads: (channels, head_dim): the first so many channels of y are divided by sqrt(sum y^2 + eps)
-            head by head; zero stays zero.
-        parts: how many channels of y go into each of up to three results, queries, keys and values for
-            instance; None: one for all.
+        l2_heads: (channels, head_dim): the first `channels` of y are divided by sqrt(sum y^2 + eps) head by
+            head; zero stays zero.
+        parts: how many channels of y go into each of up to three results, such as queries, keys and values;
+            None: one for all.
         backend: "auto" takes the fastest that runs on this device.
 
-    Returns:
-        y as parts [B, T, C_i], and the last W-1 inputs [B, W-1, C], in the dtype of x. Inside, at least
-        float32.
+    Returns: y as parts [B, T, C_i], and the last W-1 inputs [B, W-1, C], in the dtype of x. Inside, at least
+    float32.
 
-    Raises:
-        ValueError: shapes that do not fit together, an activation or a backend that is not there or does not
-            run on x.
+    Raises ValueError: shapes that do not fit together, an activation or a backend that is not there or does
+    not run on x.
     """
     if (
         x.dim() != 3

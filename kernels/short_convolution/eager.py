@@ -1,4 +1,4 @@
-"""The same in torch."""
+"""The short convolution in torch."""
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ def eager(
     l2_heads: tuple[int, int] | None,
     eps: float,
 ) -> tuple[Tensor, Tensor]:
-    """Arguments and results as in `short_convolution`."""
+    """Return y and the last inputs; arguments are those of `short_convolution`."""
     length = x.shape[1]
     if state is None:
         state = x.new_zeros(x.shape[0], weight.shape[0] - 1, x.shape[2])
@@ -36,7 +36,7 @@ def eager(
 
 
 def _convolve(inputs: Tensor, weight: Tensor, length: int) -> Tensor:
-    """inputs [B, W-1+T, C] -> [B, T, C]."""
+    """Convolve inputs [B, W-1+T, C] to [B, T, C]."""
     if _ONEDNN and inputs.device.type == "cpu" and inputs.dtype == torch.float32 and length > 1:
         # oneDNN has a kernel for an image one pixel high whose channels lie innermost; elsewhere this is
         # slower than the sum below, or TF32

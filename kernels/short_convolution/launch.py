@@ -1,4 +1,4 @@
-"""Shapes of launches: tiles of channels and steps, by rule."""
+"""Sizes of launches: tiles of channels and steps, by rule."""
 
 from collections.abc import Sequence
 from math import gcd
@@ -15,20 +15,22 @@ class Launch(NamedTuple):
     warps: int
 
     def programs(self, batch: int, length: int, channels: int) -> int:
-        """How many of them cover [B, T, C]."""
+        """Return how many programs cover [B, T, C]."""
         return batch * -(-length // self.steps) * -(-channels // (self.groups * self.head_dim))
 
 
 def forward_launch(length: int, parts: Sequence[int], head_dim: int | None) -> Launch:
-    """Tiles of 2048 numbers, their rows 64 channels wide, 128 where there are many."""
+    """Return a launch with tiles of 2048 numbers, their rows 64 channels wide, 128 if there are many."""
     head_dim, padded, groups = _tile(parts, head_dim)
     steps = max(1, min(_power_of_two(length), 2048 // (groups * padded)))
     return Launch(head_dim, padded, groups, steps, max(1, min(4, steps * groups * padded // 256)))
 
 
 def backward_launch(batch: int, length: int, parts: Sequence[int], head_dim: int | None) -> Launch:
-    """Rows as forward, four numbers a thread. At most 64 steps: half or a quarter as many where programs
-    would not fill a GPU."""
+    """Return a launch with rows as forward, four numbers a thread.
+
+    Tiles have at most 64 steps, half or a quarter as many if programs would not fill a GPU.
+    """
     head_dim, padded, groups = _tile(parts, head_dim)
     warps = max(1, min(8, groups * padded // 128))
     launch = Launch(head_dim, padded, groups, min(64, _power_of_two(length)), warps)
@@ -38,8 +40,10 @@ def backward_launch(batch: int, length: int, parts: Sequence[int], head_dim: int
 
 
 def splits(parts: Sequence[int], head_dim: int | None) -> bool:
-    """Whether every part can be a tensor of its own: it holds whole tiles, of rows that are worth a
-    program."""
+    """Tell whether every part can be a tensor of its own.
+
+    It can if it holds whole tiles, with rows that are worth a program.
+    """
     head_dim, _, groups = _tile(parts, head_dim)
     width = groups * head_dim
     return len(parts) == 1 or (width >= _NARROWEST and not any(part % width for part in parts))
@@ -49,7 +53,10 @@ _NARROWEST = 16
 
 
 def _tile(parts: Sequence[int], head_dim: int | None) -> tuple[int, int, int]:
-    """Channels of a group, padded, and groups of a tile, which lies within one part if that can be."""
+    """Return channels of a group, these padded, and groups of a tile.
+
+    A tile lies within one part if that can be.
+    """
     channels = sum(parts)
     width = 128 if channels >= 512 else 64
     common = gcd(*parts) if len(parts) > 1 else _power_of_two(channels)

@@ -26,7 +26,7 @@ def _switches(launch: Launch, width: int, silu: bool, normed: int, state: Tensor
 
 
 def _three(x: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """These, and for those that are not there something that is empty."""
+    """Return three tensors: those given, and empty ones for the rest."""
     first, second, third = (*given, *[x.new_empty(len(x), 0) for _ in range(PARTS - len(given))])
     return first, second, third
 
@@ -42,8 +42,10 @@ def forward(
     parts: list[int],
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x [B, T, C], weight [replicas, W, C], state [B, W-1, C]; the first `normed` heads of `head_dim`
-    channels get a norm. Parts and last inputs."""
+    """Return parts and last inputs of x [B, T, C], weight [replicas, W, C] and state [B, W-1, C].
+
+    The first `normed` heads of `head_dim` channels get a norm.
+    """
     x, weight, state = x.contiguous(), weight.contiguous(), None if state is None else state.contiguous()
     (batch, length, channels), (replicas, width, _) = x.shape, weight.shape
     launch = forward_launch(length, parts, head_dim if normed else None)
@@ -64,7 +66,7 @@ def backward(
     dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
     silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x, weight and state; the last is empty where there is no state."""
+    """Return gradients of x, weight and state; the last is empty if there is no state."""
     x, weight, dy = x.contiguous(), weight.contiguous(), [given.contiguous() for given in (dy0, dy1, dy2)]
     state, dlast = (None if given is None else given.contiguous() for given in (state, dlast))
     (batch, length, channels), (replicas, width, _) = x.shape, weight.shape
@@ -142,7 +144,7 @@ def short_convolution(
     parts: tuple[int, ...],
     eps: float,
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Arguments and results as at the door."""
+    """Return parts and last inputs; arguments are those of the door."""
     channels, head_dim = l2_heads or (0, 1)
     normed = channels // head_dim
     apart = splits(parts, head_dim if normed else None)

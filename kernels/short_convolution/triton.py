@@ -1,9 +1,9 @@
-"""The same on a GPU: convolution, SiLU and norm in one launch, their gradients in one more and a sum.
+"""The short convolution on a GPU: with SiLU and norm in one launch, their gradients in one more and a sum.
 
-A program has a tile of channels in groups of D, the head dimension where a norm is asked for, otherwise any
-width: [G, D] with D padded to BD, a power of two. Forward it has BT steps at once; backward it walks them,
-each input and gradient read once, and leaves what its steps add to the gradient of the weight in a place of
-its own: no atomics, the same sum every time.
+A program has a tile of channels in groups of D, the head dimension if a norm is asked for, otherwise any
+width: [G, D] with D padded to BD, a power of two. Forward it has BT steps at once; backward it goes through
+them, each input and gradient read once, and stores its part of the gradient of the weight in a place of its
+own: no atomics, the same sum every time.
 """
 
 import triton
@@ -12,8 +12,10 @@ import triton.language as tl
 
 @triton.jit
 def _place(T, C, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr):
-    """Of this program: sequence, chunk and how many there are, groups [G, 1], channels [G, BD] and which of
-    them exist."""
+    """Return this program's sequence, chunk, number of chunks, groups [G, 1] and channels [G, BD].
+
+    The channels come with their mask.
+    """
     program = tl.program_id(0)
     blocks, chunks = tl.cdiv(C, G * D), tl.cdiv(T, BT)
     group, d = program % blocks * G + tl.arange(0, G)[:, None], tl.arange(0, BD)[None, :]
@@ -30,8 +32,10 @@ def _place(T, C, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.cons
 
 @triton.jit
 def _part(y0, y1, y2, c, C0, C1, C2):
-    """Which of three tensors holds the channels c [G, BD] of this program: where it does, and how many it
-    has. A tile lies in one of them."""
+    """Return which of three tensors holds the channels c [G, BD] of this program, where in it, and its width.
+
+    A tile lies in one of them.
+    """
     first = tl.min(c)
     y = tl.where(first >= C0 + C1, y2, tl.where(first >= C0, y1, y0))
     before = tl.where(first >= C0 + C1, C0 + C1, tl.where(first >= C0, C0, 0))
@@ -40,8 +44,10 @@ def _part(y0, y1, y2, c, C0, C1, C2):
 
 @triton.jit
 def _inputs(x, state, step, c, mask, T, C, W: tl.constexpr, STATE: tl.constexpr):
-    """Inputs of a sequence at `step` >= 1 - W in float32: before the first come those of its state, if there
-    is one, otherwise zeros."""
+    """Load inputs of a sequence at `step` >= 1 - W in float32.
+
+    Before the first come those of its state, if there is one, otherwise zeros.
+    """
     given = tl.load(x + (step * C + c), mask=mask & (step >= 0) & (step < T), other=0.0).to(tl.float32)
     if STATE:
         given += tl.load(state + ((W - 1 + step) * C + c), mask=mask & (step < 0), other=0.0).to(tl.float32)
@@ -50,7 +56,7 @@ def _inputs(x, state, step, c, mask, T, C, W: tl.constexpr, STATE: tl.constexpr)
 
 @triton.jit
 def _step(x, dy, step, c, own, mask, T, C, width):
-    """Input and gradient of the output of a sequence at one step."""
+    """Load the input of a sequence and the gradient of its output at one step."""
     mask &= step < T
     return tl.load(x + (step * C + c), mask=mask, other=0.0), tl.load(
         dy + (step * width + own), mask=mask, other=0.0
@@ -59,20 +65,20 @@ def _step(x, dy, step, c, own, mask, T, C, width):
 
 @triton.jit
 def _sigmoid(z):
-    """As a square: a quotient takes five instructions more."""
+    """Return the sigmoid as a square: a quotient takes five instructions more."""
     root = tl.rsqrt(1.0 + tl.exp(-z))
     return root * root
 
 
 @triton.jit
 def _tap(weight, lag: tl.constexpr, c, mask, C, W: tl.constexpr):
-    """The weight of a replica that meets the input `lag` steps back."""
+    """Load the weight of a replica that meets the input `lag` steps back."""
     return tl.load(weight + ((W - 1 - lag) * C + c), mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def _at(x, row, C):
-    """Where row `row`, in 64 bits, begins: what is added to it fits into 32."""
+    """Return where row `row`, in 64 bits, begins: what is added to it fits into 32."""
     return x + row * C
 
 
@@ -82,8 +88,11 @@ def forward(
     W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
     STATE: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B * chunks * blocks). x [B, T, C], yi [B, T, Ci], weight [replicas, W, C], state, last [B, W-1,
-    C]; `normed`: groups with a norm."""
+    """Compute y and last. Grid (B * chunks * blocks).
+
+    x [B, T, C], yi [B, T, Ci], weight [replicas, W, C], state, last [B, W-1, C]; `normed`: groups with a
+    norm.
+    """
     b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
     steps = chunk * BT + tl.arange(0, BT)[:, None, None]
     x, weight = _at(x, b * T, C), _at(weight, b // rows_per_replica * W, C)
@@ -118,12 +127,12 @@ def backward(
     W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
     STATE: tl.constexpr, LAST: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """Grid as in `forward`; dweight [B, chunks, W, C] in float32. LAST: the last inputs have a gradient,
-    dlast, of their own.
+    """Compute gradients; dweight [B, chunks, W, C] in float32. Grid as in `forward`.
 
-    Step t has dz_t, the gradient of the convolution's output; with those of the W - 1 steps before it the
-    gradient of the input W - 1 steps back is complete: dx_u = sum over lags of tap(lag) dz_{u+lag}. So W - 1
-    steps of the next chunk are walked too.
+    LAST: the last inputs have a gradient dlast of their own. Step t has dz_t, the gradient of the
+    convolution's output; with those of the W - 1 steps before it the gradient of the input W - 1 steps back
+    is complete: dx_u = sum over lags of tap(lag) dz_{u+lag}. So W - 1 steps of the next chunk are gone
+    through, too.
     """
     b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
     first = chunk * BT

@@ -1,4 +1,4 @@
-"""Token shift: what each of several maps reads is a mixture of its own of a token and the one before."""
+"""Token shift: each of several maps reads a mixture of its own of a token and the one before."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,8 +11,8 @@ from linbench.kernels.token_shift import eager
 __all__ = ["VERSION", "token_shift", "token_shift_by_token"]
 
 VERSION = 0
-"""0 until a change here changes results: then it becomes part of the identity of every cell that uses this
-family."""
+"""Version, 0 until a change here changes results; from then on it is part of the identity of every cell that
+uses this family."""
 
 
 def token_shift(
@@ -24,14 +24,16 @@ def token_shift(
     dtype: torch.dtype | None = None,
     backend: Backend = "auto",
 ) -> tuple[Tensor, ...]:
-    """x_t + (mix_n + offset_n,t) * (x_{t-1} - x_t) for each of N streams. RWKV's (2305.13048); with an offset
-    RWKV-6's (2404.05892).
+    """Return x_t + (mix_n + offset_n,t) * (x_{t-1} - x_t) for each of N streams.
+
+    RWKV (arXiv:2305.13048); with an offset RWKV-6 (2404.05892).
 
     Args:
-        x: [B, T, D]. mix: [N, D].
+        x: [B, T, D].
+        mix: [N, D].
         last: [B, D], the token before x; None is zeros.
-        offset: to the mix, [B, T, D] for each stream; None is none.
-        dtype: of the streams; None is that of x.
+        offset: added to the mix, [B, T, D] for each stream; None is no offset.
+        dtype: dtype of the streams; None is that of x.
         backend: "auto" takes the fastest that runs on this device.
 
     Returns: N streams [B, T, D].
@@ -61,14 +63,13 @@ def token_shift_by_token(
     dtype: torch.dtype | None = None,
     backend: Backend = "auto",
 ) -> tuple[Tensor, ...]:
-    """`token_shift` with offsets that are read from a first mixture, of a token and the one before: x_t +
-    first * (x_{t-1} - x_t).
+    """Return `token_shift` with offsets that are read from a first mixture, x_t + first * (x_{t-1} - x_t).
 
     Args:
-        first: [D]. offset: from that mixture [B, T, D] to a tensor [B, T, D] for each stream.
-        Otherwise as `token_shift`.
+        first: [D].
+        offset: from that mixture [B, T, D] to a tensor [B, T, D] for each stream.
 
-    Returns, raises: as `token_shift`.
+    Other arguments, the result and errors are those of `token_shift`.
     """
     _fit(x, mix, last)
     if first.shape != mix.shape[1:]:

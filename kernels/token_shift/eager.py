@@ -1,4 +1,4 @@
-"""The same in torch."""
+"""Token shift in torch."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def before(x: Tensor, last: Tensor | None) -> Tensor:
-    """x [B, T, D] one token later: first `last` [B, D], the token before x (None: zeros)."""
+    """Return x [B, T, D] one token later: first `last` [B, D], the token before x (None: zeros)."""
     first = torch.zeros_like(x[:, 0]) if last is None else last.to(x.dtype)
     return torch.cat([first[:, None], x[:, :-1]], dim=1)
 
@@ -15,7 +15,7 @@ def before(x: Tensor, last: Tensor | None) -> Tensor:
 def token_shift(
     x: Tensor, mix: Tensor, last: Tensor | None, offset: Sequence[Tensor] | None, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
-    """Arguments and results as at the door."""
+    """Return the streams; arguments are those of the door."""
     back = before(x, last) - x
     if offset is not None:
         return _by_offset(x, back, mix, offset, dtype)
@@ -30,7 +30,7 @@ def token_shift_by_token(
     last: Tensor | None,
     dtype: torch.dtype,
 ) -> tuple[Tensor, ...]:
-    """Arguments and results as at the door."""
+    """Return the streams; arguments are those of the door."""
     back = before(x, last) - x
     return _by_offset(x, back, mix, offset((x + first * back).to(dtype)), dtype)
 

@@ -11,7 +11,7 @@ from linbench.kernels.token_shift import triton
 from linbench.kernels.token_shift.launch import backward_launch, forward_launch
 
 MOST = 6
-"""Streams of a launch."""
+"""Largest number of streams of a launch."""
 
 
 def _six(given: Sequence[Tensor]) -> list[Tensor | None]:
@@ -22,8 +22,10 @@ def _six(given: Sequence[Tensor]) -> list[Tensor | None]:
 def forward(
     x: Tensor, mix: Tensor, last: Tensor | None, offset: list[Tensor], dtype: torch.dtype
 ) -> list[Tensor]:
-    """x [B, T, D], mix [replicas, N, D] with `replicas` dividing B and N at most MOST, last [B, D], as many
-    offsets [B, T, D] as streams or none."""
+    """Return the streams of x [B, T, D], mix [replicas, N, D], last [B, D] and N offsets [B, T, D] or none.
+
+    `replicas` divides B, and N is at most MOST.
+    """
     x, mix, last, offset = (
         x.contiguous(),
         mix.contiguous(),
@@ -44,7 +46,7 @@ def forward(
 def backward(
     x: Tensor, mix: Tensor, last: Tensor | None, offset: list[Tensor], dy: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """Gradients of x, mix, last (empty where there is none) and the offsets."""
+    """Return gradients of x, mix, last (empty if there is none) and the offsets."""
     x, mix, last = x.contiguous(), mix.contiguous(), None if last is None else last.contiguous()
     offset, dy = ([each.contiguous() for each in given] for given in (offset, dy))
     (batch, length, width), (replicas, streams, _) = x.shape, mix.shape
@@ -101,7 +103,7 @@ fold_replicas(backward)
 def token_shift(
     x: Tensor, mix: Tensor, last: Tensor | None, offset: Sequence[Tensor] | None, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
-    """Arguments and results as at the door."""
+    """Return the streams; arguments are those of the door."""
     last, given = None if last is None else last.to(x.dtype), list(offset or ())
     parts = [
         forward(x, mix[None, i : i + MOST], last, given[i : i + MOST], dtype)

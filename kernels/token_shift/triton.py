@@ -1,9 +1,9 @@
-"""The same on a GPU: one launch forward, one and a sum backward.
+"""Token shift on a GPU: one launch forward, one and a sum backward.
 
 A program has a tile of tokens and channels [ROWS, BD]. Forward the rows are tokens one after the other.
-Backward each row walks STEPS tokens: it keeps of one what the next one needs, so that every number is read
-once, and the program leaves what all its tokens add to the gradient of the mix in a place of its own: no
-atomics, the same sum every time.
+Backward each row goes through STEPS tokens: it keeps of one what the next one needs, so that every number is
+read once, and the program stores its part of the gradient of the mix in a place of its own: no atomics, the
+same sum every time.
 """
 
 import triton
@@ -12,7 +12,7 @@ import triton.language as tl
 
 @triton.jit
 def _place(tokens, D, STEPS: tl.constexpr, BD: tl.constexpr):
-    """Of this program: sequence, chunk and how many there are, channels [1, BD] and which of them exist."""
+    """Return this program's sequence, chunk, number of chunks, and channels [1, BD] with their mask."""
     program = tl.program_id(0)
     blocks, chunks = tl.cdiv(D, BD), tl.cdiv(tokens, STEPS)
     c = program % blocks * BD + tl.arange(0, BD)[None, :]
@@ -21,8 +21,10 @@ def _place(tokens, D, STEPS: tl.constexpr, BD: tl.constexpr):
 
 @triton.jit
 def _share(mix, offset, n: tl.constexpr, c, place, exists, here, D, OFFSET: tl.constexpr):
-    """How much of the token before stream n takes [ROWS, BD]; c [ROWS, BD], so that it is loaded as it is
-    used."""
+    """Return how much of the token before stream n takes [ROWS, BD].
+
+    c is [ROWS, BD], so that it is loaded as it is used.
+    """
     share = tl.load(mix + (n * D + c), mask=exists, other=0.0).to(tl.float32)
     if OFFSET:
         share += tl.load(offset + place, mask=here, other=0.0).to(tl.float32)
@@ -43,7 +45,8 @@ def forward(
     x, mix, last, o0, o1, o2, o3, o4, o5, y0, y1, y2, y3, y4, y5, T, D, rows_per_replica,
     N: tl.constexpr, ROWS: tl.constexpr, BD: tl.constexpr, LAST: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B * chunks * blocks). x, on, yn [B, T, D], mix [replicas, N, D], last [B, D]."""
+    """Compute the streams. Grid (B * chunks * blocks). x, on, yn [B, T, D], mix [replicas, N, D], last [B,
+    D]."""
     b, chunk, _, c, exists = _place(T, D, ROWS, BD)
     row = tl.arange(0, ROWS)[:, None]
     at, place = (b * T + chunk * ROWS) * D, row * D + c
@@ -88,8 +91,10 @@ def _returned(
     D,
     OFFSET: tl.constexpr,
 ):
-    """What stream n returns to the token itself, and to the one before, added to what others did; and to its
-    share, where the token is `counted`."""
+    """Add what stream n gives to the gradients of the token, of the one before, and of its share.
+
+    The share's part counts only if the token is `counted`.
+    """
     if OFFSET:
         offset += at
     dy = tl.load(dy + at + place, mask=here, other=0.0).to(tl.float32)
@@ -114,10 +119,10 @@ def backward(
     N: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
     BD: tl.constexpr, LAST: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
-    """Grid as in `forward`; dmix [B, chunks, N, D] in float32.
+    """Compute gradients; dmix [B, chunks, N, D] in float32. Grid as in `forward`.
 
-    Token t completes the gradient of the token before, so that each row walks the first token of the next
-    one, too.
+    Token t completes the gradient of the token before, so that each row goes through the first token of the
+    next one, too.
     """
     b, chunk, chunks, channel, exists = _place(T, D, ROWS * STEPS, BD)
     row = tl.arange(0, ROWS)[:, None]

@@ -12,7 +12,8 @@ from linbench.kernels.two_sided.reference import reference
 __all__ = ["VERSION", "flops_per_token", "two_sided"]
 
 VERSION = 1
-"""Raised whenever a change here changes results; part of the identity of every cell that uses this family."""
+"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
+this family."""
 
 _BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"reference": reference, "chunkwise": chunkwise}
 
@@ -28,21 +29,21 @@ def two_sided(
     state: Tensor | None = None,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """S_t = (f_t g_t^T) * S_{t-1} + k_t v_t^T,  o_t = scale * S_t^T q_t, products with f_t g_t^T element by
-    element (2210.04243).
+    """Return o_t = scale * S_t^T q_t with S_t = (f_t g_t^T) * S_{t-1} + k_t v_t^T, arXiv:2210.04243.
+
+    The product with f_t g_t^T is element by element.
 
     Args:
-        q, k: [B, T, H, K]. v: [B, T, H, V].
-        key_log_decay: log f <= 0, -inf included, broadcastable to [B, T, H, K]. value_log_decay: log g,
-            likewise to [B, T, H, V].
+        q, k: [B, T, H, K].
+        v: [B, T, H, V].
+        key_log_decay: log f <= 0, -inf included, broadcastable to [B, T, H, K].
+        value_log_decay: log g, likewise to [B, T, H, V].
         scale: factor on the output; None is K ** -0.5.
         state: [B, H, K, V] to start from; None is zero.
 
-    Returns:
-        o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32.
+    Returns: o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32.
 
-    Raises:
-        ValueError: shapes that do not fit together, or a backend that is not there.
+    Raises ValueError: shapes that do not fit together, or a backend that is not there.
     """
     took = choose_backend(backend, _BACKENDS, v, otherwise="chunkwise")
     if not q.dim() == v.dim() == 4 or q.shape != k.shape or q.shape[:3] != v.shape[:3] or q.shape[1] < 1:
@@ -71,6 +72,8 @@ def _expanded(name: str, gate: Tensor, like: Tensor) -> Tensor:
 
 
 def flops_per_token(*, heads: int, key_dim: int, value_dim: int) -> int:
-    """Floating-point operations of the recurrence itself, forward, per token: write and read cost 2KV each,
-    two decays KV each."""
+    """Return the floating-point operations of the recurrence itself, forward, per token.
+
+    Write and read cost 2KV each, two decays KV each.
+    """
     return heads * key_dim * value_dim * 6

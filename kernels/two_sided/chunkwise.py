@@ -1,4 +1,4 @@
-"""The same recurrence a chunk at a time, in products of matrices whose factors all decay.
+"""Two-sided decays a chunk at a time, in products of matrices whose factors all decay.
 
 What is left of a write j when token i reads it is exp(G_i - G_j) on either side, and that splits into a
 factor of i and one of j only with exp(-G_j), which overflows. So pairs (i, j) are taken by the power of two s
@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 CHUNK = 32
-"""Tokens to a chunk, a power of two."""
+"""Tokens of a chunk, a power of two."""
 
 
 def chunkwise(
     q: Tensor, k: Tensor, v: Tensor, key_log_decay: Tensor, value_log_decay: Tensor, state: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Arguments and results as in `reference`."""
+    """Return o and the state; arguments are those of `reference`."""
     length = operator.index(q.shape[1])
     chunk = min(CHUNK, 1 << (length - 1).bit_length())
     q, k, v, log_f, log_g = (_split(x, chunk) for x in (q, k, v, key_log_decay, value_log_decay))
@@ -36,15 +36,19 @@ def chunkwise(
 
 
 def _split(x: Tensor, chunk: int) -> Tensor:
-    """[B, T, H, D] -> [B, H, N, C, D]. Zeros at the end write nothing and decay nothing, so the final state
-    stands."""
+    """Cut [B, T, H, D] into [B, H, N, C, D].
+
+    Zeros at the end write nothing and decay nothing, so the final state stands.
+    """
     x = F.pad(x.transpose(1, 2), (0, 0, 0, -x.shape[1] % chunk))
     return x.reshape(*x.shape[:2], -1, chunk, x.shape[-1])
 
 
 def _across(q: Tensor, k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, half: int) -> Tensor:
-    """What tokens of later halves read of the earlier ones before them, zero for the others: [B, H, N, C,
-    V]."""
+    """Return what tokens of later halves read of the earlier ones before them: [B, H, N, C, V].
+
+    It is zero for the others.
+    """
     (_, q), (k, _), (v, _) = (_halves(x, half) for x in (q, k, v))
     (f_before, f), (g_before, g) = (_halves(x, half) for x in (log_f, log_g))
     scores = (q * _until(f)) @ (k * _after(f_before)).mT
@@ -53,17 +57,17 @@ def _across(q: Tensor, k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, half:
 
 
 def _halves(x: Tensor, half: int) -> tuple[Tensor, ...]:
-    """[..., C, D] -> two of [..., C / 2 half, half, D]."""
+    """Cut [..., C, D] into two of [..., C / 2 half, half, D]."""
     return x.reshape(*x.shape[:-2], -1, 2, half, x.shape[-1]).unbind(dim=-3)
 
 
 def _until(log_decay: Tensor) -> Tensor:
-    """What is left from the start of [..., C, D] after each token, its own decay included."""
+    """Return what is left from the start of [..., C, D] after each token, its own decay included."""
     return log_decay.cumsum(dim=-2).exp()
 
 
 def _after(log_decay: Tensor) -> Tensor:
-    """What is left at the end of [..., C, D] of what each token writes."""
+    """Return what is left at the end of [..., C, D] of each token's write."""
     later = F.pad(log_decay[..., 1:, :], (0, 0, 0, 1))
     return later.flip(-2).cumsum(dim=-2).flip(-2).exp()
 
@@ -71,8 +75,10 @@ def _after(log_decay: Tensor) -> Tensor:
 def _walk(
     k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, state: Tensor | None
 ) -> tuple[Tensor | None, Tensor]:
-    """From what is left of writes at the end of their chunk: the states before chunks [B, H, N, K, V], None
-    where all are zero, and the last."""
+    """Return the states before chunks [B, H, N, K, V], None if all are zero, and the last.
+
+    Takes what is left of writes at the end of their chunk.
+    """
     gained = k.mT @ v
     if state is None and k.shape[2] == 1:
         return None, gained[:, :, 0]

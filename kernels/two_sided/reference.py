@@ -1,4 +1,7 @@
-"""The recurrence as a loop, to be read beside the paper (2210.04243). What is faster is tested against it."""
+"""Two-sided decays as a loop, to be read beside the paper (2210.04243).
+
+Faster forms are tested against it.
+"""
 
 import torch
 from torch import Tensor
@@ -7,7 +10,10 @@ from torch import Tensor
 def reference(
     q: Tensor, k: Tensor, v: Tensor, key_log_decay: Tensor, value_log_decay: Tensor, state: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """As at the door, all of one dtype and of full shape, without a scale."""
+    """Return o and the state; arguments are those of the door, without a scale.
+
+    They have one dtype and full shape.
+    """
     f, g = key_log_decay.exp(), value_log_decay.exp()
     outputs = []
     if state is None:

@@ -1,1 +1,1 @@
-"""Attention on a GPU: `gated`, of tokens in order, and `decoding`, of one more token over a cache."""
+"""Attention on a GPU: `gated` for tokens in order, and `decoding` for one more token over a cache."""

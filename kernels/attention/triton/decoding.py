@@ -1,9 +1,8 @@
-"""Softmax attention of one more token over a cache, on a GPU, in one launch or two: a head reads what is
-there once.
+"""Softmax attention of one more token over a cache, on a GPU, in one launch or two.
 
-A program has a part of the places of one head; where several share a head, a second kernel joins what they
-found (2205.14135, section 3.1, and as flash-decoding does). Scores and sums are computed without products of
-matrices, which one query would not fill, in float32.
+A program has a part of the places of one head and reads each once. If several share a head, a second kernel
+joins their results (2205.14135, section 3.1, and flash-decoding). Scores and sums are computed in float32,
+without products of matrices, which one query would not fill.
 """
 
 from typing import Any
@@ -28,9 +27,12 @@ def _part(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PARTS: tl.constexpr,
     NOTHING: tl.constexpr, WINDOW: tl.constexpr, SLOPES: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
-    """Grid (PARTS of every B H). q [B, 1, H, K], k [B, S, HK, K], v [B, S, HK, V], here [B, 1], there [B, S],
-    slopes [B, H], c_q [B, 1, H], c_k [B, S, H] -> of every part the largest score to base 2 and the sum of
-    weights [B, H, PARTS], and what it found [B, H, PARTS, V], divided by that sum."""
+    """Attend over a part of the places. Grid (PARTS of every B H).
+
+    Takes q [B, 1, H, K], k [B, S, HK, K], v [B, S, HK, V], here [B, 1], there [B, S], slopes [B, H], c_q [B,
+    1, H] and c_k [B, S, H]. Stores for every part the largest score to base 2 and the sum of weights [B, H,
+    PARTS], and the weighted sum of values [B, H, PARTS, V], divided by that sum.
+    """
     part, bh = place_in_grid(PARTS)
     batch, head = bh // H, bh % H
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
@@ -78,7 +80,7 @@ def _part(
 
 @triton.jit
 def _joined(found, most, total, o, V: tl.constexpr, BV: tl.constexpr, PARTS: tl.constexpr):
-    """Grid (B H): o [B, H, V] of all parts."""
+    """Join all parts to o [B, H, V]. Grid (B H)."""
     bh = tl.program_id(0).to(tl.int64)
     parts, vs = bh * PARTS + tl.arange(0, PARTS), tl.arange(0, BV)
     highest = tl.load(most + parts)
@@ -95,13 +97,16 @@ _LEAST = 256
 
 
 def _parts(rows: int, places: int, device: torch.device) -> int:
-    """As many for each of so many rows as fill the device four times, a power of two."""
+    """Return how many parts each of so many rows has.
+
+    It is a power of two, such that programs fill the device four times.
+    """
     wanted = min(4 * processors(device) // max(rows, 1), -(-places // _LEAST), 64)
     return 1 << max(wanted, 1).bit_length() - 1
 
 
 def _block(widest: int) -> int:
-    """Places that are looked at together: what they hold stays in registers."""
+    """Return how many places are looked at together: as many as stay in registers."""
     return min(128, 16384 // widest)
 
 
@@ -118,8 +123,10 @@ def decode(
     window: int | None,
     scale: float,
 ) -> Tensor:
-    """o [B, 1, H, V] of arguments as in `attention`, but slopes for every sequence [B, H]; Hk may be less
-    than H."""
+    """Return o [B, 1, H, V]; arguments are those of `attention`, with slopes for every sequence [B, H].
+
+    Hk may be less than H.
+    """
     (batch, _, heads, key_dim), (places, key_heads, value_dim) = q.shape, v.shape[1:]
     q, here, there = q.contiguous(), here.contiguous(), there.contiguous()
     k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (k, v))

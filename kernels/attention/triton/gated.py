@@ -1,9 +1,10 @@
-"""Softmax attention with forget gates or a window on a GPU: one launch forward, with gates two, two backward,
-and no matrix of all queries and keys in memory.
+"""Softmax attention with forget gates or a window on a GPU.
 
-A program has a block of queries and goes through the keys that they see, a block at a time, with the largest
-score and the sum of weights so far (2205.14135, 2307.08691); backward a second one has a block of keys. Gates
-come as sums c of their logarithms, best in float64, of which differences count (FoX 2503.02130).
+It takes one launch forward (with gates two) and two backward, and lays no matrix of all queries and keys in
+memory. A program has a block of queries and goes through the keys that they see, a block at a time, with the
+largest score and the sum of weights so far (2205.14135, 2307.08691); backward a second kernel's program has a
+block of keys. Gates come as sums c of their logarithms, best in float64: their differences count (FoX
+2503.02130).
 """
 
 from typing import Any
@@ -23,9 +24,12 @@ from linbench.kernels.operators import fold_replicas, operator
 
 @triton.jit
 def _place(T, H, C: tl.constexpr, LAST_FIRST: tl.constexpr):
-    """Where the block of this program begins in its sequence, where that does among all tokens [B T], the
-    head, and which of [B, H] that is. What takes longest begins first: the LAST queries, which see most keys,
-    or the first keys."""
+    """Return the place of this program's block.
+
+    Returns: where it begins in its sequence, where the sequence begins among all tokens [B T], the head, and
+    its number among [B, H]. What takes longest begins first: the last queries (LAST_FIRST), which see most
+    keys, or the first keys.
+    """
     blocks = tl.cdiv(T, C)
     block, bh = place_in_grid(blocks)
     return (blocks - 1 - block if LAST_FIRST else block) * C, bh // H * T, bh % H, bh
@@ -33,8 +37,10 @@ def _place(T, H, C: tl.constexpr, LAST_FIRST: tl.constexpr):
 
 @triton.jit
 def _split(c, sums, T, by_sequence, by_token, by_head, H: tl.constexpr, C: tl.constexpr):
-    """Grid (T / C of every B H): c [B, T, H] to base 2 as two float32 [B, H, 2, T], whose differences are
-    good where they are large."""
+    """Store c [B, T, H] to base 2 as two float32 [B, H, 2, T], so that large differences are exact.
+
+    Grid (T / C of every B H).
+    """
     first, _, head, bh = _place(T, H, C, False)
     t = first + tl.arange(0, C)
     exact = to_base_2(
@@ -47,7 +53,7 @@ def _split(c, sums, T, by_sequence, by_token, by_head, H: tl.constexpr, C: tl.co
 
 @triton.jit
 def _sums(sums, bh, n, T, i, GATED: tl.constexpr):
-    """Of the block that begins at n, the two parts of `_split`."""
+    """Load the two parts that `_split` stored for the block that begins at n."""
     high, low = tl.zeros_like(i).to(tl.float32), tl.zeros_like(i).to(tl.float32)
     if GATED:
         at = sums + bh * 2 * T + n + i
@@ -61,9 +67,11 @@ def _scores(
     STRIDE: tl.constexpr, K: tl.constexpr, BY_KEYS: tl.constexpr, MASKED: tl.constexpr,
     GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """To base 2, of queries a, a block that begins at `first`, with keys b of the one at n, rows STRIDE
-    apart; or BY_KEYS of keys a with queries b.
-    MASKED: without those of keys that a query does not see."""
+    """Return scores to base 2 of queries a, a block that begins at `first`, with keys b of the block at n.
+
+    Rows of b lie STRIDE apart. BY_KEYS: a are keys and b queries. MASKED: keys that a query does not see get
+    -inf.
+    """
     high_b, low_b = _sums(sums, bh, n, T, i, GATED)
     left = (high_a[:, None] - high_b[None, :]) + (low_a[:, None] - low_b[None, :])
     s = dot(a, load_transposed(b, i, T - n, STRIDE, ks, K), DT) * to_base_2(scale) + (
@@ -83,8 +91,11 @@ def _forward(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (T / C of every B H). q, k [B, T, H, K], v [B, T, H, V], tokens SQ, SK and SV apart, sums [B, H,
-    2, T] -> o [B, T, H, V], and lse [B, H, T], the logarithm to base 2 of the sum of weights."""
+    """Compute o [B, T, H, V] and lse [B, H, T], the logarithm to base 2 of the sum of weights.
+
+    Grid (T / C of every B H). q, k [B, T, H, K] and v [B, T, H, V] have tokens SQ, SK and SV apart; sums [B,
+    H, 2, T].
+    """
     first, sequence, head, bh = _place(T, H, C, True)
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     here, end = sequence + first, T - first
@@ -123,9 +134,11 @@ def _query_gradients(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid as `_forward`: dq, delta [B, H, T] = o . do, which every score's gradient is less by, and what
-    queries give to dc: nothing, as c shifts all scores of a query alike, but for delta's rounding, which is
-    then not left to the keys alone."""
+    """Compute dq, delta [B, H, T] = o . do, by which every score's gradient is less, and the queries' dc.
+
+    Their dc is zero but for delta's rounding, as c shifts all scores of a query alike; stored, the rounding
+    is not left to the keys alone. Grid as `_forward`.
+    """
     first, sequence, head, bh = _place(T, H, C, True)
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     here, end, row = sequence + first, T - first, bh * T + first
@@ -166,7 +179,7 @@ def _key_gradients(
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (T / C of every B H): dk, dv, and dc [B, T, H], beside what `_query_gradients` left there."""
+    """Compute dk, dv, and dc [B, T, H], added to that of `_query_gradients`. Grid (T / C of every B H)."""
     first, sequence, head, bh = _place(T, H, C, False)
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     here, end = sequence + first, T - first
@@ -203,9 +216,11 @@ def _key_gradients(
 def _launch(
     q: Tensor, v: Tensor, window: int | None, *, gated: bool, back: bool = False
 ) -> tuple[tuple[int], dict[str, Any]]:
-    """Blocks of 64 queries and keys, fewer where a head is wide or its products are of float32. With 16-bit
-    heads of 128 forward loads two blocks ahead, and backward, whose tiles fill the registers, none (measured
-    on an H200)."""
+    """Return grid and parameters of a launch.
+
+    Blocks have 64 queries and keys, fewer for a wide head or products of float32. With 16-bit heads of 128
+    forward loads two blocks ahead, and backward, whose tiles fill the registers, none (measured on an H200).
+    """
     batch, length, heads, key_dim = q.shape
     keys, values = power_of_two(key_dim), power_of_two(v.shape[3])
     wide, widest = q.dtype == torch.float32, max(keys, values)
@@ -225,8 +240,10 @@ def _launch(
 
 
 def _rows(x: Tensor) -> tuple[Tensor, int]:
-    """[B, T, H, D] as it lies, or a copy, and how far apart its tokens lie: all alike, the heads of each side
-    by side."""
+    """Return [B, T, H, D] with tokens equally far apart and the heads of each side by side, and how far.
+
+    It is the tensor itself if it lies so, or a copy.
+    """
     apart, width = x.stride(1), x.shape[2] * x.shape[3]
     # as a part of what one map gives for all three has them
     if x.stride() == (x.shape[1] * apart, apart, x.shape[3], 1):
@@ -239,7 +256,7 @@ _LINE = 256
 
 
 def _sums_of(q: Tensor, c: Tensor | None) -> Tensor:
-    """What the kernels read of c; [B, 0] where there is none."""
+    """Return what the kernels read of c; [B, 0] if there is none."""
     batch, length, heads, _ = q.shape
     if c is None:
         return q.new_empty((batch, 0))
@@ -252,8 +269,10 @@ def _sums_of(q: Tensor, c: Tensor | None) -> Tensor:
 def forward(
     q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Arguments as of `triton_attention` -> o, and for `backward` the logarithms of the sums of weights [B,
-    H, T] and what the kernels read of c."""
+    """Return o, and for `backward` the logarithms of the sums of weights [B, H, T] and the split c.
+
+    Arguments are those of `triton_attention`.
+    """
     (q, apart_q), (k, apart_k), (v, apart_v) = map(_rows, (q, k, v))
     o, lse, sums = (
         v.new_empty(v.shape),
@@ -279,7 +298,7 @@ def backward(
     window: int | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v, and of c in float32; [B, 0] for a c that was not given."""
+    """Return gradients of q, k and v, and of c in float32; [B, 0] for a c that was not given."""
     (q, apart_q), (k, apart_k), (v, apart_v) = map(_rows, (q, k, v))
     do, gated, length = do.contiguous(), sums.ndim == 4, q.shape[1]
     dq, dk, dv, delta = (
@@ -297,7 +316,7 @@ def backward(
 
 
 def _gradient_of_sums(q: Tensor, sums: Tensor) -> Tensor:
-    """Room for the gradient of c."""
+    """Allocate the gradient of c."""
     return q.new_empty(q.shape[:3] if sums.ndim == 4 else (len(q), 0), dtype=torch.float32)
 
 
@@ -338,11 +357,15 @@ fold_replicas(backward)
 def triton_attention(
     q: Tensor, k: Tensor, v: Tensor, c: Tensor | None, window: int | None, scale: float
 ) -> Tensor:
-    """o_i = sum_j softmax_j(scale q_i . k_j + c_i - c_j) v_j over the keys j <= i, with a window i - window <
-    j.
+    """Return o_i = sum_j softmax_j(scale q_i . k_j + c_i - c_j) v_j over the keys j <= i.
 
-    q, k [B, T, H, K], v [B, T, H, V]; c [B, T, H], sums of logarithms of gates, or None -> [B, T, H, V] in
-    the type of v.
+    Args:
+        q, k: [B, T, H, K].
+        v: [B, T, H, V].
+        c: [B, T, H], sums of logarithms of gates, or None.
+        window: only keys with i - window < j count; None is all.
+
+    Returns: [B, T, H, V] in the dtype of v.
     """
     if window is not None and window >= q.shape[1]:
         window = None  # who sees all is asked for no distance
