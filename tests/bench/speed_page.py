@@ -1,0 +1,345 @@
+"""The tables of docs/speed.md that stored results make.
+
+`python -m tests.bench.speed_page` writes them anew between their markers; `test_speed_page.py` holds the page
+to them.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
+from linbench.results.store import DRAW, OPERATION, SPEED, STEP, Store
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "speed.md"
+MARKED = re.compile(r"<!-- table: ([a-z0-9-]+) -->\n(.*?)<!-- end -->", re.DOTALL)
+MIB, KIB = 1 << 20, 1 << 10
+
+Row = list[str]
+
+
+@cache
+def stored(device: str, kind: str) -> list[dict[str, Any]]:
+    return Store(ROOT / "results" / device).all(kind)
+
+
+def number(value: float | None) -> str:
+    """Return three digits; as many as there are before the point for large numbers."""
+    if value is None:
+        return "–"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.{max(0, 2 - int(np.floor(np.log10(value))))}f}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def layers(
+    device: str, commit: str, question: str, width: int, peer: str | None = None, **more: Any
+) -> list[dict[str, Any]]:
+    """Return results of layers by one commit, with a peer or without one."""
+    return [
+        result
+        for result in stored(device, SPEED)
+        if result["status"] == "ok"
+        and result["environment"]["commit"].startswith(commit)
+        and (bench := result["bench"])["question"] == question
+        and bench["layer"]["d_model"] == width
+        and bench["layer"]["form"] == "native"
+        and (bench["peer"] or {}).get("name") == peer
+        and (more.get("backend") or bench["backend"] == "auto")
+        and more.get("batch") in (None, bench["shape"]["batch"])
+        and more.get("length") in (None, bench["shape"]["length"])
+    ]
+
+
+def rate(result: dict[str, Any], how: str = REPLAYED, side: str = OURS, scale: float = 1e6) -> float | None:
+    """Return tokens per second over `scale`."""
+    seconds = result["sides"][side].get(how)
+    shape = result["bench"]["shape"]
+    tokens = shape["batch"] * (1 if result["bench"]["question"] == "decode" else shape["length"])
+    return None if seconds is None else tokens / seconds["median"] / scale
+
+
+def roofline(result: dict[str, Any]) -> str:
+    """Return the least time by the device's peaks in that run, over the time that was measured."""
+    cost, peaks = result["cost"], result["ceilings"]
+    least = max(
+        (cost["flops"] or 0) / peaks["flops_per_second"], (cost["bytes"] or 0) / peaks["bytes_per_second"]
+    )
+    return f"{100 * least / result['sides'][OURS][REPLAYED]['median']:.0f} %"
+
+
+def by_label(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {result["label"]: result for result in results}
+
+
+def kernels(device: str, commit: str, shape: dict[str, int]) -> str:
+    rows = []
+    for result in stored(device, OPERATION):
+        same = result["bench"]["shape"] == shape and result["environment"]["commit"].startswith(commit)
+        if not same or result["status"] != "ok":
+            continue
+        ours, theirs = result["sides"][OURS], result["sides"].get("fla", {})
+        mine, other = ours["both"][REPLAYED]["median"], theirs.get("both", {}).get(REPLAYED, {}).get("median")
+        called = theirs.get("both", {}).get(AS_CALLED, {}).get("median")
+        peaks, cost = result["ceilings"], result["cost"]
+        rows.append(
+            [
+                f"`{result['label']}`",
+                number(1e3 * ours["forward"][REPLAYED]["median"]),
+                number(1e3 * mine),
+                number(other and 1e3 * other),
+                number(other and other / mine),
+                number(called and called / ours["both"][AS_CALLED]["median"]),
+                f"{100 * cost['bytes'] / peaks['bytes_per_second'] / mine:.0f} %",
+                number(ours["peak_bytes"] / MIB),
+                number(theirs["peak_bytes"] / MIB if other else None),
+            ]
+        )
+    head = [
+        "operation",
+        "forward, ms",
+        "both, ms",
+        "fla, ms",
+        "ratio",
+        "as called",
+        "of bytes",
+        "MiB",
+        "fla, MiB",
+    ]
+    return table(head, sorted(rows, key=lambda row: float(row[2].replace(",", ""))))
+
+
+def steps(device: str, commit: str) -> str:
+    chosen = [r for r in stored(device, STEP) if r["environment"]["commit"].startswith(commit)]
+    rows = []
+    for result in sorted(chosen, key=lambda r: (-r["bench"]["shape"]["B"], r["label"])):
+        shape, side = result["bench"]["shape"], result["sides"][OURS]
+        seconds = side[AS_CALLED]["median"]
+        memory = [number(side["peak_bytes"] / MIB)] if "peak_bytes" in side else []
+        rows.append(
+            [
+                f"`{result['label']}`",
+                f"B{shape['B']} T{shape['T']} D{shape['D']}",
+                number(1e3 * seconds),
+                number(shape["B"] * shape["T"] / seconds / 1e6),
+                *memory,
+            ]
+        )
+    head = ["model", "shape", "ms", "M tokens/s", *(["peak MiB"] if len(rows[0]) > 4 else [])]
+    return table(head, rows)
+
+
+def one_shape(device: str, commit: str, width: int) -> str:
+    """Training and prompts at one length: rates, and how near they come to the roofline."""
+    train, prompt, memory = (
+        by_label(layers(device, commit, question, width)) for question in ("train", "prefill", "memory")
+    )
+    order = sorted(train, key=lambda label: -(rate(train[label]) or 0))
+    rows = [
+        [
+            f"`{label}`",
+            number(rate(train[label])),
+            roofline(train[label]),
+            number(rate(prompt[label])),
+            number(rate(train[label], AS_CALLED)),
+            number(memory[label]["sides"][OURS]["peak_bytes"] / MIB),
+            number(memory[label]["state"]["bytes"] / KIB),
+        ]
+        for label in order
+        if rate(train[label])
+    ]
+    return table(
+        ["layer", "training", "roofline", "prompts", "training as called", "MiB", "state, KiB"], rows
+    )
+
+
+def beside(device: str, commit: str, width: int, peer: str = "fla") -> str:
+    """Training and prompts of one run, linbench's and a peer's in turn."""
+    train, prompt = (by_label(layers(device, commit, q, width, peer)) for q in ("train", "prefill"))
+    rows = []
+    for label in sorted(train, key=lambda label: -rate(train[label])):  # type: ignore[operator]
+        row = [f"`{label}`"]
+        for result in (train[label], prompt[label]):
+            ours, theirs = rate(result), rate(result, side=peer)
+            called = rate(result, AS_CALLED) / rate(result, AS_CALLED, peer)  # type: ignore[operator]
+            row += [number(ours), number(theirs), number(ours / theirs), number(called)]  # type: ignore[operator]
+        rows.append(row)
+    head = ["layer", "training", peer, "ratio", "as called", "prompts", peer, "ratio", "as called"]
+    return table(head, rows)
+
+
+def growth(seconds_by_length: dict[int, float]) -> str:
+    """Return e if the time of a sequence grows as T^e."""
+    lengths = [log(length) for length in seconds_by_length]
+    return f"{np.polyfit(lengths, [log(s) for s in seconds_by_length.values()], 1)[0]:.2f}"
+
+
+def lengths(
+    device: str,
+    commit: str,
+    width: int,
+    how: str = REPLAYED,
+    scale: float = 1e6,
+    only: Sequence[str] = (),
+) -> str:
+    """Training at several lengths, and the exponent by which the time of a sequence grows."""
+    train = layers(device, commit, "train", width)
+    memory = layers(device, commit, "memory", width)
+    columns = sorted({result["bench"]["shape"]["length"] for result in train})
+    rows = []
+    for label in {result["label"] for result in train if not only or result["label"] in only}:
+        mine = {r["bench"]["shape"]["length"]: r for r in train if r["label"] == label}
+        rates = {length: rate(mine[length], how, scale=scale) for length in columns if length in mine}
+        times = {length: length / found for length, found in rates.items() if found}
+        if len(times) < 2:
+            continue
+        peak = max(r["sides"][OURS]["peak_bytes"] for r in memory if r["label"] == label)
+        rows.append(
+            [
+                f"`{label}`",
+                *(number(rates.get(length)) for length in columns),
+                growth(times),
+                number(peak / MIB),
+            ]
+        )
+    rows.sort(key=lambda row: -float(row[2].replace(",", "").replace("–", "0")))
+    return table(["layer", *(f"{length:,}" for length in columns), "growth", "MiB"], rows)
+
+
+def decoding(
+    device: str,
+    commit: str,
+    width: int,
+    many: int,
+    how: str = REPLAYED,
+    contexts: Sequence[int] = (),
+    only: Sequence[str] = (),
+) -> str:
+    """One more token after one context or several: many sequences, and one."""
+    results = layers(device, commit, "decode", width)
+    contexts = contexts or sorted({result["bench"]["shape"]["length"] for result in results})
+    rows = []
+    for label in {result["label"] for result in results if not only or result["label"] in only}:
+        found = {
+            (r["bench"]["shape"]["batch"], r["bench"]["shape"]["length"]): r
+            for r in results
+            if r["label"] == label
+        }
+        if not all((batch, context) in found for batch in (1, many) for context in contexts):
+            continue
+        last = found[many, contexts[-1]]
+        row = [f"`{label}`", *(number(rate(found[many, context], how, scale=1e3)) for context in contexts)]
+        row += [roofline(last)] if how == REPLAYED else []
+        row += [number(1e6 * found[1, context]["sides"][OURS][how]["median"]) for context in contexts]
+        rows.append(row)
+    rows.sort(key=lambda row: -float(row[1].replace(",", "")))
+    after = [f"{many} after {context:,}" for context in contexts]
+    alone = [f"one after {context:,}, µs" for context in contexts]
+    return table(["layer", *after, *(["roofline"] if how == REPLAYED else []), *alone], rows)
+
+
+def forms(device: str, commit: str, width: int, how: str = REPLAYED) -> str:
+    """Training of DeltaNet in every form, thousand tokens per second."""
+    found: dict[tuple[int, int], dict[str, str]] = {}
+    for result in layers(device, commit, "train", width, backend=True):
+        bench = result["bench"]
+        if bench["backend"] == "auto":
+            continue
+        head = width // bench["layer"]["settings"]["heads"]
+        row = found.setdefault((head, bench["shape"]["length"]), {})
+        row[bench["backend"]] = number(rate(result, how, scale=1e3))
+    names = {
+        "reference": "token by token",
+        "scan": "parallel scan",
+        "chunkwise": "chunks in torch",
+        "triton": "Triton",
+    }
+    used = [form for form in names if any(form in row for row in found.values())]
+    rows = [
+        [str(head), f"{length:,}", *(found[head, length].get(form, "–") for form in used)]
+        for head, length in sorted(found)
+    ]
+    return table(["head dimension", "tokens", *(names[form] for form in used)], rows)
+
+
+def draws(devices: dict[str, tuple[str, str]]) -> str:
+    """The rates of drawing over all presets of all tasks."""
+    rows = []
+    for name, (device, how) in devices.items():
+        rates = sorted(
+            (r["bench"]["seq_len"] / r["sides"][OURS][how]["median"] / 1e6, r["label"])
+            for r in stored(device, DRAW)
+        )
+        mqar = [rate for rate, label in rates if label.startswith("mqar/")]
+        slowest, middle, fastest = rates[0], rates[len(rates) // 2], rates[-1]
+        rows.append(
+            [
+                name,
+                str(len(rates)),
+                f"{number(slowest[0])} (`{slowest[1]}`)",
+                number(middle[0]),
+                f"{number(fastest[0])} (`{fastest[1]}`)",
+                f"{number(mqar[0])} to {number(mqar[-1])}",
+            ]
+        )
+    return table(["device", "presets", "slowest", "median", "fastest", "MQAR"], rows)
+
+
+ON_A_CPU = (
+    "attention",
+    "fox",
+    "lstm",
+    "base_conv",
+    "linear_attention",
+    "gla",
+    "mamba2",
+    "deltanet",
+    "gated_deltanet",
+    "rwkv7",
+)
+
+TABLES: dict[str, Callable[[], str]] = {
+    "steps-h100": lambda: steps("h100", "271b42c0"),
+    "kernels-256": lambda: kernels("h100", "bd6bb50", {"B": 256, "T": 256, "H": 2, "D": 64}),
+    "kernels-4096": lambda: kernels("h100", "1f996b87", {"B": 8, "T": 4096, "H": 16, "D": 128}),
+    "kernels-65536": lambda: kernels("h100", "1f996b87", {"B": 1, "T": 65536, "H": 16, "D": 128}),
+    "layers-128": lambda: one_shape("h200", "cd54125a", 128),
+    "layers-2048": lambda: one_shape("h200", "0278fdba", 2048),
+    "beside-128": lambda: beside("h200", "16c5a604", 128),
+    "beside-2048": lambda: beside("h200", "63c8d0f7", 2048),
+    "beside-2048-h100": lambda: beside("h100", "271b42c0", 2048),
+    "decode-2048": lambda: decoding("h200", "0278fdba", 2048, 64),
+    "decode-1024": lambda: decoding("h200", "b9dbdfb6", 1024, 64, contexts=[256, 4096, 65536]),
+    "lengths-h200": lambda: lengths("h200", "63c8d0f7", 1024),
+    "lengths-h100": lambda: lengths("h100", "e8c1378e", 1024),
+    "forms-h100": lambda: forms("h100", "aaa82a1f", 512),
+    "lengths-cpu": lambda: lengths("cpu", "b6de4ded", 64, AS_CALLED, 1e3, ON_A_CPU),
+    "decode-cpu": lambda: decoding("cpu", "22d8a981", 64, 32, AS_CALLED, [64, 1024], ON_A_CPU),
+    "steps-cpu": lambda: steps("cpu", "a92e8956"),
+    "draws": lambda: draws(
+        {
+            "H100, blocks as training draws them": ("h100", REPLAYED),
+            "one thread of an AMD EPYC": ("cpu", AS_CALLED),
+        }
+    ),
+}
+
+
+def drawn(text: str) -> str:
+    """Return the page with every marked table made anew from the stored results."""
+    return MARKED.sub(lambda found: f"<!-- table: {found[1]} -->\n{TABLES[found[1]]()}<!-- end -->", text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
