@@ -1,16 +1,16 @@
-"""The tables and pictures in the repository, its README and its docs say what the stored results say, and
-none is missing."""
+"""The tables and pictures that the README and the docs show say what the stored results say, and none is missing.
+
+`tests/results/drawn.py` makes them all, and has the names of those that are shown.
+"""
 
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
 import pytest
-from matplotlib.figure import Figure
 
 from linbench.claims.claim import claims
 from linbench.claims.figure import drawings as claim_drawings
@@ -18,22 +18,24 @@ from linbench.claims.page import page, pictures
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import verdict
 from linbench.experiments.registry import registry
-from linbench.report.export import save_tables
-from linbench.report.figure import USUAL, Drawing, drawings
-from linbench.report.figures.benchmarks import bench_drawings
-from linbench.report.figures.layer_speeds import speed_drawings
-from linbench.report.style.wording import save_words
-from linbench.report.tables.benchmarks import bench_tables
-from linbench.report.tables.layer_speeds import tables as speed_tables
-from linbench.results.comparison import Comparison, comparisons
-from linbench.results.record import Result, benched
-from linbench.results.store import CELL, SPEED, Store, below
+from linbench.results.store import CELL, Store, below
+from tests.results.drawn import (
+    DRAWN,
+    PAGES,
+    ROOT,
+    STORES,
+    compared,
+    figures_of,
+    forget,
+    hashes,
+    kept,
+    shown,
+    shown_by,
+    tables_of,
+)
 
-ROOT = Path(__file__).parents[2]
-STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h100", "h200")}
 DEVICES = {"h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-REDRAW = "`make figures RESULTS=results/cpu`, and so for each of the stores, makes them anew"
+REDRAW = "`make drawn` makes them anew"
 each_store = pytest.mark.parametrize(
     "store", [pytest.param(name, marks=pytest.mark.slow if name in DEVICES else ()) for name in STORES]
 )
@@ -44,18 +46,7 @@ each_store = pytest.mark.parametrize(
 def forgotten() -> Iterator[None]:
     """Thousands of results would slow down whatever comes after."""
     yield
-    kept.cache_clear()
-    compared.cache_clear()
-
-
-@cache
-def kept(store: str) -> dict[str, list[Result]]:
-    return Store(STORES[store]).by_kind()
-
-
-@cache
-def compared(store: str) -> list[Comparison]:
-    return comparisons(kept(store)[CELL])
+    forget()
 
 
 def test_there_are_reference_results() -> None:
@@ -92,68 +83,38 @@ def test_they_are_of_committed_code(store: str) -> None:
     )
 
 
-@pytest.mark.slow
 @each_store
-def test_kept_tables_are_those_of_the_kept_results(store: str, tmp_path: Path) -> None:
-    """Byte for byte; none is missing and none is left over."""
-    written = [
-        *save_tables(compared(store), tmp_path),
-        *save_words([*speed_tables(kept(store)[SPEED]), *bench_tables(benched(kept(store)))], tmp_path),
-    ]
-    made = {path.name: path.read_bytes() for path in written}
-    there = {path.name: path.read_bytes() for path in (STORES[store] / "tables").iterdir()}
-    assert sorted(there) == sorted(made), REDRAW
-    assert [name for name in made if there[name] != made[name]] == [], REDRAW
+def test_the_stored_results_make_the_tables_and_figures_that_are_noted(store: str) -> None:
+    """Byte for byte; none is missing and none is left over. Pages show those that are made."""
+    tables, figures = tables_of(store), figures_of(store)
+    noted = json.loads(DRAWN.read_text(encoding="utf-8"))[store]
+    made = hashes(tables, figures)
+    for kind in ("tables", "figures"):
+        both = {*noted[kind], *made[kind]}
+        wrong = sorted(name for name in both if noted[kind].get(name) != made[kind].get(name))
+        assert wrong == [], f"{kind} of {store} are not those in {DRAWN.name}; {REDRAW}"
+    for name in shown(store, "tables"):
+        assert (STORES[store] / "tables" / name).read_bytes() == tables[name], f"{name}: {REDRAW}"
+    for name in shown(store, "figures"):
+        picture = (STORES[store] / "figures" / name).read_bytes()
+        assert figures[Path(name).stem].about.encode() in picture, f"{name}: {REDRAW}"
 
 
-@each_store
-def test_kept_figures_were_drawn_from_the_kept_results(store: str) -> None:
-    """Of what is not kept there is nothing to draw."""
-    folder = STORES[store] / "figures"
-    for comparison in compared(store):
-        every = drawings(comparison)
-        there = [drawing for drawing in every if (folder / f"{drawing.slug}.txt").exists()]
-        assert f"{comparison.slug}-learning-curves" in [drawing.slug for drawing in there]
-        assert [drawing.slug for drawing in every if drawing not in there and drawing.draw(Figure())] == [], (
-            REDRAW
-        )
-        assert_kept(there, folder)
+@pytest.mark.parametrize("store", STORES)
+def test_no_table_or_picture_is_kept_that_no_page_shows(store: str) -> None:
+    for kind in ("tables", "figures"):
+        folder = STORES[store] / kind
+        there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+        assert there == shown(store, kind), REDRAW
 
 
-@each_store
-def test_kept_figures_of_speeds_were_drawn_from_the_kept_results(store: str) -> None:
-    assert_kept(
-        [*speed_drawings(kept(store)[SPEED], compared(store)), *bench_drawings(benched(kept(store)))],
-        STORES[store] / "figures",
-    )
+def test_all_stores_are_noted() -> None:
+    assert [*json.loads(DRAWN.read_text(encoding="utf-8"))] == [*STORES]
 
 
-def assert_kept(found: list[Drawing], folder: Path, formats: Sequence[str] = USUAL) -> None:
-    """Each with the hash of its results inside and their caption beside."""
-    for drawing in found:
-        assert (folder / f"{drawing.slug}.txt").read_text(
-            encoding="utf-8"
-        ) == f"{drawing.caption}\n{drawing.about}.\n", REDRAW
-        assert all(
-            drawing.about.encode() in (folder / f"{drawing.slug}.{suffix}").read_bytes() for suffix in formats
-        ), REDRAW
-
-
-@pytest.mark.slow
-@each_store
-def test_no_figure_is_kept_without_results(store: str) -> None:
-    slugs = {drawing.slug for comparison in compared(store) for drawing in drawings(comparison)}
-    slugs |= {
-        drawing.slug
-        for drawing in [
-            *speed_drawings(kept(store)[SPEED], compared(store)),
-            *bench_drawings(benched(kept(store))),
-        ]
-    }
-    wanted = {f"{slug}.{suffix}" for slug in slugs for suffix in ("txt", *USUAL)}
-    assert [path.name for path in (STORES[store] / "figures").iterdir() if path.name not in wanted] == [], (
-        REDRAW
-    )
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_table_and_picture_of_results_that_a_page_links_to_is_there(page: Path) -> None:
+    assert [str(path) for path in shown_by(page) if not (ROOT / path).is_file()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -185,19 +146,16 @@ def test_the_readme_and_the_guide_show_tables_and_pictures_of_every_result_of_th
 
 
 def test_the_numbers_of_these_tables_are_those_of_the_kept_results_by_todays_chance() -> None:
-    """Worked out from the files alone: the mean over seeds, and how far it lies above the chance that the
+    """Worked out from the stored texts alone: the mean over seeds, and how far it lies above the chance that the
     task has now."""
-    text = cpu_pages()
+    text, lines = cpu_pages(), Store(STORES["cpu"]).packed_lines()
     for comparison in compared("cpu"):
-        (shown,) = re.findall(rf"<!-- results/cpu/tables/{comparison.slug}.md -->\n((?:\|.*\n)+)", text)
-        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()]
+        (table,) = re.findall(rf"<!-- results/cpu/tables/{comparison.slug}.md -->\n((?:\|.*\n)+)", text)
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
         names, told = rows[0], {row[0]: row for row in rows[2:]}
         cls = registry("task").find(comparison.task).cls
         for row in comparison.rows:
-            files = [
-                json.loads((STORES["cpu"] / f"{result['id']}.json").read_text(encoding="utf-8"))
-                for result in row.results
-            ]
+            files = [json.loads(lines[result["id"]][0].text) for result in row.results]
             accuracy = fmean(one["metrics"]["accuracy"] for one in files)
             chance = cls(cls.Settings.parse(files[0]["cell"]["task"]["settings"], where="task")).chance()
             words = dict(zip(names, told.pop(row.label), strict=True))
@@ -216,7 +174,10 @@ def test_the_page_of_claims_says_and_shows_what_the_kept_results_do(monkeypatch:
         verdicts, stored, command="linbench claims --save docs/claims.md", beside=path
     )
     drawn = [drawing for found in verdicts for drawing in claim_drawings(found)]
-    assert_kept(drawn, pictures(path), ["png"])
+    for drawing in drawn:
+        caption = (pictures(path) / f"{drawing.slug}.txt").read_text(encoding="utf-8")
+        assert caption == f"{drawing.caption}\n{drawing.about}.\n"
+        assert drawing.about.encode() in (pictures(path) / f"{drawing.slug}.png").read_bytes()
     assert sorted(one.name for one in pictures(path).iterdir()) == sorted(
         f"{one.slug}.{suffix}" for one in drawn for suffix in ("png", "txt")
     )
