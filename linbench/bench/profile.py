@@ -53,7 +53,7 @@ def _run_named(step: Step) -> None:
 
 
 def kinds_of_work() -> list[tuple[str, tuple[str, ...]]]:
-    """Return kinds of work with parts of the names of their events: first the kernel families', then torch's."""
+    """Return kinds of work with parts of the names of their events: kernel families' first, then torch's."""
     return [(family.profile_kind, family.profile_names) for family in families().values()] + _TORCH_KINDS
 
 

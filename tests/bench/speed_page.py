@@ -31,7 +31,7 @@ def stored(device: str, kind: str) -> list[dict[str, Any]]:
 
 def number(value: float | None) -> str:
     """Return three digits; as many as there are before the point for large numbers."""
-    if value is None:
+    if not value:
         return "–"
     if value >= 100:
         return f"{value:,.0f}"
@@ -44,30 +44,30 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def layers(
-    device: str, commit: str, question: str, width: int, peer: str | None = None, **more: Any
+    device: str, commit: str, question: str, width: int, peer: str | None = None, *, forms: bool = False
 ) -> list[dict[str, Any]]:
-    """Return results of layers by one commit, with a peer or without one."""
-    return [
-        result
-        for result in stored(device, SPEED)
-        if result["status"] == "ok"
-        and result["environment"]["commit"].startswith(commit)
-        and (bench := result["bench"])["question"] == question
-        and bench["layer"]["d_model"] == width
-        and bench["layer"]["form"] == "native"
-        and (bench["peer"] or {}).get("name") == peer
-        and (more.get("backend") or bench["backend"] == "auto")
-        and more.get("batch") in (None, bench["shape"]["batch"])
-        and more.get("length") in (None, bench["shape"]["length"])
-    ]
+    """Return results of layers by one commit, with a peer or without one; forms: of `bench forms`."""
+    chosen = []
+    for result in stored(device, SPEED):
+        bench = result["bench"]
+        if (
+            result["status"] == "ok"
+            and result["environment"]["commit"].startswith(commit)
+            and (bench["question"], bench["layer"]["d_model"]) == (question, width)
+            and bench["layer"]["form"] == "native"
+            and (bench["peer"] or {}).get("name") == peer
+            and (bench["backend"] != "auto") == forms
+        ):
+            chosen.append(result)
+    return chosen
 
 
-def rate(result: dict[str, Any], how: str = REPLAYED, side: str = OURS, scale: float = 1e6) -> float | None:
-    """Return tokens per second over `scale`."""
+def rate(result: dict[str, Any], how: str = REPLAYED, side: str = OURS, scale: float = 1e6) -> float:
+    """Return tokens per second over `scale`; 0 if it was not timed this way."""
     seconds = result["sides"][side].get(how)
     shape = result["bench"]["shape"]
     tokens = shape["batch"] * (1 if result["bench"]["question"] == "decode" else shape["length"])
-    return None if seconds is None else tokens / seconds["median"] / scale
+    return 0.0 if seconds is None else float(tokens / seconds["median"] / scale)
 
 
 def roofline(result: dict[str, Any]) -> str:
@@ -145,7 +145,7 @@ def one_shape(device: str, commit: str, width: int) -> str:
     train, prompt, memory = (
         by_label(layers(device, commit, question, width)) for question in ("train", "prefill", "memory")
     )
-    order = sorted(train, key=lambda label: -(rate(train[label]) or 0))
+    order = sorted(train, key=lambda label: -rate(train[label]))
     rows = [
         [
             f"`{label}`",
@@ -168,12 +168,12 @@ def beside(device: str, commit: str, width: int, peer: str = "fla") -> str:
     """Training and prompts of one run, linbench's and a peer's in turn."""
     train, prompt = (by_label(layers(device, commit, q, width, peer)) for q in ("train", "prefill"))
     rows = []
-    for label in sorted(train, key=lambda label: -rate(train[label])):  # type: ignore[operator]
+    for label in sorted(train, key=lambda label: -rate(train[label])):
         row = [f"`{label}`"]
         for result in (train[label], prompt[label]):
             ours, theirs = rate(result), rate(result, side=peer)
-            called = rate(result, AS_CALLED) / rate(result, AS_CALLED, peer)  # type: ignore[operator]
-            row += [number(ours), number(theirs), number(ours / theirs), number(called)]  # type: ignore[operator]
+            called = rate(result, AS_CALLED) / rate(result, AS_CALLED, peer)
+            row += [number(ours), number(theirs), number(ours / theirs), number(called)]
         rows.append(row)
     head = ["layer", "training", peer, "ratio", "as called", "prompts", peer, "ratio", "as called"]
     return table(head, rows)
@@ -252,10 +252,8 @@ def decoding(
 def forms(device: str, commit: str, width: int, how: str = REPLAYED) -> str:
     """Training of DeltaNet in every form, thousand tokens per second."""
     found: dict[tuple[int, int], dict[str, str]] = {}
-    for result in layers(device, commit, "train", width, backend=True):
+    for result in layers(device, commit, "train", width, forms=True):
         bench = result["bench"]
-        if bench["backend"] == "auto":
-            continue
         head = width // bench["layer"]["settings"]["heads"]
         row = found.setdefault((head, bench["shape"]["length"]), {})
         row[bench["backend"]] = number(rate(result, how, scale=1e3))

@@ -97,8 +97,8 @@ def test_layers_of_a_suite_are_as_its_cells_have_them(tmp_path: Path) -> None:
     )
     found = base([], SMALL, suite=str(path), device="cpu")
     assert [(case.label, case.width, case.settings.heads, case.cell.model.form) for case in found] == [
-        ("deltanet", 32, 4, "controlled"), ("gla", 32, 4, "controlled"), ("deltanet", 64, 4, "controlled"), ("gla", 64, 4, "controlled"),
-    ]  # fmt: skip
+        (model, width, 4, "controlled") for width in (32, 64) for model in ("deltanet", "gla")
+    ]
     assert [case.label for case in base(["gla"], SMALL, suite=str(path), device="cpu")] == ["gla", "gla"]
     assert {
         case.cell.model.form for case in base([], SMALL, suite=str(path), form="native", device="cpu")

@@ -1,4 +1,4 @@
-"""Peers are modules in a folder: one that is added there is found, timed and shown, with no edit elsewhere."""
+"""Peers are modules in a folder: one that is added is found, timed and shown, with no edit elsewhere."""
 
 import importlib
 import json
