@@ -2,13 +2,15 @@
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from linbench.common.errors import unknown
 from linbench.common.parsing import parse_seeds
-from linbench.engine.executors import DEFAULT_EXECUTOR, choose_executor
+from linbench.engine.executors import DEFAULT_EXECUTOR, choose_executor, option_owners
 from linbench.engine.progress import NoProgress
 from linbench.engine.run import carry_out
 from linbench.experiments.learning_rates import default_search, refuse_rate
@@ -63,6 +65,7 @@ def run(
     Raises UserError: a name or value that is not allowed, or a layer that breaks a law; StorageError: results
     cannot be kept.
     """
+    _refuse_unknown(options)
     if search:
         refuse_rate(settings or {})
     choice = choose_executor(executor, device=device, timeout=timeout, options=options)
@@ -88,6 +91,15 @@ def run(
         allow=allow,
     )
     return frame(found)
+
+
+def _refuse_unknown(options: Iterable[str]) -> None:
+    """Raise UserError if a keyword is neither an argument of `run` nor an option of an executor."""
+    known = option_owners()
+    arguments = [name for name in signature(run).parameters if name != "options"]
+    for name in options:
+        if name not in known:
+            raise unknown("argument of linbench.run", name, [*arguments, *known])
 
 
 def load(results: str | Path = "results") -> pd.DataFrame:

@@ -1,7 +1,6 @@
-"""Sweeps that are killed, or launched many times over, as a program of its own: a parent that has everything
-loaded forks them.
+"""A program that kills sweeps, or launches many at once. It forks them, so that each has everything loaded.
 
-`python -m tests.engine.kills FOLDER kills|launchers COUNT SEED` ends with a JSON object of what it saw.
+`python -m tests.engine.kills FOLDER kills|launchers COUNT SEED` prints a JSON object with what it saw.
 """
 
 import json
@@ -30,7 +29,8 @@ TINY = tiny_settings(15)
 
 
 class Writing(NoProgress):
-    """A line in a file for every cell that was run; whole, however many write."""
+    """A listener that writes a line to a file for every cell that was run. Lines are whole, however many
+    processes write."""
 
     def __init__(self, path: Path) -> None:
         self.file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -41,7 +41,7 @@ class Writing(NoProgress):
 
 
 def forked(cells: Sequence[Cell], folder: Path) -> int:
-    """A process that runs the cells."""
+    """Fork a process that runs the cells, and return its id."""
     process = os.fork()
     if process == 0:
         code = 1
@@ -56,8 +56,10 @@ def forked(cells: Sequence[Cell], folder: Path) -> int:
 
 
 def kills(folder: Path, count: int, seed: int) -> dict[str, int]:
-    """Kill the sweep `count` times at random moments, in a new folder whenever it is through: after a
-    fiftieth to a fifth of what it takes on this machine."""
+    """Kill a sweep `count` times, each after a fiftieth to a fifth of the time that it takes on this machine.
+
+    It begins in a new folder whenever it has finished.
+    """
     generator, seen = random.Random(seed), {"kills": 0, "through": 0, "corrupt": 0, "lost": 0, "rerun": 0}
     (folder / "whole").mkdir()
     begun = time.monotonic()
@@ -90,7 +92,7 @@ def kills(folder: Path, count: int, seed: int) -> dict[str, int]:
 
 
 def launchers(folder: Path, count: int, seed: int) -> dict[str, int]:
-    """So many at once on one folder."""
+    """Run `count` launchers at once on one folder."""
     cells = sweep()
     processes = [forked(random.Random(seed + i).sample(cells, len(cells)), folder) for i in range(count)]
     codes = [os.waitpid(process, 0)[1] for process in processes]

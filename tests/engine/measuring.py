@@ -1,4 +1,4 @@
-"""Groups of tiny cells, and what measuring them finds."""
+"""Builders of groups of tiny cells and of their results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,10 +23,10 @@ def cells(
     return build_cells(model, seeds=seeds, settings=TINY | named, device=device)
 
 
-def brought(
+def module_cells(
     folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, seeds: Sequence[int], **settings: Any
 ) -> list[Cell]:
-    """Cells of a user's module, whose class is Mine."""
+    """Return cells of a user's module, whose class is Mine."""
     monkeypatch.chdir(folder)
     Path("mine.py").write_text(module)
     around = {name: value for name, value in TINY.items() if name != "model.heads"}

@@ -166,6 +166,11 @@ def test_an_added_executor_is_found_and_runs_cells(added: Path) -> None:
         linbench.run("mqar", "deltanet", settings=TINY, device="cpu", diary="noted.txt")
 
 
+def test_a_misspelt_argument_is_told_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"unknown argument of linbench\.run 'seed'; did you mean 'seeds'"):
+        linbench.run("mqar", "deltanet", seed=1)
+
+
 @pytest.mark.slow
 def test_an_added_executor_is_in_the_command_line(added: Path) -> None:
     program = (

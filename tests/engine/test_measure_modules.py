@@ -8,7 +8,7 @@ import torch
 
 from linbench.engine.measure import measure, out_of_memory
 from linbench.engine.step import Training
-from tests.engine.measuring import brought, results
+from tests.engine.measuring import module_cells, results
 
 KEEPING = """
 from torch import nn
@@ -29,7 +29,7 @@ class Mine(nn.Module):
 def test_a_module_that_keeps_what_it_computed_stops_early_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[int]
 ) -> None:
-    for result in results(brought(tmp_path, monkeypatch, KEEPING, seeds, **{"protocol.stop_at": 0.001})):
+    for result in results(module_cells(tmp_path, monkeypatch, KEEPING, seeds, **{"protocol.stop_at": 0.001})):
         assert (result["status"], result["stack"]) == ("ok", {"size": len(seeds), "note": None})
         assert len(result["curve"]) < 5
 
@@ -50,7 +50,7 @@ class Mine(nn.Module):
 def test_what_cannot_be_stacked_runs_one_after_another_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for result in results(brought(tmp_path, monkeypatch, UNSTACKABLE, [0, 1])):
+    for result in results(module_cells(tmp_path, monkeypatch, UNSTACKABLE, [0, 1])):
         assert result["status"] == "ok"
         assert result["stack"]["size"] == 1
         assert "could not be stacked: " in result["stack"]["note"]
@@ -97,7 +97,7 @@ def test_a_module_that_carries_more_than_its_tensors_trains_alone_and_says_so(
 ) -> None:
     rests: list[Training] = []
     for result in measure(
-        brought(tmp_path, monkeypatch, module, seeds), lambda report: None, on_checkpoint=rests.append
+        module_cells(tmp_path, monkeypatch, module, seeds), lambda report: None, on_checkpoint=rests.append
     ):
         assert (result["status"], result["stack"]["size"]) == ("ok", 1)
         assert f"Mine carries {attribute} from call to call" in result["stack"]["note"]
@@ -109,7 +109,8 @@ def test_a_buffer_assigned_anew_finds_what_one_written_in_place_finds(
 ) -> None:
     stop = {"protocol.stop_at": 0.001}
     assigned, in_place = (
-        results(brought(tmp_path, monkeypatch, module, [0, 1], **stop)) for module in (ASSIGNED, IN_PLACE)
+        results(module_cells(tmp_path, monkeypatch, module, [0, 1], **stop))
+        for module in (ASSIGNED, IN_PLACE)
     )
     assert [result["stack"] for result in in_place] == [{"size": 2, "note": None}] * 2
     for one, other in zip(assigned, in_place, strict=True):
@@ -117,7 +118,7 @@ def test_a_buffer_assigned_anew_finds_what_one_written_in_place_finds(
 
 
 def test_a_cpu_too_can_be_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = brought(
+    group = module_cells(
         tmp_path,
         monkeypatch,
         UNSTACKABLE.replace("self.linear(x)", "self.linear(x) + x.new_empty(1 << 50)"),

@@ -73,16 +73,22 @@ def choose_executor(
     given = {key: value for key, value in (options or {}).items() if value is not None}
     for key in given:
         if key not in known:
-            raise _misplaced(key, executors)
+            raise _misplaced(key)
     values = {key: known[key].parse(value) for key, value in given.items()}
     return ExecutorChoice(name, device, timeout, values)
 
 
-def _misplaced(option: str, executors: Mapping[str, type[Executor]]) -> UserError:
-    owners = [
-        name for name, executor in executors.items() if option in {each.name for each in executor.options}
-    ]
-    if owners:
-        return UserError(f"--{option} needs --executor {' or '.join(owners)}.")
-    names = {option.name for executor in executors.values() for option in executor.options}
-    return unknown("option of an executor", option, sorted(names))
+def option_owners() -> dict[str, list[str]]:
+    """Return the options of all executors by name, each with the names of the executors that have it."""
+    owners: dict[str, list[str]] = {}
+    for name, executor in find_executors().items():
+        for option in executor.options:
+            owners.setdefault(option.name, []).append(name)
+    return owners
+
+
+def _misplaced(option: str) -> UserError:
+    owners = option_owners()
+    if option not in owners:
+        return unknown("option of an executor", option, sorted(owners))
+    return UserError(f"--{option} needs --executor {' or '.join(owners[option])}.")
