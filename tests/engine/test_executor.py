@@ -1,6 +1,7 @@
 """Which executor a user's options choose, and how executors are found."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -139,6 +140,21 @@ def test_executors_are_the_files_of_their_folder() -> None:
 @pytest.mark.parametrize("executor", find_executors().values())
 def test_help_of_options_is_a_sentence(executor: type[Executor]) -> None:
     assert all(option.help.endswith(".") for option in executor.options)
+
+
+def test_one_function_runs_cells_for_all_others() -> None:
+    """Verbs, claims and the Python interface call `engine.run.carry_out`, and none of what it calls."""
+    below = {"run_cells", "run_searched", "choose_executor", "make_pool", "IN_PROCESS"}
+    users = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in (ROOT / "linbench").rglob("*.py")
+        for name in below & set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+        if path.relative_to(ROOT).parts[1] != "engine"
+    }
+    assert users == {
+        ("linbench/api.py", "choose_executor"),
+        ("linbench/cli/executor_options.py", "choose_executor"),
+    }
 
 
 def test_the_default_choice_is_the_one_without_words() -> None:
