@@ -7,6 +7,7 @@ To add one, put a file with a subclass of `Executor` here; `--executor`, its hel
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from inspect import isabstract
 from typing import Any, NamedTuple
 
 from linbench.common.errors import UserError, unknown
@@ -26,7 +27,7 @@ def find_executors() -> dict[str, type[Executor]]:
 
 
 def _is_executor(member: object) -> bool:
-    return isinstance(member, type) and issubclass(member, Executor) and member is not Executor
+    return isinstance(member, type) and issubclass(member, Executor) and not isabstract(member)
 
 
 class ExecutorChoice(NamedTuple):
