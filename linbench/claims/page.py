@@ -43,7 +43,7 @@ writes this page from stored results and from tables that need no training.
 
 def line(verdict: Verdict) -> list[str]:
     """Return a claim's id, verdict and statement, and why: the values that decide it, or a reason."""
-    why = [verdict.reason or _values(verdict), *verdict.qualifiers]
+    why = [verdict.brief or _values(verdict), *verdict.qualifiers]
     return [verdict.claim.id, verdict.outcome, verdict.claim.text.says, "; ".join(why)]
 
 
@@ -58,10 +58,15 @@ def _values(verdict: Verdict) -> str:
 def tally(verdicts: Sequence[Verdict]) -> str:
     """Return how many claims have each verdict, in one sentence."""
     waiting, unrun, run = map(len, _undecided(verdicts))
+    parts = [
+        (waiting, f"{waiting} need something that linbench does not have"),
+        (unrun, f"{unrun} not run yet"),
+        (run, f"{run} run without a clear answer"),
+    ]
+    why = ", ".join(words for number, words in parts if number)
     return (
         f"{counted(len(verdicts), 'claim')}: {_count(verdicts, SUPPORTED)} supported,"
-        f" {_count(verdicts, REFUTED)} refuted, {waiting + unrun + run} undecided ({waiting} need something"
-        f" that linbench does not have, {unrun} not run yet, {run} run without a clear answer)."
+        f" {_count(verdicts, REFUTED)} refuted, {waiting + unrun + run} undecided{f' ({why})' if why else ''}."
     )
 
 

@@ -73,7 +73,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def hangs(first: Evidence, outcome: str, other: str, change: str) -> str:
     """Return the sentence for an outcome that one small change of one measure turns into another."""
-    return f"{first.fragile}: {outcome} {first.basis}, {other} {change}"
+    return f"{first.fragile} ({outcome} {first.basis}, {other} {change})"
 
 
 def premises_fail(premises: Sequence[str]) -> str:
@@ -95,10 +95,11 @@ def by_device(reasons: Mapping[str, str]) -> str:
     """Return the reasons of all kinds of devices; the only one of a single kind does not name it."""
     if len(reasons) == 1:
         return next(iter(reasons.values()))
-    return ". ".join(_on_device(kind, reason) for kind, reason in reasons.items())
+    return ". ".join(on_device(kind, reason) for kind, reason in reasons.items())
 
 
-def _on_device(kind: str, reason: str) -> str:
+def on_device(kind: str, reason: str) -> str:
+    """Return the reason of one kind of device, with its name."""
     return f"On {kind}{' ' if reason.startswith('with ') else ': '}{reason}"
 
 
@@ -124,12 +125,12 @@ def _between(
     upper, lower = supported.threshold, refuted.threshold
     if upper and lower and ast.dump(upper.expression) == ast.dump(lower.expression):
         low, high = sorted([upper.bound, lower.bound])
-        return f"between the two thresholds ({low:g} and {high:g}): {_shown(upper, values, spreads)}"
+        return f"{_shown(upper, values, spreads)}, between the two thresholds ({low:g} and {high:g})"
     failing = [part for part in supported.parts if part.holds(values, spreads) is False]
     threshold = failing[0].threshold if failing else None
     if threshold is None:
         return NEITHER_HOLDS
-    return f"{NEITHER_HOLDS}: {_shown(threshold, values, spreads)}, and support needs {threshold}"
+    return f"{NEITHER_HOLDS}, as {_shown(threshold, values, spreads)} and support needs {threshold}"
 
 
 def _shown(threshold: Threshold, values: Mapping[str, Interval], spreads: Mapping[str, float]) -> str:

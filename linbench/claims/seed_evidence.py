@@ -98,7 +98,7 @@ class SeedEvidence(Evidence):
             return []
         reasons = [seed.why for seed in self.excluded.values()]
         if not reasons:
-            return [Obstacle(f"fewer than {LEAST_SEEDS} seeds")]
+            return [Obstacle(f"has fewer than {LEAST_SEEDS} seeds")]
         return [
             Obstacle(_EXCLUDED.get(why, f"are marked {why}"), reasons.count(why), seeds)
             for why in dict.fromkeys(reasons)

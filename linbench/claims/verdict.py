@@ -76,6 +76,19 @@ class Verdict:
         deciding = [ruling for ruling in self.rulings if ruling.outcome == self.outcome != UNDECIDED]
         return list(dict.fromkeys(words for ruling in deciding for words in ruling.qualifiers))
 
+    @property
+    def brief(self) -> str:
+        """Why it is undecided, by the kind of device that is closest to deciding it."""
+        undecided = [ruling for ruling in self.rulings if ruling.outcome == UNDECIDED]
+        if len(undecided) < 2 or len(undecided) < len(self.rulings):
+            return self.reason
+        closest = min(undecided, key=lambda ruling: (self._blocked(ruling), -ruling.budget))
+        return reasons.on_device(closest.kind, closest.reason)
+
+    def _blocked(self, ruling: Ruling) -> int:
+        """Return how many of the measures that decide have obstacles."""
+        return sum(bool(ruling.evidence[measure.name].obstacles) for measure in self.claim.deciding)
+
     def next_budget(self, kind: str) -> int:
         """Return how many times the training is to be run on a kind of device.
 

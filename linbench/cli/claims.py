@@ -247,7 +247,7 @@ def _remaining_words(verdict: "Verdict", work: dict[str, Any] | None) -> str:
     if not work["cells"] and not work["timings"]:
         return "Nothing is trained for it."
     if verdict.complete:
-        return "Nothing is missing: one kind of device has all results that decide it."
+        return "Nothing is missing: one kind of device has all results that the rules need."
     parts: list[str] = []
     if work["cells"]:
         seconds = work["seconds"]

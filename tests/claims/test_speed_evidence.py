@@ -86,7 +86,7 @@ def timed(tmp_path: Path) -> Callable[..., Stored]:
 
 
 STEADY = (1.0, 0.99, 1.01)
-NOISE = "hangs on the noise of one timing: "
+NOISE = "hangs on the noise of one timing ("
 
 
 @pytest.mark.parametrize("kind", ["cpu", "NVIDIA H200"])
@@ -99,19 +99,19 @@ NOISE = "hangs on the noise of one timing: "
             (1.9, 1.8, 2.1),
             STEADY,
             UNDECIDED,
-            NOISE + "supported at the medians, refuted with delta at its 20th percentile",
+            NOISE + "supported at the medians, refuted with delta at its 20th percentile)",
         ),
         (
             (2.1, 1.9, 2.2),
             STEADY,
             UNDECIDED,
-            NOISE + "refuted at the medians, supported with delta at its 80th percentile",
+            NOISE + "refuted at the medians, supported with delta at its 80th percentile)",
         ),
         (
             (1.9, 1.9, 1.9),
             (1.0, 0.9, 1.0),
             UNDECIDED,
-            NOISE + "supported at the medians, refuted with gla at its 80th percentile",
+            NOISE + "supported at the medians, refuted with gla at its 80th percentile)",
         ),
         (STEADY, None, UNDECIDED, "gla not timed yet"),
         (None, None, UNDECIDED, "not run yet"),
@@ -232,7 +232,7 @@ def test_the_spread_of_a_speed_may_stand_in_a_rule() -> None:
     )
     assert unsure == (
         UNDECIDED,
-        NOISE + "supported at the medians, undecided with delta at its 20th percentile",
+        NOISE + "supported at the medians, undecided with delta at its 20th percentile)",
     )
 
 

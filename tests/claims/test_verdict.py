@@ -26,7 +26,7 @@ from tests.claims.claiming import CLAIM, a_claim, a_result, cells_of
             [0.7, 0.7, 0.7],
             [0.6, 0.6, 0.6],
             UNDECIDED,
-            "between the two thresholds (0 and 0.2): delta - sum is 0.100",
+            "delta - sum is 0.100, between the two thresholds (0 and 0.2)",
         ),
         ([0.9, 0.9], [0.5, 0.5, 0.5], UNDECIDED, "1 of 3 seeds of delta not run yet"),
         ([], [0.5, 0.5], UNDECIDED, "1 or 3 of 3 seeds of delta and sum not run yet"),
@@ -36,13 +36,13 @@ from tests.claims.claiming import CLAIM, a_claim, a_result, cells_of
             [1.0, 1.0, 0.4],
             [0.5, 0.55, 0.6],
             UNDECIDED,
-            "hangs on one seed: supported with all seeds, undecided without seed 0 of delta",
+            "hangs on one seed (supported with all seeds, undecided without seed 0 of delta)",
         ),
         (
             [0.9, 0.9, 0.9],
             [0.3, 0.85, 0.85],
             UNDECIDED,
-            "hangs on one seed: supported with all seeds, undecided without seed 0 of sum",
+            "hangs on one seed (supported with all seeds, undecided without seed 0 of sum)",
         ),
     ],
 )
@@ -352,7 +352,7 @@ def test_of_a_search_those_at_the_rate_that_it_finds_count(kept: Callable[..., S
     stored = searched(claim, kept(claim, {}), default_search().seeds, [0.2, 0.3, 0.4], [0.2, 0.3, 0.4])
     found = verdict(claim, stored)
     assert list(found.rulings[0].evidence["delta"].values.values()) == [0.2, 0.3, 0.4]
-    assert found.reason == "hangs on one seed: refuted with all seeds, undecided without seed 0 of delta"
+    assert found.reason == "hangs on one seed (refuted with all seeds, undecided without seed 0 of delta)"
     assert len(found.result_ids(found.rulings[0], stored)) == 6
     for left in [name for name, result in stored.results.items() if result["purpose"] == "tuning"][:1]:
         del stored.results[left]

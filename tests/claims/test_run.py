@@ -1,0 +1,111 @@
+"""Running what claims lack, and deciding them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from linbench.claims.claim import Claim
+from linbench.claims.run import Runner, decide
+from linbench.claims.stored_results import Stored
+from linbench.claims.verdict import SUPPORTED, UNDECIDED
+from linbench.common.errors import HopelessError
+from linbench.experiments.cell import Cell
+from linbench.experiments.learning_rates import SearchSettings
+from linbench.results.record import Result
+from linbench.results.store import Store
+from tests.claims.claiming import a_claim, a_result
+from tests.claims.test_speed_evidence import STEADY, a_timed_claim, a_timing
+
+RUN = list[list[Cell]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path)
+    store.prepare()
+    return store
+
+
+def training(store: Store, runs: RUN, marks: Callable[[Cell], list[str]] = lambda cell: []) -> Runner:
+    """Return a runner whose DeltaNet scores .9 and whose other models score .1."""
+
+    def run_cells(cells: Sequence[Cell], search: SearchSettings | None) -> list[Result]:
+        assert search is None
+        runs.append(list(cells))
+        made = [
+            a_result(cell, 0.9 if cell.model.label == "deltanet" else 0.1, "cpu", marks=marks(cell))
+            for cell in cells
+        ]
+        for result in made:
+            store.put(result)
+        return made
+
+    return Runner("cpu", run_cells, lambda cases: pytest.fail("nothing is timed"), pytest.fail)
+
+
+def test_without_a_runner_nothing_is_run(store: Store) -> None:
+    decided = decide([a_claim()], lambda: Stored([store]))
+    assert [each.outcome for each in decided.verdicts] == [UNDECIDED]
+    assert decided.new == []
+
+
+def test_missing_cells_of_all_claims_run_together_and_once(store: Store) -> None:
+    runs: RUN = []
+    other = a_claim(measures={"delta": "deltanet", "sum": "gla"})
+    decided = decide([a_claim(), other], lambda: Stored([store]), training(store, runs))
+    assert [each.outcome for each in decided.verdicts] == [SUPPORTED, SUPPORTED]
+    assert [len(cells) for cells in runs] == [9], "three seeds of three models"
+    assert len(decided.new) == len(decided.stored.results) == 9
+    again = decide([a_claim(), other], lambda: Stored([store]), training(store, runs))
+    assert (again.new, len(runs)) == ([], 1)
+
+
+def test_training_is_doubled_while_runs_are_still_improving(store: Store) -> None:
+    runs: RUN = []
+    claim = a_claim()
+    enough = 4 * a_claim_tokens(claim)
+
+    def marks(cell: Cell) -> list[str]:
+        return ["undertrained"] if cell.protocol.tokens < enough else []
+
+    decided = decide([claim], lambda: Stored([store]), training(store, runs, marks))
+    assert [{cell.protocol.tokens for cell in cells} for cells in runs] == [
+        {enough // 4},
+        {enough // 2},
+        {enough},
+    ]
+    (verdict,) = decided.verdicts
+    assert (verdict.outcome, verdict.rulings[0].budget) == (SUPPORTED, 4)
+
+
+def a_claim_tokens(claim: Claim) -> int:
+    return claim.measures["delta"].work("cpu", 1).cells[0].protocol.tokens
+
+
+def test_a_claim_that_waits_is_not_run(store: Store) -> None:
+    runs: RUN = []
+    decide([a_claim(needs={"models": ["no_such"]})], lambda: Stored([store]), training(store, runs))
+    assert runs == []
+
+
+def test_a_model_without_a_learning_rate_is_told_and_others_are_decided(store: Store) -> None:
+    told: list[str] = []
+    claim, timed = a_claim(), a_timed_claim()
+
+    def hopeless(cells: Sequence[Cell], search: SearchSettings | None) -> list[Result]:
+        raise HopelessError("no learning rate of deltanet works.")
+
+    def time_layers(cases: Sequence[object]) -> list[Result]:
+        made = [a_timing(timed, name, STEADY, "cpu") for name in ("delta", "gla")]
+        assert len(cases) == len(made)
+        for result in made:
+            store.put(result)
+        return made
+
+    decided = decide(
+        [claim, timed], lambda: Stored([store]), Runner("cpu", hopeless, time_layers, told.append)
+    )
+    assert told == ["no learning rate of deltanet works."]
+    assert [each.outcome for each in decided.verdicts] == [UNDECIDED, SUPPORTED]
+    assert len(decided.new) == 2
