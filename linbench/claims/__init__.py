@@ -1,1 +1,1 @@
-"""What the literature says, as rules over what was measured."""
+"""Claims of the literature, tested by rules on stored results."""

@@ -72,7 +72,7 @@ class Claim:
 
     @property
     def uses_device(self) -> bool:
-        """Whether its verdict belongs to a kind of device."""
+        """True if its verdict belongs to a kind of device."""
         return any(measure.source.uses_device for measure in self.deciding)
 
     @property

@@ -23,7 +23,7 @@ class Dot(NamedTuple):
 
     value: float
     counts: bool
-    """Whether it takes part in the value of the measure."""
+    """True if it takes part in the value of the measure."""
 
 
 class Evidence(ABC):
@@ -39,17 +39,17 @@ class Evidence(ABC):
 
     @property
     def qualifiers(self) -> Sequence[str]:
-        """What limits the value without keeping it from deciding, in words."""
+        """Limits of the value that do not keep it from deciding, in words."""
         return ()
 
     @property
     def needs_training(self) -> bool:
-        """Whether longer training may be all that is missing."""
+        """True if longer training may be all that is missing."""
         return False
 
     @property
     def has_bounds(self) -> bool:
-        """Whether only improving runs stand in the way, and it is known how good they can get."""
+        """True if only improving runs stand in the way, and it is known how good they can get."""
         return False
 
     @property
@@ -65,12 +65,12 @@ class Evidence(ABC):
     @property
     @abstractmethod
     def seen(self) -> bool:
-        """Whether there is any result."""
+        """True if there is any result."""
 
     @property
     @abstractmethod
     def has_value(self) -> bool:
-        """Whether there is a number to show."""
+        """True if there is a number to show."""
 
     @property
     @abstractmethod
@@ -98,7 +98,7 @@ class Evidence(ABC):
     @property
     @abstractmethod
     def out_of(self) -> str:
-        """What the value is made of, in words, or why there is none."""
+        """The parts of the value in words, or why there is none."""
 
     @property
     def dots(self) -> Sequence[Dot]:

@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether it holds one number only."""
+        """True if it holds one number only."""
         return self.low == self.high
 
 

@@ -36,7 +36,7 @@ class Source(ABC):
     """By how much training may be lengthened, if it is too short: multiples of what the claim asks for."""
 
     uses_device: bool = True
-    """Whether its numbers belong to a kind of device."""
+    """True if its numbers belong to a kind of device."""
 
     @classmethod
     @abstractmethod
@@ -94,7 +94,7 @@ class Measure:
     settings: MeasureSettings
     source: Source
     alone: bool = True
-    """Whether all measures of the claim have this source."""
+    """True if all measures of the claim have this source."""
 
     def __str__(self) -> str:
         return f"{self.claim}.{self.name}"

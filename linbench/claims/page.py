@@ -17,9 +17,6 @@ from linbench.common.files import file_name
 from linbench.common.text import counted
 from linbench.report.terminal import markdown
 
-MOST_VALUES = 4
-"""More values than these stand in the table of a claim alone, and are counted in its line."""
-
 LINE = ["claim", "verdict", "says", "why"]
 """The columns of `line`."""
 
@@ -43,16 +40,8 @@ writes this page from stored results and from tables that need no training.
 
 def line(verdict: Verdict) -> list[str]:
     """Return a claim's id, verdict and statement, and why: the values that decide it, or a reason."""
-    why = [verdict.brief or _values(verdict), *verdict.qualifiers]
+    why = [verdict.brief or verdict.values, *verdict.qualifiers]
     return [verdict.claim.id, verdict.outcome, verdict.claim.text.says, "; ".join(why)]
-
-
-def _values(verdict: Verdict) -> str:
-    ruling = next(ruling for ruling in verdict.rulings if ruling.outcome == verdict.outcome)
-    names = [measure.name for measure in verdict.claim.deciding]
-    if len(names) > MOST_VALUES:
-        return f"{counted(len(names), 'measure')} decide it"
-    return ", ".join(f"{name} {ruling.evidence[name]}" for name in names)
 
 
 def tally(verdicts: Sequence[Verdict]) -> str:

@@ -103,6 +103,21 @@ def on_device(kind: str, reason: str) -> str:
     return f"On {kind}{' ' if reason.startswith('with ') else ': '}{reason}"
 
 
+def met(rule: Rule, values: Mapping[str, Interval], spreads: Mapping[str, float]) -> str:
+    """Return how a rule is met, for a claim with too many measures to name them all.
+
+    Args:
+        rule: the rule, which is true.
+        values: by the names of measures.
+        spreads: standard deviations over seeds, by the same names.
+    """
+    holding = [each for each in rule.alternatives if each.holds(values, spreads)]
+    if holding and (threshold := holding[0].threshold):
+        return f"{_shown(threshold, values, spreads)}, and the rule needs {threshold}"
+    count = len(rule.parts)
+    return f"{'both' if count == 2 else f'all {count}'} conditions on {len(rule.names)} measures are met"
+
+
 def between(
     supported: Rule, refuted: Rule, values: Mapping[str, Interval], spreads: Mapping[str, float]
 ) -> str:

@@ -1,4 +1,4 @@
-"""What would decide a claim: how much of it is stored, and what the rest may cost."""
+"""The runs and timings that would decide a claim: how many are missing, and what they may cost."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

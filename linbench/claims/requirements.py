@@ -1,4 +1,4 @@
-"""What a claim needs and linbench does not have."""
+"""The models, tasks and other things that a claim needs and linbench does not have."""
 
 from collections.abc import Iterator
 

@@ -160,8 +160,17 @@ class Rule:
     @property
     def parts(self) -> list["Rule"]:
         """The conditions that it joins by `and`, each a rule."""
-        joined = isinstance(self.tree, ast.BoolOp) and isinstance(self.tree.op, ast.And)
-        trees = self.tree.values if joined and isinstance(self.tree, ast.BoolOp) else [self.tree]
+        return self._joined_by(ast.And)
+
+    @property
+    def alternatives(self) -> list["Rule"]:
+        """The conditions that it joins by `or`, each a rule."""
+        return self._joined_by(ast.Or)
+
+    def _joined_by(self, operator: type[ast.boolop]) -> list["Rule"]:
+        trees = [self.tree]
+        if isinstance(self.tree, ast.BoolOp) and isinstance(self.tree.op, operator):
+            trees = self.tree.values
         return [Rule(ast.unparse(tree), tree, self.names) for tree in trees]
 
     @property

@@ -16,11 +16,11 @@ TIERS = {
     "T3": "15 to 60 minutes",
     "X": "not at this size",
 }
-"""What one configuration of a model costs on a GPU, by estimate."""
+"""The estimated cost of one configuration of a model on a GPU."""
 
 
 class MeasureSettings(Settings):
-    """What a measure looks at: which results, and which number in them."""
+    """The settings of a measure: which results it looks at, and which number in them."""
 
     cells: str = Field(
         "",
@@ -67,7 +67,7 @@ class MeasureSettings(Settings):
 
 
 class Needs(Settings):
-    """What a claim needs and linbench may not have."""
+    """Requirements of a claim that linbench may not have."""
 
     models: tuple[str, ...] = Field((), description="layer patterns, with the settings that are needed")
     tasks: tuple[str, ...] = Field((), description="names of tasks")

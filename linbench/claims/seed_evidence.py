@@ -61,7 +61,7 @@ class SeedEvidence(Evidence):
     excluded: Mapping[int, ExcludedSeed] = field(default_factory=dict)
     """The seeds that do not count."""
     best: bool = False
-    """Whether the best seed is the value, rather than the mean."""
+    """True if the best seed is the value, rather than the mean."""
     qualifiers: tuple[str, ...] = ()
 
     basis = "with all seeds"
@@ -69,12 +69,12 @@ class SeedEvidence(Evidence):
 
     @property
     def seen(self) -> bool:
-        """Whether any seed has a result."""
+        """True if any seed has a result."""
         return bool(self.values or self.excluded)
 
     @property
     def has_value(self) -> bool:
-        """Whether any seed counts, or bounds are known."""
+        """True if any seed counts, or bounds are known."""
         return self.has_bounds or bool(self.values)
 
     @property
@@ -106,13 +106,13 @@ class SeedEvidence(Evidence):
 
     @property
     def needs_training(self) -> bool:
-        """Whether longer training may be all that is missing."""
+        """True if longer training may be all that is missing."""
         improving = all(seed.why == UNDERTRAINED for seed in self.excluded.values())
         return bool(self.obstacles) and not self.missing and improving
 
     @property
     def has_bounds(self) -> bool:
-        """Whether only improving runs stand in the way, and it is known how good they can get."""
+        """True if only improving runs stand in the way, and it is known how good they can get."""
         limits = [seed.bounds for seed in self.excluded.values()]
         limited = all(bounds is not None and bounds.high < inf for bounds in limits)
         return self.needs_training and bool(limits) and limited

@@ -40,12 +40,12 @@ class SpeedEvidence(Evidence):
 
     @property
     def seen(self) -> bool:
-        """Whether there is a result."""
+        """True if there is a result."""
         return self.rate is not None or not self.missing
 
     @property
     def has_value(self) -> bool:
-        """Whether there is a rate."""
+        """True if there is a rate."""
         return self.rate is not None
 
     @property

@@ -13,6 +13,9 @@ from linbench.claims.stored_results import Stored
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 
+MOST_VALUES = 4
+"""More values than these are not written out in the line of a claim."""
+
 NOTHING_TRAINED = "nothing trained"
 """The word in place of a kind of device if a claim needs none."""
 
@@ -29,22 +32,22 @@ class Ruling:
     reason: str
     """Why it is undecided; empty if it is decided."""
     complete: bool
-    """Whether no result is missing."""
+    """True if no result is missing."""
     qualifiers: tuple[str, ...] = ()
-    """What limits the evidence that decides, in words."""
+    """Limits of the evidence that decides, in words."""
     budget: int = 1
     """How many times as long the models were trained as the claim asks for."""
     improving: bool = False
-    """Whether longer training, which can still be asked for, may be all that is missing."""
+    """True if longer training, which can still be asked for, may be all that is missing."""
 
     @property
     def needs_training(self) -> bool:
-        """Whether it is undecided and asks for longer training."""
+        """True if it is undecided and asks for longer training."""
         return self.improving and self.outcome == UNDECIDED
 
     @property
     def seen(self) -> bool:
-        """Whether any result was found."""
+        """True if any result was found."""
         return any(evidence.seen for evidence in self.evidence.values())
 
 
@@ -58,21 +61,21 @@ class Verdict:
     """Why it is undecided; empty if it is decided."""
     rulings: tuple[Ruling, ...]
     waits: bool = False
-    """Whether the claim needs something that is not installed or not written."""
+    """True if the claim needs something that is not installed or not written."""
 
     @property
     def complete(self) -> bool:
-        """Whether some kind of device has all results and asks for no longer training."""
+        """True if some kind of device has all results and asks for no longer training."""
         return any(ruling.complete and not ruling.needs_training for ruling in self.rulings)
 
     @property
     def needs_training(self) -> bool:
-        """Whether longer training is to be run."""
+        """True if longer training is to be run."""
         return not self.complete and any(ruling.needs_training for ruling in self.rulings)
 
     @property
     def qualifiers(self) -> list[str]:
-        """What limits the outcome, in words; nothing for an undecided claim."""
+        """Limits of the outcome, in words; empty for an undecided claim."""
         deciding = [ruling for ruling in self.rulings if ruling.outcome == self.outcome != UNDECIDED]
         return list(dict.fromkeys(words for ruling in deciding for words in ruling.qualifiers))
 
@@ -84,6 +87,16 @@ class Verdict:
             return self.reason
         closest = min(undecided, key=lambda ruling: (self._blocked(ruling), -ruling.budget))
         return reasons.on_device(closest.kind, closest.reason)
+
+    @property
+    def values(self) -> str:
+        """The values of its measures in words; if there are many, the value of one condition."""
+        ruling = next(ruling for ruling in self.rulings if ruling.outcome == self.outcome)
+        evidence = {measure.name: ruling.evidence[measure.name] for measure in self.claim.deciding}
+        rule = self.claim.supported if self.outcome == SUPPORTED else self.claim.refuted
+        if len(evidence) <= MOST_VALUES or rule is None:
+            return ", ".join(f"{name} {each}" for name, each in evidence.items())
+        return reasons.met(rule, *_numbers(evidence))
 
     def _blocked(self, ruling: Ruling) -> int:
         """Return how many of the measures that decide have obstacles."""

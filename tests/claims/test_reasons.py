@@ -82,6 +82,21 @@ def test_values_between_two_rules(supported: str, refuted: str, sentence: str) -
     assert reasons.between(support, refute, values, dict.fromkeys(VALUES, 0.0)) == sentence
 
 
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        ("a - b >= 0.3", "a - b is 0.400, and the rule needs at least 0.3"),
+        ("a < b or b < 0.2", "b is 0.100, and the rule needs less than 0.2"),
+        ("a > b and b < 0.2", "both conditions on 2 measures are met"),
+        ("a > b and b < 0.2 and never > 1", "all 3 conditions on 3 measures are met"),
+    ],
+)
+def test_a_rule_that_is_met(rule: str, sentence: str) -> None:
+    values = {name: point(value) for name, value in VALUES.items()}
+    parsed = Rule.parse(rule, VALUES, where="C1")
+    assert reasons.met(parsed, values, dict.fromkeys(VALUES, 0.0)) == sentence
+
+
 def test_a_long_expression_is_cut() -> None:
     text = " + ".join(["a"] * 30)
     low, high = (Rule.parse(f"{text} >= {bound}", VALUES, where="C1") for bound in (20, 30))
