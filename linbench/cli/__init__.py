@@ -1,4 +1,4 @@
-"""The command line: one file per verb, which parses, calls and prints."""
+"""The command line: one file for each verb, which parses, calls and prints."""
 
 import gc
 import os
@@ -57,7 +57,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_VERBS: dict[str, Callable[..., Any]] = {
+VERBS: dict[str, Callable[..., Any]] = {
     "run": run.run,
     "sweep": sweep.sweep,
     "compare": compare.compare,
@@ -72,7 +72,7 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "untrained": untrained.untrained,
     "claims": claims.claims,
 }
-for _name, _verb in _VERBS.items():
+for _name, _verb in VERBS.items():
     app.command(_name, help=help_of(_verb))(_verb)
 app.add_typer(bench.bench, name="bench")
 app.add_typer(results.results, name="results")
@@ -90,12 +90,11 @@ def linbench(
 
 
 _WORDS = {signal.SIGINT: ("interrupted", EXIT_INTERRUPTED), signal.SIGTERM: ("terminated", EXIT_TERMINATED)}
-"""What is said of signals that the user or a scheduler sends, and exit codes."""
+"""For each signal that a user or scheduler sends, the word of the message and the exit code."""
 
 
 def main() -> NoReturn:
-    """Be a process that runs a verb, and end with its exit code, whatever a user's code has left behind in
-    it."""
+    """Run the verb of the command line and exit with its code, whatever a user's code has left running."""
     streams.prepare()
     streams.keep_output()
     mark = processes.mark_children()
@@ -107,14 +106,13 @@ def main() -> NoReturn:
 
 
 def answer() -> int:
-    """Run the verb that the command line names; whatever ends it becomes one sentence and the exit code that
-    is returned."""
+    """Run the verb of the command line and return its exit code; any error becomes one sentence."""
     streams.prepare()
-    # a notebook's may not be installed here, and would fail where matplotlib is imported
+    # a notebook's backend may not be installed here; importing matplotlib would then fail
     os.environ["MPLBACKEND"] = "agg"
     if "OMP_WAIT_POLICY" not in os.environ:  # before torch is imported; docs/decisions/0005
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    # what torch makes of objects while it is loaded would be looked through hundreds of times
+    # importing torch makes many objects, which would start hundreds of collections
     gc.set_threshold(100_000)
     for number in _WORDS:
         signal.signal(number, _signalled)
@@ -127,16 +125,15 @@ def answer() -> int:
         _hear_no_more()
         word, code = _WORDS[signalled.args[0] if isinstance(signalled, Signalled) else signal.SIGINT]
         _say(
-            f"linbench: {word}; what is finished is kept, and the same command again goes on from there.",
+            f"linbench: {word}; finished results are kept. Run the same command again to continue.",
             code,
         )
-    except BaseException as error:  # SystemExit, too: a user's code has raised it, since no verb does
+    except BaseException as error:  # SystemExit, too: only a user's code raises it
         code = _say_error(error)
     _hear_no_more()
     if why := streams.refusal():
         code = _say(
-            f"linbench: standard output has not taken all that was to be written to it: {why}; what is"
-            " finished is kept.",
+            f"linbench: standard output could not be written completely: {why}. Finished results are kept.",
             code or EXIT_STORAGE,
         )
     return code
@@ -151,7 +148,7 @@ def _say_error(error: BaseException) -> int:
             f"linbench: your code failed at {place}{type(error).__name__}{f': {words}' if words else ''}",
             EXIT_USAGE,
         )
-    # the system's refusal of a path, as of one that is too long
+    # the operating system refuses a path, such as one that is too long
     if isinstance(error, OSError) and error.filename is not None:
         return _say(f"linbench: cannot use {error.filename}: {error.strerror}.", EXIT_STORAGE)
     if isinstance(error, SystemExit):  # typer ends so after it has completed a word
@@ -166,46 +163,46 @@ def _say_error(error: BaseException) -> int:
 
 
 def _at_once() -> bool:
-    """Whether the process must not end in the ordinary way: threads would be waited for, and what a plugin
-    has registered for the exit would run, and print among what we have printed."""
-    left = [
-        thread
-        for thread in threading.enumerate()
-        if not thread.daemon and thread is not threading.current_thread()
-    ]
+    """Return whether to skip the ordinary end of the process.
+
+    It would wait for threads, and run exit handlers of plugins, which may print.
+    """
+    this = threading.current_thread()
+    if any(not thread.daemon and thread is not this for thread in threading.enumerate()):
+        return True
     loading = sys.modules.get("linbench.experiments.loading")
-    return bool(left) or hurried() or (loading is not None and loading.imported())
+    return hurried() or (loading is not None and loading.imported())
 
 
 def _users_place(error: BaseException) -> str:
-    """Where in a plugin an exception came from; empty for one of our own."""
+    """Return the place in a plugin that an exception came from; empty for one of linbench's own."""
     from linbench.experiments.loading import users_place
 
     return users_place(error)
 
 
 def _click_errors() -> type[Exception]:
-    """The parser's own errors: an unknown option, a missing argument."""
+    """Return the class of the parser's own errors, such as an unknown option."""
     return next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
 def _say_usage(error: Any) -> int:
-    """The parser's own error in one sentence, but for help where there is nothing else to show."""
+    """Print the parser's own error as one sentence; without arguments print the help instead."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return int(error.exit_code)
-    said = error.format_message().rstrip(".").replace(": Value error, ", ": ")
+    said = error.format_message().rstrip(".?").replace(": Value error, ", ": ").replace(". Did", "; did")
     if (given := _given(error)) and f"'{given}'" not in said:
         said = f"{said}, not '{given}'"
     choice = re.search("'([^']*)' is not one of (.*)", said)
     if choice and (hint := nearest_quoted(*choice.groups())):
         said = f"{said}; {hint.removesuffix('?')}"
-    more = f"; {error.ctx.command_path} -h tells more" if getattr(error, "ctx", None) else ""
+    more = f"; see {error.ctx.command_path} --help" if getattr(error, "ctx", None) else ""
     return _say(f"linbench: {said[:1].lower()}{said[1:]}{more}.", error.exit_code)
 
 
 def _given(error: Any) -> str:
-    """What an option was given that it cannot be, where the parser knows; else empty."""
+    """Return the value that an option cannot take; empty if the parser does not tell."""
     wrong: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
     return str(wrong[0].get("input", "")) if wrong else ""
 
@@ -215,7 +212,7 @@ def _signalled(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _hear_no_more() -> None:
-    """The process is ending: a signal that comes again, as `timeout` sends it, has nothing left to end."""
+    """Ignore further signals, such as the second one of `timeout`: the process is ending already."""
     for number in _WORDS:
         signal.signal(number, signal.SIG_IGN)
 

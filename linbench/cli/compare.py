@@ -46,7 +46,7 @@ def compare(
         typer.Argument(
             metavar="MODEL...",
             autocompletion=completion.models,
-            help="Names, ./file.py:Class or patterns; all others are compared with the first.",
+            help="Names, ./file.py:Class or patterns. All others are compared with the first.",
         ),
     ],
     suite: Annotated[
@@ -54,7 +54,7 @@ def compare(
         typer.Option(
             metavar="SUITE",
             autocompletion=completion.suites,
-            help="Whose tasks, settings and seeds: a shipped one (linbench list suites) or YAML.",
+            help="Suite that gives tasks, settings and seeds: a name (see linbench list suites) or a YAML file.",
         ),
     ] = "quick",
     form: FormOption = None,
@@ -64,8 +64,8 @@ def compare(
         typer.Option(
             metavar="reference|DIR",
             help=(
-                "Beside the suite's own models, too, as stored there: none of these is trained. reference:"
-                " with linbench."
+                "Compare also with the suite's own models, whose results are read from this folder and not"
+                " trained. reference: the results that come with linbench."
             ),
         ),
     ] = None,
@@ -77,11 +77,11 @@ def compare(
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """Run what is missing of variants on a suite; then one table for each form: score, difference to the
-    first named with its interval, a verdict, sizes, and the speed of their layers where `linbench bench` has
-    measured it.
+    """Compare models on a suite: run what is missing, then print one table for each form.
 
-    Variants of different size are told to be that, and have no verdict. Finished cells are not repeated.
+    A table has each model's score, its difference to the first with an interval, a verdict, sizes, and the
+    speed of its layers if `linbench bench` has measured it. Models of different size are marked and get no
+    verdict. Finished cells are not repeated.
     """
     from linbench.cli.running import carry_out
     from linbench.engine.compare import comparing
@@ -110,7 +110,7 @@ def compare(
             if plan.cells
             else []
         )
-    # not before: what makes tables takes a second to load
+    # imported late: tables take a second to load
     from linbench.cli.bench_hint import unmeasured
     from linbench.report.tables.side_by_side import LEFT, caption, columns, page, plain, rows
     from linbench.report.terminal import show
@@ -119,18 +119,17 @@ def compare(
     tell_set_aside({path: why for one in (*plan.stores, store) for path, why in one.set_aside.items()})
     if as_json:
         print(json.dumps([plain(table) for table in tables]))
-    for table in tables if not as_json else ():
-        if format_ is Shown.markdown:
+    elif format_ is Shown.markdown:
+        for table in tables:
             print(page(table))
-        else:
+    else:
+        for table in tables:
             show(columns(table), rows(table), left=LEFT)
             print(f"\n{escape.one_line(caption(table))}\n")
-    for sentence in (
-        sentence
-        for table in tables
-        for sentence in unmeasured(table, suite=suite, results="results" if store.read_only else str(results))
-    ):
-        tell(f"linbench: {sentence}")
+    folder = "results" if store.read_only else str(results)
+    for table in tables:
+        for sentence in unmeasured(table, suite=suite, results=folder):
+            tell(f"linbench: {sentence}")
     tell_failed(done)
 
 

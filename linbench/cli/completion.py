@@ -1,7 +1,7 @@
-"""Names that a shell completes.
+"""Shell completion of names.
 
-They are read from file names and YAML keys: importing tasks or models would load torch, which takes seconds
-at every press of a key.
+Names are read from file names and YAML keys. Importing tasks or models would load torch, which takes seconds at
+every press of a key.
 """
 
 import re
@@ -14,28 +14,28 @@ from linbench.common.scan import data_files
 from linbench.experiments import suites as shipped_suites
 
 _NAMES = {"tasks": r'^    name = "(.+)"$', "models": r'^    name = "(.+)"$', "claims": r"^  (C[0-9]+):"}
-"""How each kind of file gives the names that it defines."""
+"""Patterns of the lines that define names, by the folder they are looked for in."""
 
 
 def tasks(incomplete: str) -> list[str]:
-    """Return the shipped tasks that begin so."""
+    """Return the shipped tasks whose names begin with the incomplete word."""
     return _beginning(_defined("tasks"), incomplete)
 
 
 def models(incomplete: str) -> list[str]:
-    """Return patterns whose last model is completed: after `deltanet,g` there is `deltanet,gla`."""
+    """Complete the last model of a list or pattern: `deltanet,g` gives `deltanet,gla`."""
     cut = max(incomplete.rfind(","), incomplete.rfind("+")) + 1
     done, last = incomplete[:cut], incomplete[cut:]
     return [f"{done}{name}" for name in _beginning(_defined("models"), last)]
 
 
 def suites(incomplete: str) -> list[str]:
-    """Return the shipped suites that begin so."""
+    """Return the shipped suites whose names begin with the incomplete word."""
     return _beginning(data_files(shipped_suites, ".yaml"), incomplete)
 
 
 def claims(incomplete: str) -> list[str]:
-    """Return the claims that begin so, such as C17."""
+    """Return the claims, such as C17, whose names begin with the incomplete word."""
     return sorted(
         (name for name in _defined("claims") if name.startswith(incomplete.upper())),
         key=lambda name: int(name[1:]),
@@ -43,17 +43,17 @@ def claims(incomplete: str) -> list[str]:
 
 
 def presets(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the presets, beginning so, of the task that stands before; none where it is not shipped."""
+    """Return the matching presets of the shipped task earlier on the command line."""
     from linbench.experiments.registry import shipped
 
-    # a command line that is not whole is not taken apart
+    # an incomplete command line is not parsed into parameters
     task = ctx.params.get("task") or next(iter(ctx.args), None)
     entry = shipped("task").entries.get(str(task))
     return _beginning(entry.cls.presets, incomplete) if entry else []
 
 
 def shown(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return tasks or models, as the word before says."""
+    """Return matching tasks or models, depending on the word before."""
     return tasks(incomplete) if str(ctx.params.get("kind")).endswith("task") else models(incomplete)
 
 

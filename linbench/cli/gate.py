@@ -19,25 +19,24 @@ Examples:
 
 
 def gate(
-    baseline: Annotated[Path, typer.Option(metavar="DIR", help="Folder of result files of what stands.")],
-    candidate: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder of result files of what is to take its place.")
-    ],
+    baseline: Annotated[Path, typer.Option(metavar="DIR", help="Results of the baseline.")],
+    candidate: Annotated[Path, typer.Option(metavar="DIR", help="Results of the candidate.")],
     policy: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="YAML: drop, alpha, seeds, bimodal, slower, may_differ (docs/ci.md)."
+            metavar="FILE",
+            help="YAML file with drop, alpha, seeds, bimodal, slower or may_differ (see docs/ci.md).",
         ),
     ] = None,
     format_: ShownOption = Shown.terminal,
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether candidate results are worse than a baseline, cell by cell, whatever code they ran.
+    """Compare candidate results with a baseline, cell by cell, and fail if one is worse.
 
-    Exit code 0: none is. 4: a mean fell by more than two points, and that is shown among all cells. 5: cells
-    are missing, environments differ in what matters, or a cell cannot be red, as not even a fall to chance
-    would be shown by so few seeds. Speeds that `linbench bench` has stored on both sides are shown beside,
-    and gated where the policy says how much slower they may be.
+    Exit code 0: no cell is worse. 4: a mean fell by more than two points, significantly so among all cells.
+    5: the two cannot be compared, since cells are missing, environments differ in what matters, or there are
+    too few seeds to show even a fall to chance. Speeds that `linbench bench` stored on both sides are shown,
+    too, and gated if the policy says how much slower they may be.
     """
     from linbench.report.tables.gate import (
         COLUMNS,

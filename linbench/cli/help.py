@@ -1,5 +1,4 @@
-"""Help texts as the terminal shows them: a docstring's lines end where the source does, a help text's where
-the terminal does."""
+"""Help texts made of docstrings, with lines that the terminal wraps."""
 
 import inspect
 import re
@@ -8,9 +7,7 @@ from typing import Any
 
 
 def help_of(verb: Callable[..., Any]) -> str:
-    """Return a verb's docstring with each paragraph on one line, which the terminal wraps; commands of
-    examples stay indented."""
-    parts = re.split(r"\n\s*\n", inspect.getdoc(verb) or "")
-    return "\n\n".join(
-        ("  " if part.lstrip().startswith("linbench ") else "") + " ".join(part.split()) for part in parts
-    )
+    """Return a verb's docstring with each paragraph on one line, and commands of examples indented."""
+    paragraphs = re.split(r"\n\s*\n", inspect.getdoc(verb) or "")
+    lines = [" ".join(paragraph.split()) for paragraph in paragraphs]
+    return "\n\n".join(f"  {line}" if line.startswith("linbench ") else line for line in lines)

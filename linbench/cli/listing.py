@@ -1,9 +1,9 @@
-"""`linbench list`: what there is."""
+"""`linbench list`: the tasks, models or suites that can be used."""
 
 import json
 import sys
 from enum import StrEnum
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -11,9 +11,12 @@ from linbench.cli.options import JsonOption
 from linbench.common import escape
 from linbench.common.streams import tell
 
+if TYPE_CHECKING:
+    from linbench.experiments.registry import Entry
+
 
 class What(StrEnum):
-    """What can be listed."""
+    """The kinds of thing that can be listed."""
 
     tasks = "tasks"
     models = "models"
@@ -24,85 +27,70 @@ def listing(
     what: Annotated[What, typer.Argument(metavar="tasks|models|suites", help="What to list.")],
     long: Annotated[
         bool,
-        typer.Option(
-            "--long", help="On a terminal: whole lines, kernel families and where each comes from, too."
-        ),
+        typer.Option("--long", help="On a terminal, print whole lines, kernel families and sources, too."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List tasks by what they ask of a memory, models by generation, suites by name; names that cannot be
-    used are told apart."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """List tasks by the skill they test, models by generation, or suites by name.
 
-    from linbench.common.docstrings import docstring
-    from linbench.experiments.registry import registry
-    from linbench.models.base import GENERATIONS
-    from linbench.tasks.base import Question
-
+    Plugins that cannot be used are named on standard error, with the reason.
+    """
     if what is What.suites:
-        from linbench.experiments.suite import shipped
-
-        about = shipped()
-        print(
-            json.dumps({"suites": [{"name": name, "about": line} for name, line in about.items()]})
-            if as_json
-            else "\n".join(f"{n}\t{a}" for n, a in about.items())
-        )
+        _list_suites(as_json=as_json)
         return
+    from linbench.experiments.registry import registry
+
     found = registry("task" if what is What.tasks else "model")
-    group, order = ("asks", get_args(Question)) if what is What.tasks else ("generation", GENERATIONS)
-    rows = [
-        {
-            "name": e.name,
-            group: getattr(e.cls, group, ""),
-            **({} if what is What.tasks else {"family": _family(e.cls)}),
-            "about": docstring(e.cls).partition("\n")[0],
-            "from": e.source,
-        }
-        for e in sorted(found.entries.values(), key=lambda e: e.name)
-    ]
-    rows.sort(
-        key=lambda row: (
-            order.index(row[group]) if row[group] in order else len(order),
-            row.get("family", ""),
-        )
-    )
+    rows = _rows(what, list(found.entries.values()))
     if as_json:
         print(json.dumps({what.value: rows, "problems": [vars(problem) for problem in found.problems]}))
         return
     if sys.stdout.isatty():
-        table = Table(box=box.SIMPLE_HEAD)
-        columns = [
-            column for column in (rows[0] if rows else ()) if long or column in {"name", group, "about"}
-        ]
-        for column in columns:
-            # names are there to be copied: whatever else wraps or is cut, they stay whole
-            whole = (
-                max(len(row[column]) for row in rows)
-                if column == "name" or (column == group and not long)
-                else None
-            )
-            cut = column == "about" and not long
-            table.add_column(
-                column,
-                no_wrap=cut or whole is not None,
-                min_width=whole,
-                overflow="ellipsis" if cut else "fold",
-            )
-        for before, row in zip([None, *rows], rows, strict=False):
-            if before is not None and before[group] != row[group]:
-                table.add_section()
-            # plain: a first line may hold brackets
-            table.add_row(*(Text(escape.one_line(row[column])) for column in columns))
-        Console().print(table)
+        _print_table(rows, group=_GROUP[what], long=long)
     else:
         for row in rows:
             print("\t".join(map(escape.one_line, row.values())))
     for problem in found.problems:
         tell(f"cannot be used: {problem.name} from {problem.source}: {problem.reason}")
+
+
+def _list_suites(*, as_json: bool) -> None:
+    from linbench.experiments.suite import shipped
+
+    about = shipped()
+    if as_json:
+        print(json.dumps({"suites": [{"name": name, "about": line} for name, line in about.items()]}))
+    else:
+        for name, line in about.items():
+            print(f"{name}\t{line}")
+
+
+_GROUP = {What.tasks: "asks", What.models: "generation"}
+"""The attribute that tasks and models are grouped by, which is also its column."""
+
+
+def _rows(what: What, entries: "list[Entry]") -> list[dict[str, str]]:
+    """Return a row for each task or model, sorted by group, family and name."""
+    from linbench.common.docstrings import docstring
+    from linbench.models.base import GENERATIONS
+    from linbench.tasks.base import Question
+
+    group = _GROUP[what]
+    order = get_args(Question) if what is What.tasks else GENERATIONS
+
+    def place(row: dict[str, str]) -> tuple[int, str, str]:
+        number = order.index(row[group]) if row[group] in order else len(order)
+        return number, row.get("family", ""), row["name"]
+
+    rows = []
+    for entry in entries:
+        row = {"name": entry.name, group: getattr(entry.cls, group, "")}
+        if what is What.models:
+            row["family"] = _family(entry.cls)
+        row["about"] = docstring(entry.cls).partition("\n")[0]
+        row["from"] = entry.source
+        rows.append(row)
+    return sorted(rows, key=place)
 
 
 def _family(mixer: type) -> str:
@@ -111,3 +99,29 @@ def _family(mixer: type) -> str:
 
     known, used = families(), getattr(mixer, "families", ())
     return ", ".join(name for name in used if name not in known or known[name].shown_with_models)
+
+
+def _print_table(rows: list[dict[str, str]], *, group: str, long: bool) -> None:
+    """Print a table whose names are never cut, since they are there to be copied."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD)
+    columns = [column for column in (rows[0] if rows else ()) if long or column in {"name", group, "about"}]
+    for column in columns:
+        uncut = column == "name" or (column == group and not long)
+        cut = column == "about" and not long
+        table.add_column(
+            column,
+            no_wrap=cut or uncut,
+            min_width=max(len(row[column]) for row in rows) if uncut else None,
+            overflow="ellipsis" if cut else "fold",
+        )
+    for before, row in zip([None, *rows], rows, strict=False):
+        if before is not None and before[group] != row[group]:
+            table.add_section()
+        # rich would read brackets in a docstring as markup
+        table.add_row(*(Text(escape.one_line(row[column])) for column in columns))
+    Console().print(table)

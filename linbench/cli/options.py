@@ -1,4 +1,4 @@
-"""Options that several verbs share: the same words everywhere."""
+"""Options that several verbs share, and readers of their values."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -14,17 +14,24 @@ from linbench.common.quotes import plain, split, unquoted
 from linbench.common.streams import tell
 
 MOST = 1 << 30
-"""Of anything that an option counts and that costs memory for each."""
+"""The largest count an option takes. Each thing counted costs memory, so that more is a slip."""
 
 MOST_WORKERS = 1024
-"""Processes of one host."""
+"""The largest number of processes on one host."""
 
 LONGEST_SECONDS = 10_000_000.0
-"""About four months."""
+"""The longest timeout: about four months."""
 
 
 def whole_option(name: str, least: int, most: int, **more: Any) -> Any:
-    """Return an option that takes a whole number from `least` to `most`; more: as `typer.Option` takes it."""
+    """Return an option that takes a whole number from `least` to `most`.
+
+    Args:
+        name: the option's name, such as "--stack".
+        least: the smallest number allowed.
+        most: the largest number allowed.
+        more: further arguments of `typer.Option`.
+    """
     return typer.Option(name, parser=parse_whole(name, least, most), metavar="N", **more)
 
 
@@ -33,28 +40,31 @@ ResultsOption = Annotated[
     typer.Option(
         "--results",
         metavar="DIR",
-        help="Folder of result files; reference: those that come with linbench.",
+        help="Folder of result files, or reference for those that come with linbench.",
         rich_help_panel="Results",
     ),
 ]
 JsonOption = Annotated[
     bool,
     typer.Option(
-        "--json", help="JSON on standard output, and nothing else there.", rich_help_panel="Results"
+        "--json", help="Print JSON, and nothing else, on standard output.", rich_help_panel="Results"
     ),
 ]
 
 SeedsOption = Annotated[
-    str | None, typer.Option("--seeds", help="Seeds, such as 0,1,2 or 0-4, whatever the suite says.")
+    str | None, typer.Option("--seeds", help="Seeds in place of the suite's, such as 0,1,2 or 0-4.")
 ]
 FormOption = Annotated[
-    str | None, typer.Option("--form", help="native or controlled, whatever the suite says.")
+    str | None, typer.Option("--form", help="Form in place of the suite's: native or controlled.")
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="Device: auto, cpu, cuda or cuda:N.")]
 StackOption = Annotated[
     int | None,
     whole_option(
-        "--stack", 1, MOST, help="Cells trained as one program at most; default: as suits the device."
+        "--stack",
+        1,
+        MOST,
+        help="Train at most this many cells as one program (default: chosen for the device).",
     ),
 ]
 AllowOption = Annotated[
@@ -63,15 +73,15 @@ AllowOption = Annotated[
         "--allow",
         metavar="LAW",
         help=(
-            "Train layers of yours that are non-causal, batch-mixing or nondeterministic, marked and without"
-            " verdict."
+            "Train layers of yours although they break a law: non-causal, batch-mixing or nondeterministic."
+            " Their results are marked and take part in no verdict."
         ),
     ),
 ]
 
 
 class Shown(StrEnum):
-    """How verdicts are written."""
+    """The format in which verdicts are printed."""
 
     terminal = "terminal"
     markdown = "markdown"
@@ -80,44 +90,48 @@ class Shown(StrEnum):
 ShownOption = Annotated[
     Shown,
     typer.Option(
-        "--format", help="terminal, or markdown, for a summary or a comment.", rich_help_panel="Results"
+        "--format", help="terminal, or markdown for a comment or a job summary.", rich_help_panel="Results"
     ),
 ]
 
 
 def tell_set_aside(files: Mapping[Path, str]) -> None:
-    """Write one line on standard error for each result file that does not count, with the reason."""
+    """Print a line on standard error for each result file that is ignored, with the reason."""
     for path, why in files.items():
-        tell(f"linbench: a result does not count: {path}: {why}.")
+        tell(f"linbench: ignored result file {path}: {why}.")
 
 
 def tell_left_out(missing: Mapping[str, str]) -> None:
-    """One line on standard error for each name that cannot be run, with why."""
+    """Print a line on standard error for each name that cannot be run, with the reason."""
     for name, sentence in missing.items():
-        tell(f"linbench: left out, {name}: {sentence}")
+        tell(f"linbench: left out {name}: {sentence}")
 
 
 def tell_failed(results: Sequence[dict[str, Any]]) -> None:
-    """One line on standard error, and the end with an exit code of its own, if any cell did not end well."""
+    """Print a line on standard error and exit with code 3 if any cell failed."""
     bad = [result for result in results if result["status"] != "ok"]
     if bad:
         first = f"{bad[0]['label']} {bad[0]['status']}: {bad[0]['reason']}"
-        tell(f"linbench: {len(bad)} of {len(results)} cells did not end well; the first: {first}.")
+        tell(f"linbench: {len(bad)} of {len(results)} cells failed; first failure: {first}.")
         raise typer.Exit(EXIT_CELLS_FAILED)
 
 
 def names(option: str, text: str | None) -> list[str]:
-    """`a, b` -> what it names; an option that is not given names nothing. Raises UserError: nothing where a
-    name should be."""
+    """Return the names in a comma-separated list; none if the option is not given.
+
+    Raises UserError: a name in the list is empty.
+    """
     parts = [] if text is None else [part.strip() for part in split(text, ",")]
     if not all(parts):
-        raise UserError(f"{option} takes names with commas between, not '{text}'; without it all are taken.")
+        raise UserError(f"{option} takes comma-separated names, not '{text}'; leave it out to take all.")
     return parts
 
 
 def numbers(option: str, text: str | None) -> list[int]:
-    """Return the whole numbers in `256,4096`, each from 1 to `MOST`; of an option that is not given none.
-    Raises UserError."""
+    """Return the whole numbers in a comma-separated list such as `256,4096`; none if the option is not given.
+
+    Raises UserError: one is not a whole number from 1 to `MOST`.
+    """
     parts = _parts(text)
     found = [whole(part, 1, MOST) for part in parts]
     if None in found:
@@ -130,30 +144,30 @@ def _parts(text: str | None) -> list[str]:
 
 
 def task_settings(pairs: Sequence[str], verb: str) -> dict[str, Any]:
-    """As `parse_settings`, for a verb that makes a task alone. Raises UserError: as it does, or a setting of
-    a model or protocol."""
+    """Read settings as `parse_settings` does, for a verb that builds only a task.
+
+    Raises UserError: also for a setting of a model or protocol.
+    """
     settings = parse_settings(pairs)
-    if other := next((setting for setting in settings if setting.startswith(("model.", "protocol."))), None):
-        raise UserError(
-            f"{verb} takes settings of the task, as task.NAME; {other} changes nothing that is shown."
-        )
+    for name in settings:
+        if name.startswith(("model.", "protocol.")):
+            raise UserError(f"{verb} takes only settings of the task (task.NAME); {name} has no effect here.")
     return settings
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """`["task.kv_pairs=16"]` -> {"task.kv_pairs": "16"}; a name that holds = stands in quotes. Raises
-    UserError: not NAME=VALUE, or a name twice."""
+    """Return settings such as `task.kv_pairs=16` by name. A name that contains = is written in quotes.
+
+    Raises UserError: one is not NAME=VALUE, or a name is given twice.
+    """
     settings: dict[str, Any] = {}
     for pair in pairs:
-        place = next((place for place, each, _ in plain(pair) if each == "="), len(pair))
-        name, equals, value = (
-            ".".join(unquoted(part) for part in split(pair[:place], ".")),
-            pair[place : place + 1],
-            pair[place + 1 :],
-        )
-        if not equals or not name.strip():
+        equals = next((place for place, sign, _ in plain(pair) if sign == "="), None)
+        before = pair[:equals]
+        name = ".".join(unquoted(part) for part in split(before, ".")).strip()
+        if equals is None or not name:
             raise UserError(f"--set takes NAME=VALUE, such as task.kv_pairs=16, not '{pair}'.")
-        if name.strip() in settings:
-            raise UserError(f"--set {name.strip()} is given twice.")
-        settings[name.strip()] = value.strip()
+        if name in settings:
+            raise UserError(f"--set {name} is given twice; keep one of the two.")
+        settings[name] = pair[equals + 1 :].strip()
     return settings

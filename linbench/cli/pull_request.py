@@ -1,5 +1,7 @@
-"""What `.ci/compare.sh` asks of linbench: `python -m linbench.cli.pull_request WORD ...`. Answers go to a
-file, as a plugin may print."""
+"""Answers to `.ci/compare.sh`, which runs `python -m linbench.cli.pull_request WORD ...`.
+
+They are written to a file, since a plugin may print.
+"""
 
 import glob
 import sys
@@ -22,8 +24,7 @@ def _plan(
     answer: str, models: str, suite: str, seeds: str, rounds: str, form: str, against: str, device: str, policy: str, workers: str, time: str,
     gated: str, same: str,
 ) -> None:  # fmt: skip
-    """Write four lines: the rounds, models of both sides, models that are trained once, and whether to
-    compare."""
+    """Write four lines: the rounds, the models of both sides, those trained once, whether to compare."""
     count = parse_whole("--rounds", 1, MOST_ROUNDS)(rounds)
     if workers:
         parse_whole("--workers", 0, MOST_WORKERS)(workers)
@@ -38,17 +39,16 @@ def _plan(
 
 
 def _present(answer: str, models: str) -> None:
-    """Write those of the models that this side has: all in a line, then each in a line as `linbench sweep
-    --only` takes it."""
+    """Write the models that this side has: all in one line, then each as `linbench sweep --only` takes it."""
     named = split_models(models)
     found = present(named)
     if new := [name for name in named if name not in found]:
-        print(f"compare.sh: not gated, as the base does not have them: {', '.join(new)}.", file=sys.stderr)
+        print(f"compare.sh: not gated, since the base does not have them: {', '.join(new)}.", file=sys.stderr)
     _write(answer, ",".join(found), *map(glob.escape, found))
 
 
 def _share(head: str, base: str, models: str) -> None:
-    """Copy results of models that were trained once."""
+    """Copy the results of models that were trained once to the other side."""
     share(Store(head), Store(base), split_models(models))
 
 
@@ -60,7 +60,7 @@ _ANSWERS: dict[str, Callable[..., None]] = {"plan": _plan, "present": _present, 
 
 
 def main() -> None:
-    """Answer, or end with one sentence and the exit code of what is wrong."""
+    """Answer the question that the command line asks; on a user's error print it and exit with its code."""
     word, *rest = sys.argv[1:]
     try:
         _ANSWERS[word](*rest)

@@ -52,7 +52,7 @@ def run(
         typer.Argument(
             metavar="TASK",
             autocompletion=completion.tasks,
-            help="A task: a name (linbench list tasks), ./file.py:Class or package.module:Class.",
+            help="Task: a name (see linbench list tasks), ./file.py:Class or package.module:Class.",
         ),
     ],
     model: Annotated[
@@ -63,8 +63,8 @@ def run(
             metavar="MODELS",
             autocompletion=completion.models,
             help=(
-                "Models, separated by commas: names, ./file.py:Class, package.module:Class, or patterns such"
-                " as 3xdeltanet+attention."
+                "Models, comma-separated: names, ./file.py:Class, package.module:Class, or patterns such as"
+                " 3xdeltanet+attention."
             ),
         ),
     ],
@@ -72,7 +72,7 @@ def run(
         str | None,
         typer.Option(
             autocompletion=completion.presets,
-            help="Named settings of the task; the first is the default (linbench show task TASK).",
+            help="Preset of the task (default: its first; see linbench show task TASK).",
         ),
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2 or 0-4.")] = "0",
@@ -81,15 +81,15 @@ def run(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="A setting: task.NAME, model.NAME, model.MIXER.NAME or protocol.NAME.",
+            help="Change a setting: task.NAME, model.NAME, model.MIXER.NAME or protocol.NAME.",
         ),
     ] = None,
     form: Annotated[
         str | None,
         typer.Option(
             help=(
-                "native: as published. controlled: the same surroundings for all, so that only the recurrence"
-                " differs."
+                "native: each model as published. controlled: the same surroundings for all models, so that"
+                " only the recurrence differs."
             )
         ),
     ] = None,
@@ -97,33 +97,32 @@ def run(
     test_lengths: Annotated[
         str | None,
         typer.Option(
-            metavar="1x,2x,...", help="Test on sequences so many times as long, each test by itself."
+            metavar="1x,2x,...", help="Also test at these multiples of the task's length, each on its own."
         ),
     ] = None,
     search: Annotated[
         bool,
-        typer.Option(
-            "--search", help="Choose each model's learning rate on tuning seeds first, all on one grid."
-        ),
+        typer.Option("--search", help="First choose each model's learning rate on separate tuning seeds."),
     ] = False,
     protocol: Annotated[
-        str | None, typer.Option(help="A published protocol, such as zoology; without it the default.")
+        str | None, typer.Option(help="Published protocol, such as zoology (default: linbench's own).")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="fp32, or bf16 in products of matrices: a row of its own.")
+        str | None,
+        typer.Option(help="Precision: fp32, or bf16 for matrix products. Each is a row of its own."),
     ] = None,
     device: DeviceOption = "auto",
     executor: ExecutorChoice = DEFAULT_EXECUTOR,
-    again: Annotated[bool, typer.Option("--again", help="Repeat cells that are finished.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Repeat finished cells.")] = False,
     allow: AllowOption = None,
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """Train and judge models on a task; show them side by side with a table and learning curves.
+    """Train and test models on a task, and show them side by side in a table and learning curves.
 
-    Finished cells are read from the results folder, not repeated. What linbench ships trains in this process,
-    unless options say otherwise; a task or layer of your own in a process of its own, which is ended when it
-    reports nothing for too long.
+    Finished cells are read from the results folder and not repeated. Tasks and layers of linbench train in
+    this process unless an option says otherwise. A task or layer of your own trains in a separate process,
+    which is killed when it has been silent for too long.
     """
     from rich.console import Console
 
@@ -142,7 +141,7 @@ def run(
         if precision is not None:
             if "protocol.precision" in settings:
                 raise UserError(
-                    "--precision and --set protocol.precision both say the precision; give one of the two."
+                    "--precision and --set protocol.precision both give the precision; keep one of the two."
                 )
             settings["protocol.precision"] = precision
         spec = RunSpec(
@@ -170,7 +169,7 @@ def run(
             executor=executor,
             here=True,
         )
-    # not before: what draws takes a second to load
+    # imported late: drawing takes a second to load
     from linbench.report.tables.comparison import markdown, rich_tables
     from linbench.results.comparison import comparisons
 
@@ -191,8 +190,10 @@ def run(
 
 
 def _draw(shown: "Sequence[Comparison]", store: "Store") -> int:
-    """Draw what belongs beside the table, and return an exit code: what fails costs the pictures alone, and
-    is an error where it is one of storage."""
+    """Draw the figures of a run and return an exit code.
+
+    A failure costs only the figures. It is an error (code 6) if they cannot be written.
+    """
     from linbench.common.files import folder_below
     from linbench.report.figure import save_figures
     from linbench.report.figures import AFTER_A_RUN
@@ -208,8 +209,8 @@ def _draw(shown: "Sequence[Comparison]", store: "Store") -> int:
         return error.exit_code
     except Exception as error:
         tell(
-            f"linbench: the figures could not be drawn ({type(error).__name__}: {error}); the results are"
-            " kept, and `linbench figures` draws them."
+            f"linbench: the figures could not be drawn ({type(error).__name__}: {error}). The results are"
+            " kept; `linbench figures` draws them again."
         )
     return 0
 

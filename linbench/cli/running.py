@@ -1,4 +1,4 @@
-"""What verbs that run many cells share."""
+"""Running cells with a progress display, for the verbs that run many of them."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -23,11 +23,20 @@ def carry_out(
     executor: "ExecutorChoice",
     here: bool = False,
 ) -> "list[Result]":
-    """The results of cells, with a display on standard error while what is missing is run; `executor`
-    and `here`: as `linbench.engine.run.carry_out` takes them.
-    `allow`: laws that layers may break.
+    """Run the cells that are missing, show progress on standard error, and return the results of all.
 
-    Raises: as that does.
+    Args:
+        cells: the cells whose results are wanted.
+        store: where finished results are read from and new ones are kept.
+        search: settings of the search for learning rates; None: the cells' own are used.
+        stack: the largest number of cells trained as one program; None: chosen for the device.
+        retry: run cells again that failed.
+        again: run cells again that are finished.
+        allow: laws that layers may break.
+        here: train in this process where that is possible.
+        executor: where groups of cells run, as `linbench.engine.run.carry_out` takes it.
+
+    Raises UserError: as `linbench.engine.run.carry_out` does.
     """
     from rich.console import Console
 

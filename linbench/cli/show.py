@@ -11,11 +11,11 @@ from linbench.cli.options import JsonOption, task_settings
 from linbench.common import escape
 
 BASELINES_OF = 256
-"""Examples, here: enough for a first idea of what they score."""
+"""Number of examples that baselines are scored on here: enough for a first idea."""
 
 
 class Kind(StrEnum):
-    """What can be shown."""
+    """The kinds of thing that can be shown."""
 
     task = "task"
     model = "model"
@@ -29,14 +29,18 @@ def show(
             autocompletion=completion.shown, help="A name, ./file.py:Class or package.module:Class."
         ),
     ],
-    preset: Annotated[str | None, typer.Option(help="Of a task: the preset whose example is shown.")] = None,
+    preset: Annotated[str | None, typer.Option(help="For a task: the preset whose example is shown.")] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of a task: a knob, task.NAME.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="For a task: change a setting, task.NAME."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A task (what it asks, its knobs, presets, chance level, how much of a test training saw, one example in
-    words) or a model (its card and settings)."""
+    """Show one task or one model in full.
+
+    For a task: the skill it tests, its settings, presets, chance level, overlap of the splits, and one example
+    in words. For a model: its description and settings.
+    """
     from linbench.experiments.pattern import bare, split_task
     from linbench.experiments.registry import card, registry
 
@@ -71,16 +75,16 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
     ]
     slices = ", ".join(f"{name} (below {size})" for name, size in task.slice_sizes().items())
     return {
-        "asks a memory to": _ASKS.get(getattr(task, "asks", ""), "what it does not say"),
-        "knobs": _aligned(task.Settings.describe()),
+        "skill": _SKILLS.get(getattr(task, "asks", ""), "not declared"),
+        "settings": _aligned(task.Settings.describe()),
         "presets": _aligned(presets),
         "size": (
             f"{task.seq_len} tokens,"
-            f" {f'at most {task.answers} answers' if task.answers > 1 else 'one answer'} due"
+            f" {f'at most {task.answers} answers' if task.answers > 1 else 'one answer'}"
         ),
         "scored": (
-            f"chance {task.chance():.4f}, {task.bound} {task.optimum():.{task.optimum_places}f}; by"
-            f" {slices or 'nothing else'}"
+            f"chance {task.chance():.4f}, {task.bound} {task.optimum():.{task.optimum_places}f}; slices:"
+            f" {slices or 'none'}"
         ),
         "splits": str(collisions(task, protocol)),
         **({"baselines": _baselines(name, task)} if has_baselines(type(task)) else {}),
@@ -88,40 +92,36 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
     }
 
 
-_ASKS = {
-    "remember": "remember: hold what it was told, and find it again",
-    "overwrite": "overwrite: replace what it held",
-    "filter": "filter: leave out what does not matter",
-    "track": "track: follow a state that every token may change",
-    "reason": "reason: go from one thing it holds to another",
-    "learn": "learn: find a rule in its context and apply it",
+_SKILLS = {
+    "remember": "remember: store what was shown and retrieve it",
+    "overwrite": "overwrite: replace a stored value",
+    "filter": "filter: ignore what does not matter",
+    "track": "track: follow a state that any token may change",
+    "reason": "reason: chain several stored facts",
+    "learn": "learn: infer a rule from the context and apply it",
 }
 
 
 def _baselines(name: str, task: Any) -> list[list[str]]:
-    """What each scores on a few examples."""
+    """Return a row for each baseline, scored on a few examples."""
     from linbench.verify.baselines import baselines
 
-    found = {
-        each: of.metrics for each, of in baselines(task, examples=BASELINES_OF).items() if each != task.bound
-    }
-    rows = [
-        [each, *(f"{metric} {value:.3f}" for metric, value in metrics.items())]
-        for each, metrics in found.items()
-    ]
-    return [
-        *_aligned(rows),
-        [f"`linbench untrained {name}` tells them by {' and '.join(task.slice_sizes())}"],
-    ]
+    rows = []
+    for baseline, found in baselines(task, examples=BASELINES_OF).items():
+        if baseline != task.bound:
+            rows.append([baseline, *(f"{metric} {value:.3f}" for metric, value in found.metrics.items())])
+    by = " and ".join(task.slice_sizes())
+    return [*_aligned(rows), [f"`linbench untrained {name}` shows them by {by}"]]
 
 
 def _pairs(preset: Any) -> str:
     from linbench.common.settings import written
 
-    rooms = (("task", preset.task), ("model", preset.model), ("protocol", preset.protocol))
-    return " ".join(
-        f"{room}.{name}={written(value)}" for room, values in rooms for name, value in values.items()
-    )
+    rooms = {"task": preset.task, "model": preset.model, "protocol": preset.protocol}
+    pairs = []
+    for room, values in rooms.items():
+        pairs += [f"{room}.{name}={written(value)}" for name, value in values.items()]
+    return " ".join(pairs)
 
 
 def _model(cls: Any) -> dict[str, Any]:
@@ -129,13 +129,16 @@ def _model(cls: Any) -> dict[str, Any]:
 
     return {
         "settings (native defaults)": _aligned(model_settings(cls)) or ["none"],
-        "the controlled form sets": controlled(cls) or ["there is none"],
+        "the controlled form sets": controlled(cls) or ["no controlled form"],
     }
 
 
 def _aligned(rows: Any) -> list[list[str]]:
-    rows = [[str(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    return [
-        [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)] + [row[-1]] for row in rows
-    ]
+    """Pad all columns but the last to one width."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    aligned = []
+    for *cells, last in texts:
+        padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)]
+        aligned.append([*padded, last])
+    return aligned

@@ -5,7 +5,7 @@ import sys
 from contextlib import redirect_stdout
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -28,11 +28,16 @@ from linbench.cli.options import (
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
 from linbench.common.numbers import whole
+from linbench.common.streams import tell
 from linbench.common.text import counted, duration
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from linbench.engine.cost import CostModel
     from linbench.experiments.cell import Cell
+    from linbench.experiments.labels import Names
     from linbench.experiments.learning_rates import SearchSettings
     from linbench.results.record import Result
     from linbench.results.store import Store
@@ -61,22 +66,24 @@ def sweep(
         typer.Argument(
             metavar="SUITE",
             autocompletion=completion.suites,
-            help="A shipped suite (linbench list suites) or a YAML file.",
+            help="Suite: a name (see linbench list suites) or a YAML file.",
         ),
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would run, what is missing and what it may cost.")
+        bool, typer.Option("--dry-run", help="Print what would run and what it may cost, and run nothing.")
     ] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help="Only tasks or models of this name; * stands for anything."),
+        typer.Option(metavar="PATTERN", help="Run only tasks or models of this name; * matches anything."),
     ] = None,
     limit: Annotated[
-        int | None, whole_option("--limit", 1, MOST, help="At most so many cells that are not finished.")
+        int | None, whole_option("--limit", 1, MOST, help="Run at most this many cells.")
     ] = None,
-    shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts, for N machines.")] = "1/1",
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Run the I-th of N parts, to share a suite among N machines.")
+    ] = "1/1",
     retry: Annotated[
-        str | None, typer.Option(metavar="failed", help="failed: try again what did not end well.")
+        str | None, typer.Option(metavar="failed", help="failed: run failed cells again.")
     ] = None,
     model: Annotated[
         list[str] | None,
@@ -85,12 +92,14 @@ def sweep(
             "-m",
             metavar="MODELS",
             autocompletion=completion.models,
-            help="Models in place of the suite's, separated by commas.",
+            help="Models in place of the suite's, comma-separated.",
         ),
     ] = None,
     seeds: SeedsOption = None,
     form: FormOption = None,
-    precision: Annotated[str | None, typer.Option(help="fp32 or bf16, whatever the suite says.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Precision in place of the suite's: fp32 or bf16.")
+    ] = None,
     stack: StackOption = None,
     executor: ExecutorChoice = DEFAULT_EXECUTOR,
     allow: AllowOption = None,
@@ -98,15 +107,18 @@ def sweep(
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
-    """Run a suite: tasks x models x settings x seeds. Finished cells are not repeated; tables and figures are
-    there at any moment."""
+    """Run a suite: every task with every model, setting and seed.
+
+    Finished cells are not repeated, so an interrupted sweep continues where it stopped. `linbench table` and
+    `linbench figures` show what is finished at any time.
+    """
     from linbench.engine.lr_search import ahead
     from linbench.experiments.pattern import split_models
     from linbench.experiments.suite import expand, load, narrowed
     from linbench.results.reference import store_at
 
     if retry not in {None, "failed"}:
-        raise UserError(f"--retry takes failed, not '{retry}'.")
+        raise UserError(f"--retry takes the word failed, not '{retry}'.")
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         chosen = narrowed(
             load(suite),
@@ -117,18 +129,14 @@ def sweep(
         found, missing = expand(chosen, precision=precision, device=device)
         tell_left_out(missing)
         store = store_at(results)
-        cells = _chosen(found, only=only or [], shard=shard)
-        kept = _settled(found, store, chosen.search, retry=retry is not None)
+        cells = _select(found, only=only or [], shard=shard)
+        kept = _keep_former(found, store, chosen.search, retry=retry is not None)
         if limit is not None:
-            _, left = ahead(
-                [cell for cell in cells if cell.id not in kept],
-                store.get,
-                chosen.search,
-                retry=retry is not None,
-            )
+            not_kept = [cell for cell in cells if cell.id not in kept]
+            _, left = ahead(not_kept, store.get, chosen.search, retry=retry is not None)
             cells = [cell for cell in cells if cell.id in left][:limit]
             if not cells:
-                raise UserError("every cell is finished; without --limit the tables are shown.")
+                raise UserError("every cell is finished; leave out --limit to see the tables.")
         if not dry_run:
             how = {
                 "search": chosen.search,
@@ -137,57 +145,75 @@ def sweep(
                 "executor": executor,
                 "allow": allow or (),
             }
-            done = _done(cells, kept, store, **how)
+            done = _run(cells, kept, store, **how)
     if dry_run:
-        _tell_plan(cells, kept, store, stack, search=chosen.search, retry=retry is not None, as_json=as_json)
+        _print_plan(cells, kept, store, stack, search=chosen.search, retry=retry is not None, as_json=as_json)
         tell_set_aside(store.set_aside)
         return
-    # not before: what makes tables takes a second to load
+    # imported late: tables take a second to load
     from linbench.report.tables.comparison import markdown
     from linbench.results.comparison import comparisons
 
     tell_set_aside(store.set_aside)
-    print(
-        json.dumps(done)
-        if as_json
-        else "\n".join(
-            markdown(comparison) for comparison in comparisons(done, order=[c.model.label for c in cells])
-        )
-    )
+    if as_json:
+        print(json.dumps(done))
+    else:
+        shown = comparisons(done, order=[cell.model.label for cell in cells])
+        print("\n".join(markdown(comparison) for comparison in shown))
     tell_failed(done)
 
 
 sweep.__doc__ = (sweep.__doc__ or "") + EXAMPLES
 
 
-def _chosen(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]":
-    """Those that are asked for. Raises UserError: a shard that is none, what the suite does not have, or
-    nothing left."""
+def _select(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]":
+    """Return the cells that --only and --shard ask for.
+
+    Raises UserError: a shard that is not I/N, a name that the suite does not have, or no cell is left.
+    """
     from linbench.engine.groups import groups
 
-    part, parts = (whole(number, 1, MOST) for number in (shard.partition("/")[0], shard.partition("/")[2]))
-    if part is None or parts is None or part > parts:
-        raise UserError(f"--shard takes I/N, such as 1/4 for the first of four, not '{shard}'.")
-    asked = [cell for cell in cells if not only or any(_is(cell, pattern) for pattern in only)]
+    part, parts = _parse_shard(shard)
     names = sorted({name for cell in cells for name in (cell.task_entry.name, cell.model.label)})
     for pattern in only:
-        if cells and not any(_is(cell, pattern) for cell in cells):
+        if cells and not any(_matches(cell, pattern) for cell in cells):
             raise unknown("task or model of the suite", pattern, names)
-    mine = {cell.id for group in groups(asked, largest=len(asked) or 1)[part - 1 :: parts] for cell in group}
-    chosen = [cell for cell in asked if cell.id in mine]
+    wanted = [cell for cell in cells if not only or any(_matches(cell, pattern) for pattern in only)]
+    shards = groups(wanted, largest=len(wanted) or 1)[part - 1 :: parts]
+    in_shard = {cell.id for group in shards for cell in group}
+    chosen = [cell for cell in wanted if cell.id in in_shard]
     if not chosen:
-        raise UserError(
-            "nothing of the suite is left to run; it has"
-            f" {', '.join(names) or 'no task or model that is installed'}."
-        )
+        has = ", ".join(names) or "no task or model that is installed"
+        raise UserError(f"nothing of the suite is left to run; it has {has}.")
     return chosen
 
 
-def _settled(
+def _parse_shard(text: str) -> tuple[int, int]:
+    first, _, second = text.partition("/")
+    part, parts = whole(first, 1, MOST), whole(second, 1, MOST)
+    if part is None or parts is None or part > parts:
+        raise UserError(f"--shard takes I/N, such as 1/4 for the first of four parts, not '{text}'.")
+    return part, parts
+
+
+def _matches(cell: "Cell", pattern: str) -> bool:
+    from linbench.experiments.pattern import split_task
+
+    names = (cell.model.label, cell.task_entry.name, f"{cell.task_entry.name}/{cell.preset}")
+    if any(fnmatchcase(name, pattern) for name in names):
+        return True
+    # a path may contain brackets, which mean something in a pattern: compare it as a name, too
+    name = "/".join(filter(None, split_task(pattern))).removeprefix("./")
+    return name in {each.removeprefix("./") for each in names}
+
+
+def _keep_former(
     cells: "list[Cell]", store: "Store", search: "SearchSettings | None", *, retry: bool
 ) -> "dict[str, Result]":
-    """What the store has of the suite's models at learning rates that a former rule chose, where that is all
-    of a model: it is not run again, and told."""
+    """Return stored results whose learning rates a former rule chose, for models that have no others.
+
+    They are not run again; a line on standard error says so.
+    """
     from linbench.engine.former import says, settled
     from linbench.engine.runner import stands
 
@@ -197,38 +223,39 @@ def _settled(
 
     kept = settled(cells, found, search)
     for words in says(list(kept.values())):
-        print(
-            f"linbench: {counted(len(kept), 'stored result')}: {words}; they stand as they are.",
-            file=sys.stderr,
-        )
+        tell(f"linbench: {counted(len(kept), 'stored result')}: {words}; not run again.")
     return kept
 
 
-def _done(cells: "list[Cell]", kept: "dict[str, Result]", store: "Store", **how: Any) -> "list[Result]":
-    """The results of the cells: those that are kept as they are, and all others by what is run."""
+def _run(cells: "list[Cell]", kept: "dict[str, Result]", store: "Store", **how: Any) -> "list[Result]":
+    """Return the results of the cells; those that are not kept are run."""
     from linbench.cli.running import carry_out
 
     waiting = list({cell.id: cell for cell in cells if cell.id not in kept}.values())
-    results = (
-        dict(zip((cell.id for cell in waiting), carry_out(waiting, store, **how), strict=True))
-        if waiting
-        else {}
-    )
-    return [(kept | results)[cell.id] for cell in cells]
+    found = dict(kept)
+    if waiting:
+        for cell, result in zip(waiting, carry_out(waiting, store, **how), strict=True):
+            found[cell.id] = result
+    return [found[cell.id] for cell in cells]
 
 
-def _is(cell: "Cell", pattern: str) -> bool:
-    from linbench.experiments.pattern import split_task
+class _PlannedGroup(NamedTuple):
+    """A group of cells that trains as one program. seconds: None if there is no estimate."""
 
-    names = (cell.model.label, cell.task_entry.name, f"{cell.task_entry.name}/{cell.preset}")
-    # as a task is entered, whose folder may have a bracket in its name
-    asked = "/".join(filter(None, split_task(pattern))).removeprefix("./")
-    return asked in {name.removeprefix("./") for name in names} or any(
-        fnmatchcase(name, pattern) for name in names
-    )
+    name: str
+    cells: int
+    left: int
+    seconds: float | None
+
+    def line(self) -> str:
+        name = escape.one_line(self.name)
+        if not self.left:
+            return f"{name}: finished"
+        cost = "no estimate" if self.seconds is None else f"about {duration(self.seconds)}"
+        return f"{name}: {counted(self.cells, 'cell')}, {self.left} left, {cost}"
 
 
-def _tell_plan(
+def _print_plan(
     cells: "list[Cell]",
     kept: "dict[str, Result]",
     store: "Store",
@@ -238,60 +265,68 @@ def _tell_plan(
     retry: bool,
     as_json: bool,
 ) -> None:
-    """What would run, group by group; first what learning rates are chosen by. Raises UserError: a seed is
-    for that, and to be reported, too."""
-    from linbench.engine.cost import pace, seconds
-    from linbench.engine.groups import groups
+    """Print what would run, group by group, tuning cells of the search first.
+
+    Raises UserError: a seed is a tuning seed and to be reported, too.
+    """
+    from linbench.engine.cost import pace
     from linbench.engine.lr_search import ahead
-    from linbench.experiments.labels import named, varied
+    from linbench.experiments.labels import varied
 
     known: list[Result] = store.all() if store.folder.is_dir() else []
-    tuning, missing = ahead(
-        [cell for cell in cells if cell.id not in kept],
-        {result["id"]: result for result in known}.get,
-        search,
-        retry=retry,
-    )
-    rows: list[dict[str, Any]] = []
-    names, paced = varied(cells, but={"protocol.lr"} if search else ()), pace(known, cells[0].device)
-    for what, these in (("search, ", tuning), ("", cells)):
-        for group in groups(these, largest=stack):
-            left = [cell for cell in group if cell.id in missing]
-            rows.append(
-                {
-                    "group": what + named(group, names),
-                    "cells": len(group),
-                    "left": len(left),
-                    "seconds": seconds(left, paced) if left else 0.0,
-                }
-            )
+    by_id = {result["id"]: result for result in known}
+    not_kept = [cell for cell in cells if cell.id not in kept]
+    tuning, missing = ahead(not_kept, by_id.get, search, retry=retry)
+    names = varied(cells, but={"protocol.lr"} if search else ())
+    cost = pace(known, cells[0].device)
+    groups = _plan_groups("search, ", tuning, missing, names, cost, stack)
+    groups += _plan_groups("", cells, missing, names, cost, stack)
     if as_json:
-        print(
-            json.dumps({"groups": rows, "cells": [cell.id for cell in cells], "searched": search is not None})
-        )
+        rows = [
+            {"group": group.name, "cells": group.cells, "left": group.left, "seconds": group.seconds}
+            for group in groups
+        ]
+        ids = [cell.id for cell in cells]
+        print(json.dumps({"groups": rows, "cells": ids, "searched": search is not None}))
         return
-    for row in rows:
-        cost = "no estimate" if row["seconds"] is None else f"about {duration(row['seconds'])}"
-        name = escape.one_line(row["group"])
-        print(
-            f"{name}: {counted(row['cells'], 'cell')}, {row['left']} left, {cost}"
-            if row["left"]
-            else f"{name}: finished"
-        )
-    total = sum(row["left"] for row in rows)
-    costs = [row["seconds"] for row in rows if row["seconds"] is not None]
-    unknown = " not counting groups without an estimate" if len(costs) < len(rows) else ""
-    estimate = (
-        f"about {duration(sum(costs))} by what finished cells took here{unknown}"
-        if costs
-        else "no finished cell on this kind of device to judge the cost by"
-    )
-    print(
-        f"{counted(len(tuning) + len(cells), 'cell')} in {counted(len(rows), 'group')},"
-        f" {f'{total} left: {estimate}' if total else 'all finished'}."
-    )
+    for group in groups:
+        print(group.line())
+    print(_summary(groups, len(tuning) + len(cells)))
     if search and search.extensions and any(cell.id in missing for cell in tuning):
         print(
-            "Where the best learning rate turns out to be on the edge, the search goes on, for at most"
+            "If the best learning rate is at the edge of the grid, the search adds up to"
             f" {counted(search.extensions, 'rate')} more."
         )
+
+
+def _plan_groups(
+    what: str,
+    cells: "Sequence[Cell]",
+    missing: "Collection[str]",
+    names: "Names",
+    cost: "CostModel | None",
+    stack: int | None,
+) -> list[_PlannedGroup]:
+    from linbench.engine.cost import seconds
+    from linbench.engine.groups import groups
+    from linbench.experiments.labels import named
+
+    planned = []
+    for group in groups(cells, largest=stack):
+        left = [cell for cell in group if cell.id in missing]
+        estimate = seconds(left, cost) if left else 0.0
+        planned.append(_PlannedGroup(what + named(group, names), len(group), len(left), estimate))
+    return planned
+
+
+def _summary(groups: list[_PlannedGroup], cells: int) -> str:
+    total = sum(group.left for group in groups)
+    costs = [group.seconds for group in groups if group.seconds is not None]
+    if not total:
+        left = "all finished"
+    elif not costs:
+        left = f"{total} left: no estimate, since no cell has finished on this kind of device yet"
+    else:
+        without = ", not counting groups without an estimate" if len(costs) < len(groups) else ""
+        left = f"{total} left: about {duration(sum(costs))}, judging by cells finished here{without}"
+    return f"{counted(cells, 'cell')} in {counted(len(groups), 'group')}, {left}."

@@ -1,2 +1,1 @@
-"""What lies under every room: errors a user can cause, validated settings, the shape of inputs and
-outputs."""
+"""The lowest room: user errors, validated settings, hashing, files and text. It imports nothing of ours."""

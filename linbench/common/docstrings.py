@@ -1,4 +1,4 @@
-"""What a class says of itself."""
+"""Docstrings of classes, for users to read."""
 
 import inspect
 
@@ -7,8 +7,7 @@ _BASES = {"linbench.models.base", "linbench.tasks.base"}
 
 
 def docstring(cls: type) -> str:
-    """Return the docstring of a class or of the nearest of its bases that is no framework's; empty where none
-    of these has one."""
+    """Return the docstring of a class, or else of its nearest base outside frameworks; empty if none has one."""
     for base in cls.__mro__:
         framework = base.__module__ in _BASES or base.__module__.partition(".")[0] in _FRAMEWORK
         if (base is cls or not framework) and (text := vars(base).get("__doc__")):

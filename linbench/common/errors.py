@@ -1,5 +1,4 @@
-"""Errors that a user can cause: one sentence that says what was given, what is allowed, and the nearest
-match."""
+"""Errors that a user can cause, each with one sentence: what was given, what is allowed, the nearest match."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,14 +16,14 @@ EXIT_TERMINATED = 143
 
 
 MOST_CHARACTERS = 200
-"""Of what was typed that a message repeats; more hides what the message says."""
+"""The most characters of a user's input that a message repeats; more would hide the message itself."""
 
 
 def shortened(text: object, most: int = MOST_CHARACTERS) -> str:
-    """Return a text of at most `most` characters: of a longer one `...` stands for the middle."""
+    """Return the text with `...` in place of its middle if it has more than `most` characters."""
     try:
         whole = str(text)
-    except ValueError:  # Python writes no whole number of thousands of digits
+    except ValueError:  # Python does not print integers with thousands of digits
         return "a number of thousands of digits"
     end = most // 3
     return whole if len(whole) <= most else f"{whole[: most - 3 - end]}...{whole[-end:]}"
@@ -33,12 +32,11 @@ def shortened(text: object, most: int = MOST_CHARACTERS) -> str:
 _LONG = re.compile(rf"(?<!\w)'[^']{{{MOST_CHARACTERS + 1},}}'(?!\w)|[^\s']{{{MOST_CHARACTERS + 1},}}")
 
 _LONGEST_MESSAGE = 10_000
-"""Characters; the lists of all that is allowed are shorter."""
+"""The most characters of a message. Lists of all allowed names are shorter."""
 
 
 def brief(message: str) -> str:
-    """Return a message in which whatever stands in quotes, or is written without a space, is shortened: only
-    what was typed is so long."""
+    """Shorten long words and quotations in a message. Only a user's input is so long."""
     return shortened(_LONG.sub(lambda found: _inside(found[0]), message), _LONGEST_MESSAGE)
 
 
@@ -47,8 +45,10 @@ def _inside(found: str) -> str:
 
 
 class UserError(Exception):
-    """Something the user can put right. Its message is shown without a traceback, and repeats at most
-    `MOST_CHARACTERS` of anything that was typed; the process exits with `exit_code`."""
+    """An error the user can correct. Its message is shown without a traceback.
+
+    The message repeats at most `MOST_CHARACTERS` of any input. The process exits with `exit_code`.
+    """
 
     exit_code = EXIT_USAGE
 
@@ -57,38 +57,40 @@ class UserError(Exception):
 
 
 class StorageError(UserError):
-    """Results cannot be read or written where the user asked."""
+    """An error of reading or writing results where the user asked."""
 
     exit_code = EXIT_STORAGE
 
 
 class HopelessError(UserError):
-    """No learning rate of a model can be chosen; all that could be run has been."""
+    """An error of a learning-rate search in which no rate of a model worked; all possible cells have run."""
 
 
 class DeviceLostError(UserError):
-    """A GPU answers this process no more, as after an illegal address, be it its own or of a process beside
-    it: another process may go on."""
+    """An error of a GPU that no longer responds to this process, as after an illegal memory access.
+
+    Another process, or this one before, may have caused it. A new process can go on.
+    """
 
     exit_code = EXIT_CELLS_FAILED
 
 
 class ClusterLostError(UserError):
-    """The head of a cluster answers no more: nothing can be handed out."""
+    """An error of a cluster whose head no longer responds, so that no work can be given out."""
 
     exit_code = EXIT_CELLS_FAILED
 
 
 class Signalled(BaseException):
-    """A signal that asks the process to end, whatever it is doing."""
+    """A signal that asks the process to end."""
 
 
 class PluginError(UserError):
-    """Code that the user brought failed; the message names their file and line."""
+    """An error in a user's own code; the message names the file and line."""
 
 
 def message_of(error: BaseException) -> str:
-    """Return the words of an exception; none of one whose own `__str__` fails."""
+    """Return the message of an exception; empty if its own `__str__` fails."""
     try:
         return str(error)
     except Exception:
@@ -98,39 +100,49 @@ def message_of(error: BaseException) -> str:
 def unknown(
     kind: str, given: str, allowed: Iterable[str], *, short: Mapping[str, str] | None = None
 ) -> UserError:
-    """The error for a name that is not one of `allowed`, with the nearest match when there is one. short:
-    what stands for a name that is meant."""
+    """Return the error for a name that is not one of `allowed`, with the nearest match if there is one.
+
+    Args:
+        kind: what the name should be, such as "task".
+        given: the name that was given.
+        allowed: all names that are allowed.
+        short: abbreviations that a user may have meant, each with the name it stands for.
+    """
     names, given = sorted(allowed), shortened(given)
     hint = nearest(given, {name: name for name in names} | dict(short or {}))
     return UserError(f"unknown {kind} '{given}'; {hint and f'{hint} '}Allowed: {', '.join(names) or 'none'}.")
 
 
 def nearest(given: str, meant: Mapping[str, str]) -> str:
-    """A question after the value whose key is most like what was given; empty: none is."""
-    near = (
-        max(meant, key=lambda name: _alike(given, name), default="") if len(given) <= _LONGEST_MEANT else ""
-    )
-    return f"did you mean '{meant[near]}'?" if near and _alike(given, near) >= _ALIKE else ""
+    """Return the question whether a similar name was meant; empty if none is similar enough.
+
+    Args:
+        given: the name that was given.
+        meant: names to compare with, each with the one to suggest.
+    """
+    if not meant or len(given) > _LONGEST_COMPARED:
+        return ""
+    near = max(meant, key=lambda name: _similarity(given, name))
+    return f"did you mean '{meant[near]}'?" if _similarity(given, near) >= _SIMILAR else ""
 
 
-_LONGEST_MEANT = 200
-_ALIKE = 0.6
-"""From 0 to 1: a slip or two in a word."""
+_LONGEST_COMPARED = 200
+_SIMILAR = 0.6
+"""The similarity, from 0 to 1, from which a name is suggested: a slip or two in a word."""
 
 
-def _alike(given: str, name: str) -> float:
-    """How like each other two names are; of dotted ones as much as their parts that are least so, or all that
-    begins with model. would be alike."""
+def _similarity(given: str, name: str) -> float:
+    """Dotted names are as similar as their least similar parts: a common `model.` says nothing."""
     one, other = given.split("."), name.split(".")
     pairs = zip(one, other, strict=True) if len(one) == len(other) else [(given, name)]
-    return min(_ALIKE if _one_apart(a, b) else SequenceMatcher(None, a, b).ratio() for a, b in pairs)
+    return min(_SIMILAR if _one_apart(a, b) else SequenceMatcher(None, a, b).ratio() for a, b in pairs)
 
 
 def _one_apart(a: str, b: str) -> bool:
-    """`l3` and `l2`: in short words one other letter is half of all."""
+    """Return whether two words such as `l3` and `l2` differ in one of two letters, which would count half."""
     return len(a) == len(b) == 2 and (a[0] == b[0]) != (a[1] == b[1])
 
 
 def nearest_quoted(given: str, text: str) -> str:
-    """The same of the words that stand in single quotes there, as libraries write what they allow."""
+    """Return the same question for the words in single quotes in a library's message."""
     return nearest(given, {word: word for word in re.findall("'([^']*)'", text)})

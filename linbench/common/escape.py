@@ -1,7 +1,6 @@
-"""How text from elsewhere (a result, a plugin, a suite) is written into each kind of output, so that it stays
-text there.
+"""Escaping of text from elsewhere (a result, a plugin, a suite) for each kind of output, so that it stays text.
 
-Every function returns ordinary text as it is. JSON needs `in_json` only where characters beyond ASCII stand
+Every function returns ordinary text unchanged. JSON needs `in_json` only if characters beyond ASCII are written
 as they are.
 """
 
@@ -11,8 +10,8 @@ import re
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
-"""Control characters but tab and newline, what changes the direction of text or has no width, and halves of
-characters."""
+"""Control characters except tab and newline, characters that change the direction of text or have no width, and
+lone surrogates."""
 
 
 class Markdown(str):
@@ -22,19 +21,20 @@ class Markdown(str):
 
 
 _WORKFLOW = re.compile(r"^(\s*):(?=:)|(#)#(?=\[)", re.MULTILINE)
-"""Where a line of a log would be a command to the runner of a workflow."""
+"""The beginning of a line that a workflow runner would read as a command."""
 
 
 def visible(text: str) -> str:
-    """Return text whose hidden characters are spelt out in hexadecimal; tabs and newlines stay. No line of it
-    is a command of a workflow."""
+    """Return text with hidden characters spelt out in hexadecimal; tabs and newlines stay.
+
+    No line of it is a command to a workflow runner.
+    """
     text = _WORKFLOW.sub(lambda found: f"{found[1]}\\x3a" if found[1] is not None else "#\\x23", text)
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def one_line(text: str) -> str:
-    """Return text for a terminal, a caption or a line of a log: `visible`, with single spaces for all white
-    space."""
+    """Return `visible` text on one line, for a terminal, a caption or a log."""
     return visible(" ".join(text.split()))
 
 
@@ -59,14 +59,14 @@ _ACTIVE = re.compile(
 )
 _BLOCK = re.compile(r"^(?:(?P<number>\d{1,9})(?=[.)](?:\s|$))|(?=[#>=:\[]|[+-](?:[\s-]|$)))")
 _NOTHING = "&#8203;"
-"""A space of no width: it takes apart what sites join to a mention or a link even behind a backslash."""
+"""A zero-width space. It breaks up mentions and links, which sites recognise even behind a backslash."""
 
 
 def markdown(text: str) -> str:
-    """Return text as Markdown shows it, on one line: in a heading, a table's cell or within a paragraph.
-    `Markdown` stays as it is.
+    """Escape text for Markdown, on one line: a heading, a table's cell or the middle of a paragraph.
 
-    Nothing in it is HTML, a link, an image, a mention, code, emphasis or the end of a cell.
+    Nothing in it becomes HTML, a link, an image, a mention, code, emphasis or the end of a cell. `Markdown` is
+    returned unchanged.
     """
     if isinstance(text, Markdown):
         return text
@@ -76,8 +76,10 @@ def markdown(text: str) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Return text as `markdown` does, for where a paragraph or an item of a list begins: it is no heading,
-    list, quote or rule."""
+    """Escape text as `markdown` does, for the beginning of a paragraph or list item.
+
+    It becomes no heading, list, quote or rule.
+    """
     return Markdown(_BLOCK.sub(lambda found: f"{found['number'] or ''}\\", markdown(text)))
 
 
@@ -88,12 +90,14 @@ _LATEX = str.maketrans(
         "|": "\\textbar{}", '"': "\\textquotedbl{}", "±": "$\\pm$", "–": "--", "→": "$\\to$",
     }
 )  # fmt: skip
-"""What LaTeX would take for a command, or has no letter for."""
+"""Characters that mean something to LaTeX, or that it has no letter for."""
 
 
 def latex(text: str) -> str:
-    """Return text as LaTeX sets it, on one line; at its beginning no bracket or star that a line end before
-    would take for its own."""
+    """Escape text for LaTeX, on one line.
+
+    A bracket or star at its beginning is put in braces, since a line end before would read it as an argument.
+    """
     told = one_line(text).translate(_LATEX)
     return f"{{{told[0]}}}{told[1:]}" if told[:1] in {"[", "*"} else told
 
@@ -103,12 +107,11 @@ _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def csv(text: str) -> str:
-    """Return text as a cell of a spreadsheet, on one line: behind an apostrophe where it would be a formula.
-    A number stays one."""
+    """Escape text for a spreadsheet's cell, on one line: an apostrophe keeps it from being a formula."""
     told = one_line(text)
     return f"'{told}" if told.startswith(_FORMULA) and not _NUMBER.fullmatch(told) else told
 
 
 def in_json(written: str) -> str:
-    """Return JSON of the same values in which no hidden character stands as it is."""
+    """Escape the hidden characters in JSON text; its values stay the same."""
     return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", written)

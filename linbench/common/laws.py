@@ -1,5 +1,5 @@
-"""Laws that a layer must keep to be trained, by the names that `--allow` and the marks of results have for
-those who break them."""
+"""The laws a layer must keep to be trained, by the words that `--allow` and marks of results use for breaking
+them."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -8,7 +8,7 @@ from linbench.common.errors import unknown
 
 
 class Law(StrEnum):
-    """How a layer is called that breaks one of them."""
+    """The word for a layer that breaks a law."""
 
     non_causal = "non-causal"
     batch_mixing = "batch-mixing"
@@ -16,9 +16,12 @@ class Law(StrEnum):
 
 
 def allowed(names: Iterable[str]) -> frozenset[Law]:
-    """Return the laws of these names. Raises UserError: there is none of that name."""
+    """Return the laws of these names.
+
+    Raises UserError: a name that is no law.
+    """
     known = [law.value for law in Law]
     for name in names:
         if name not in known:
-            raise unknown("law that can be allowed to be broken", name, known)
+            raise unknown("law for --allow", name, known)
     return frozenset(map(Law, names))

@@ -1,4 +1,4 @@
-"""The end of a process that does not wait for what other people's code has left in it."""
+"""Ending a process without waiting for threads or exit handlers that other code has left in it."""
 
 import os
 import sys
@@ -9,20 +9,18 @@ _hurried = False
 
 
 def hurry() -> None:
-    """Note that this process has to be left at once, as a library that cannot be closed would hold or end
-    it."""
+    """Note that this process must be left at once, because a library that cannot be closed would hold it."""
     global _hurried
     _hurried = True
 
 
 def hurried() -> bool:
-    """Return whether that was noted."""
+    """Return whether `hurry` was called."""
     return _hurried
 
 
 def leave(code: int) -> NoReturn:
-    """End at once with an exit code, when what was printed is written: no thread is waited for, and nothing
-    that was registered for the exit runs."""
+    """Flush the standard streams and exit at once: no thread is waited for, and no exit handler runs."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # closed, or nobody reads
             stream.flush()

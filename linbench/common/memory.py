@@ -1,4 +1,4 @@
-"""The memory of this machine, and what the processes of a worker take of it."""
+"""The memory of this machine, and how much of it processes use."""
 
 import os
 from functools import cache
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 _GIB = 1 << 30
 _LEAST_SHARE, _LEAST_BYTES = 0.05, 2 * _GIB
-"""A machine with less than this share of its memory left, or these bytes if they are fewer, is about to end
+"""With less memory left than this share, or this many bytes if that is less, the system is about to kill
 processes of its own choice."""
 
 _LARGE_SHARE = 0.2
-"""A worker that takes less than this share of the memory is not the reason why it is full."""
+"""A worker that uses less than this share of the memory is not the reason why it is full."""
 
 _LIMITS = (
     (
@@ -27,29 +27,28 @@ _LIMITS = (
         "total_inactive_file",
     ),
 )
-"""Of a container, in either version of the kernel's files: its limit, its use, and the file that says how
-much of that is a cache of files."""
+"""The kernel's files about a container's memory, in either version: its limit, its use, statistics, and the line
+there that counts the cache of files, which can be freed."""
 
 
 class Memory(NamedTuple):
-    """Bytes."""
+    """Bytes of memory: in all, and available."""
 
     total: int
     available: int
 
     @property
     def short(self) -> bool:
-        """Whether hardly any is left."""
+        """Whether hardly any memory is left."""
         return self.available < min(_LEAST_SHARE * self.total, _LEAST_BYTES)
 
     def taken_largely(self, used: int) -> bool:
-        """Whether whoever uses so many bytes is a reason why it is short."""
+        """Return whether using that many bytes is a reason for the shortage."""
         return used >= _LARGE_SHARE * self.total
 
 
 def memory() -> Memory | None:
-    """Return the memory of this machine, or of the container that the process is in; None where the system
-    does not say (macOS)."""
+    """Return the memory of this machine or container; None if the system does not tell (macOS)."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         numbers = {
@@ -64,20 +63,18 @@ def memory() -> Memory | None:
 
 @cache
 def total_memory() -> int:
-    """Return the bytes of memory that this machine has, or as many as a container may take of it."""
+    """Return the bytes of memory of this machine, or the limit of its container if that is less."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     container = _container()
     return there if container is None else min(there, container.total)
 
 
 def _container() -> Memory | None:
-    """None: there is no limit."""
+    """Return the memory of the container; None if it has no limit."""
     for limit, use, statistics, inactive in _LIMITS:
         try:
-            total, used = (
-                int(Path(limit).read_text(encoding="ascii")),
-                int(Path(use).read_text(encoding="ascii")),
-            )
+            total = int(Path(limit).read_text(encoding="ascii"))
+            used = int(Path(use).read_text(encoding="ascii"))
             rows = dict(line.split() for line in Path(statistics).read_text(encoding="ascii").splitlines())
             return Memory(total, total - used + int(rows[inactive]))
         except (OSError, ValueError, KeyError):  # not this version, or "max"
@@ -86,7 +83,7 @@ def _container() -> Memory | None:
 
 
 def resident(pids: list[int]) -> int:
-    """Return the bytes of memory that these processes hold; those that have ended hold none."""
+    """Return the bytes of memory that these processes use; ended ones use none."""
     pages = 0
     for pid in pids:
         try:
@@ -97,5 +94,5 @@ def resident(pids: list[int]) -> int:
 
 
 def in_gib(size: int) -> str:
-    """Return a size as it is told: `3.2 GiB`."""
+    """Return a size such as `3.2 GiB`."""
     return f"{size / _GIB:,.1f} GiB"

@@ -1,5 +1,7 @@
-"""Numbers as users write them: in digits of ASCII, few enough, and between two bounds. Python's own reading
-takes more than anyone means."""
+"""Numbers as users write them: in ASCII digits, not too many, and between two bounds.
+
+Python itself would accept more than anyone means, such as underscores and digits of other scripts.
+"""
 
 import re
 from collections.abc import Callable
@@ -7,17 +9,16 @@ from collections.abc import Callable
 from linbench.common.errors import UserError
 
 LARGEST = 2**63 - 1
-"""The largest whole number that a tensor holds."""
+"""The largest whole number that a tensor can hold."""
 
 _WHOLE = re.compile(r"[0-9]{1,19}")
 _NUMBER = re.compile(r"[+-]?([0-9]{1,20}\.?[0-9]{0,20}|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
 
 
 def whole(given: object, least: int = 0, most: int = LARGEST) -> int | None:
-    """Return the whole number from `least` to `most`, neither below 0, that is given as text or as a number;
-    None: it is none.
+    """Return the whole number that is given as text or number; None if it is not one from `least` to `most`.
 
-    A sign, an underscore or a digit of another script makes it none.
+    Neither bound may be negative. A sign, an underscore or a digit of another script is not accepted.
     """
     if isinstance(given, str):
         text = given.strip()
@@ -28,32 +29,31 @@ def whole(given: object, least: int = 0, most: int = LARGEST) -> int | None:
 
 
 def number(given: object, least: float, most: float) -> float | None:
-    """Return the finite number from `least` to `most` that is given, as a number or as a text such as 0.5,
-    3e-4 or 20; None: it is none."""
+    """Return the number that is given as text or number; None if it is not finite and from `least` to `most`."""
     text = str(given).strip()
     found = float(text) if _NUMBER.fullmatch(text) else least - 1
     return found if least <= found <= most else None
 
 
 def parse_whole(what: str, least: int, most: int) -> Callable[[object], int]:
-    """Return a reader of the option `what`, which takes whole numbers from `least` to `most`. It raises
-    UserError."""
+    """Return a parser for the option `what`, which raises UserError unless given a whole number in bounds."""
 
     def read(text: object) -> int:
-        if (found := whole(text, least, most)) is None:
+        found = whole(text, least, most)
+        if found is None:
             raise UserError(f"{what} takes a whole number from {least:,} to {most:,}, not '{text}'.")
         return found
 
-    read.__name__ = "whole number"  # as help calls it
+    read.__name__ = "whole number"  # the name that help shows
     return read
 
 
 def parse_number(what: str, least: float, most: float) -> Callable[[object], float]:
-    """Return a reader of the option `what`, which takes numbers from `least` to `most`. It raises
-    UserError."""
+    """Return a parser for the option `what`, which raises UserError unless given a number in bounds."""
 
     def read(text: object) -> float:
-        if (found := number(text, least, most)) is None:
+        found = number(text, least, most)
+        if found is None:
             raise UserError(f"{what} takes a number from {least:g} to {most:,g}, not '{text}'.")
         return found
 

@@ -1,16 +1,15 @@
-"""Text with signs that mean something, such as `a,b[x=1]+c`: where they stand, and how a name may hold
-them."""
+"""Text in which signs have a meaning, such as `a,b[x=1]+c`, and quotes that take the meaning away."""
 
 import re
 from collections.abc import Iterator
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _BEFORE = re.compile(r"(^|[+,\[(=.]\s*|(^|[+,])\s*[0-9]+x)$")
-"""What stands before a quote that opens one: the mark within `john's` is none."""
+"""The text before a quote that opens a quotation. The mark in `john's` opens none."""
 
 
 def plain(text: str) -> Iterator[tuple[int, str, int]]:
-    """Yield every character outside quotes: its place, itself, and how many brackets are open around it."""
+    """Yield every character outside quotes: its position, itself, and the number of brackets open around it."""
     place = depth = 0
     while place < len(text):
         if (quoted := _quoted(text, place)) is not None:
@@ -23,7 +22,7 @@ def plain(text: str) -> Iterator[tuple[int, str, int]]:
 
 
 def _quoted(text: str, place: int) -> str | None:
-    """What stands in quotes from there on, with them; None: nothing does."""
+    """Return the quotation that begins at a position, with its quotes; None if none begins there."""
     if text[place] not in "'\"" or not _BEFORE.search(text[:place].strip()):
         return None
     match = _QUOTED.match(text, place)
@@ -31,7 +30,7 @@ def _quoted(text: str, place: int) -> str | None:
 
 
 def split(text: str, sign: str) -> list[str]:
-    """`a, b[x,y], 'c,d'` at commas -> three parts: at signs outside brackets and quotes."""
+    """Split a text at each `sign` outside brackets and quotes: `a, b[x,y], 'c,d'` has three parts."""
     places = [place for place, each, depth in plain(text) if each == sign and depth == 0]
     return [
         text[start:end]
@@ -40,13 +39,15 @@ def split(text: str, sign: str) -> list[str]:
 
 
 def opening(text: str) -> tuple[str, str]:
-    """`'a+b'/c` -> `a+b` and `/c`: what stands in quotes at the beginning, without them, and what follows;
-    nothing and all where none do."""
+    """Split `'a+b'/c` into `a+b` and `/c`: the quotation at the beginning, without quotes, and the rest.
+
+    Without a quotation the first part is empty.
+    """
     quoted = _quoted(text, 0) if text else None
     return ("", text) if quoted is None else (quoted[1:-1], text[len(quoted) :])
 
 
 def unquoted(text: str) -> str:
-    """The text without the quotes that it stands in, if it does."""
+    """Return the text without quotes around it."""
     held, rest = opening(text)
     return text if rest else held

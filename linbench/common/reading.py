@@ -1,15 +1,14 @@
-"""Reading JSON that others may have written: what is too deep, too long or no text is refused before anything
-is made of it."""
+"""Reading of JSON that others may have written. What is too deep or too long is refused before it is parsed."""
 
 import json
 import re
 from typing import Any
 
 DEEPEST = 32
-"""Lists and mappings inside each other; results have about eight."""
+"""The most lists and mappings inside each other. Results have about eight."""
 
 MOST_DIGITS = 19
-"""Of a whole number: enough for 64 bits."""
+"""The most digits of a whole number: enough for 64 bits."""
 
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
@@ -17,13 +16,13 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def read_json(text: bytes) -> Any:
-    """Return the value that a text in UTF-8 says.
+    """Return the value of JSON in UTF-8.
 
-    Raises ValueError: it is not JSON; it is deeper than `DEEPEST`; it has a whole number of more than
-    `MOST_DIGITS` digits, or a lone surrogate.
+    Raises ValueError: it is not JSON, deeper than `DEEPEST`, or has a lone surrogate or a whole number of more
+    than `MOST_DIGITS` digits.
     """
     if _deep(text):
-        raise ValueError(f"it is no JSON, or has more than {DEEPEST} lists and mappings inside each other")
+        raise ValueError(f"it is not JSON, or has more than {DEEPEST} lists and mappings inside each other")
     value = json.loads(str(text, "utf-8"))
     if b"\\u" in text or b"0" * (MOST_DIGITS + 1) in text.translate(_DIGITS):
         _require_plain(value)
@@ -31,15 +30,14 @@ def read_json(text: bytes) -> Any:
 
 
 def _deep(text: bytes) -> bool:
-    """Brackets that close at once are taken away, layer by layer; those in strings only where they come in
-    the way."""
-    return _layered(text.translate(None, _NOT_BRACKETS)) and _layered(
-        _STRING.sub(b"", text).translate(None, _NOT_BRACKETS)
-    )
+    """Return whether brackets are too deep. Strings are cut out only if all brackets together seem too deep."""
+    if not _deeper(text.translate(None, _NOT_BRACKETS)):
+        return False
+    return _deeper(_STRING.sub(b"", text).translate(None, _NOT_BRACKETS))
 
 
-def _layered(brackets: bytes) -> bool:
-    """Whether any are left when `DEEPEST` layers are gone."""
+def _deeper(brackets: bytes) -> bool:
+    """Return whether brackets are left when `DEEPEST` layers of closed pairs have been removed."""
     for _ in range(DEEPEST):
         if not brackets:
             return False
@@ -48,7 +46,7 @@ def _layered(brackets: bytes) -> bool:
 
 
 def _require_plain(value: Any) -> None:
-    """Raises ValueError: a whole number that is too long, or a text that UTF-8 does not have."""
+    """Raise ValueError for a whole number that is too long, or a text that UTF-8 cannot encode."""
     if isinstance(value, str):
         value.encode()
     elif isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:

@@ -1,7 +1,6 @@
-"""Text from a command line as the value that a constructor takes: by the type of its parameter, else as JSON
-has it.
+"""Values for a constructor's parameters, read from a command line's text by the parameter's type, or else as JSON.
 
-A `Reader` takes text, which it reads, or a value that a suite or Python gave, which it only looks at.
+A `Reader` reads text. A value that a suite or Python gave is only checked.
 """
 
 import json
@@ -24,23 +23,27 @@ _MOST_DIGITS = 300
 
 
 class Reader(NamedTuple):
-    """One type of value. words: what it takes. rank: of several the one that says most of a text goes
-    first."""
+    """A reader for one type of value.
+
+    words: the values it takes, in words. rank: of several readers the one with the lowest rank is tried first.
+    """
 
     words: str
     rank: int
     read: Callable[[Any], Any]
 
     def accept(self, value: Any) -> Any:
-        """Return the value. Raises ValueError: another is given. PydanticKnownError: a number that is not
-        finite."""
+        """Read a value.
+
+        Raises ValueError: it is of another type; PydanticKnownError: it is a number that is not finite.
+        """
         found = self.read(value)
         if not _finite(found):
             raise PydanticKnownError("finite_number")
         return found
 
     def takes(self, value: Any) -> bool:
-        """Whether a value is of this type."""
+        """Return whether a value is of this type."""
         try:
             self.read(value)
         except ValueError:
@@ -48,13 +51,15 @@ class Reader(NamedTuple):
         return True
 
 
-def _no(words: str) -> NoReturn:
-    raise ValueError(f"{words} would do")
+def _refuse(words: str) -> NoReturn:
+    raise ValueError(f"it must be {words}")
 
 
 def _number(text: str) -> int | float | None:
-    """A number as JSON has it, or with a sign or a dot more; None: the text is none. A number too large for a
-    float is infinite."""
+    """Return the number in a text, or None. Besides JSON's numbers, `+1`, `1.` and `.5` are accepted.
+
+    A number too large for a float is infinite.
+    """
     text = text.strip()
     if _INFINITE.fullmatch(text):
         return math.inf
@@ -65,57 +70,56 @@ def _number(text: str) -> int | float | None:
 
 def _nothing(value: Any) -> None:
     if value is not None and not (isinstance(value, str) and value.strip() == "null"):
-        _no("null")
+        _refuse("null")
 
 
 def _truth(value: Any) -> bool:
-    words = {"true": True, "false": False}
     if isinstance(value, bool):
         return value
-    return (
-        words[value.strip().lower()]
-        if isinstance(value, str) and value.strip().lower() in words
-        else _no("true or false")
-    )
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word not in ("true", "false"):
+        _refuse("true or false")
+    return word == "true"
 
 
 def _whole(value: Any) -> int:
     number = _number(value) if isinstance(value, str) else value
-    return number if isinstance(number, int) and not isinstance(number, bool) else _no("a whole number")
+    if isinstance(number, bool) or not isinstance(number, int):
+        _refuse("a whole number")
+    return number
 
 
 def _real(value: Any) -> float:
     number = _number(value) if isinstance(value, str) else value
-    return (
-        float(number) if isinstance(number, int | float) and not isinstance(number, bool) else _no("a number")
-    )
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        _refuse("a number")
+    return float(number)
 
 
 def _text(value: Any) -> str:
-    return (
-        unquoted(value)
-        if isinstance(value, str)
-        else _no("text, in quotes where YAML would make something else of it,")
-    )
+    if not isinstance(value, str):
+        _refuse("text; put it in quotes if YAML reads it as something else")
+    return unquoted(value)
 
 
 def _json(value: Any) -> Any:
-    """A value as JSON has it, or else the text: text in quotes is always text."""
+    """Return the JSON value of a text, or the text itself. A text in quotes is always text."""
     if not isinstance(value, str):
         return value
     text = value.strip()
     if text in {"null", "true", "false"}:
         return {"null": None, "true": True, "false": False}[text]
-    if (number := _number(text)) is not None:
+    number = _number(text)
+    if number is not None:
         return number
     if _LIKE_A_NUMBER.fullmatch(text):
-        _no(f"a number as JSON writes it, or text in quotes, '{text[:20]}',")
+        _refuse(f"a number as JSON writes it, or text in quotes such as '{text[:20]}'")
     if text[:1] in {"[", "{"}:
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
             raise ValueError(
-                f"it begins as JSON does, and is none; text stands in quotes, such as '{text[:20]}'"
+                f"it begins like JSON but is not JSON; put text in quotes, such as '{text[:20]}'"
             ) from None
     return unquoted(text)
 
@@ -131,15 +135,17 @@ _SIMPLE = {None: NOTHING, NoneType: NOTHING, bool: TRUTH, int: WHOLE, float: REA
 
 
 def one_of(options: Sequence[Any]) -> Reader:
-    """Return the reader of a few values, each written as JSON has it, text without quotes."""
+    """Return the reader of a few values, written as JSON but with text outside quotes."""
     names = {option if isinstance(option, str) else json.dumps(option): option for option in options}
 
     def read(value: Any) -> Any:
-        same = [option for option in options if type(option) is type(value) and option == value]
-        if same or (isinstance(value, str) and unquoted(value) in names):
-            return same[0] if same else names[unquoted(value)]
+        for option in options:
+            if type(option) is type(value) and option == value:
+                return option
+        if isinstance(value, str) and unquoted(value) in names:
+            return names[unquoted(value)]
         hint = nearest(str(value), {name: name for name in names}).removesuffix("?")
-        raise ValueError(f"{' or '.join(names)} would do" + (f"; {hint}" if hint else ""))
+        raise ValueError(f"it must be {' or '.join(names)}" + (f"; {hint}" if hint else ""))
 
     return Reader(" or ".join(names), 4, read)
 
@@ -151,22 +157,25 @@ def member_of(kind: type[Enum]) -> Reader:
 
 
 def several(elements: Sequence[Reader], container: Callable[[Iterable[Any]], Any], *, alike: bool) -> Reader:
-    """Return the reader of a list or tuple, as `1,2` in brackets or not. alike: of any length, every element
-    by the one reader."""
+    """Return the reader of a list or tuple, written as `1,2`, in brackets or not.
+
+    Args:
+        elements: the readers of the elements.
+        container: the type to return, such as tuple.
+        alike: the list has any length, and its elements are read by the only reader in `elements`.
+    """
     inner = " and ".join(dict.fromkeys(reader.words for reader in elements))
-    words = f"a list of {inner}" if alike else f"{len(elements)} values, {inner}, with commas between"
+    words = f"a list, each element {inner}" if alike else f"{len(elements)} comma-separated values, {inner}"
 
     def read(value: Any) -> Any:
         parts = _parts(value) if isinstance(value, str) else value
         if not isinstance(parts, list | tuple) or not (alike or len(parts) == len(elements)):
-            _no(words)
+            _refuse(words)
+        readers = [*elements] * len(parts) if alike else elements
         try:
-            return container(
-                reader.read(part)
-                for reader, part in zip([*elements] * len(parts) if alike else elements, parts, strict=True)
-            )
+            return container(reader.read(part) for reader, part in zip(readers, parts, strict=True))
         except ValueError:
-            _no(words)
+            _refuse(words)
 
     return Reader(words, 5, read)
 
@@ -179,7 +188,7 @@ def _parts(text: str) -> list[str]:
 
 
 def any_of(readers: Iterable[Reader]) -> Reader:
-    """Return the reader of whatever one of these reads, the first by rank."""
+    """Return the reader of whatever one of these reads, tried by rank."""
     ordered = sorted(dict.fromkeys(readers), key=lambda reader: reader.rank)
     if TEXT in ordered and JSON in ordered:
         ordered.remove(JSON)
@@ -189,14 +198,16 @@ def any_of(readers: Iterable[Reader]) -> Reader:
         for reader in ordered:
             if reader.takes(value):
                 return reader.read(value)
-        return ordered[0].read(value) if len(ordered) == 1 else _no(words)
+        return ordered[0].read(value) if len(ordered) == 1 else _refuse(words)
 
     return Reader(words, ordered[-1].rank, read)
 
 
 def reader_of(annotation: Any) -> Reader:
-    """Return the reader of a type: bool, int, float, str, None, Literal, unions, lists and tuples of these;
-    of whatever else as JSON has it."""
+    """Return the reader of a type: bool, int, float, str, None, Literal, enums, unions, lists and tuples of these.
+
+    Values of any other type are read as JSON.
+    """
     if annotation in (None, NoneType, bool, int, float, str):
         return _SIMPLE[annotation]
     origin, inside = get_origin(annotation), get_args(annotation)
@@ -218,8 +229,10 @@ def reader_of(annotation: Any) -> Reader:
 
 
 def reader_like(default: Any) -> Reader:
-    """Return the reader of a parameter of which nothing but its default is known: a whole number may stand
-    for any, and null is allowed."""
+    """Return the reader of a parameter without annotation, from its default.
+
+    If the default is a whole number, any number is accepted. null always is.
+    """
     if isinstance(default, Enum):
         return any_of([NOTHING, member_of(type(default))])
     if isinstance(default, bool | str | float):

@@ -1,4 +1,4 @@
-"""Settings that refuse what they do not know, in one sentence."""
+"""Typed settings that refuse unknown names and wrong values with one sentence."""
 
 from collections.abc import Mapping
 from typing import Any, Self, get_args, get_origin
@@ -9,54 +9,55 @@ from pydantic_core import ErrorDetails
 from linbench.common.errors import UserError, nearest_quoted, shortened, unknown
 from linbench.common.numbers import LARGEST
 
-_WOULD_DO = {
+_MUST_BE = {
     **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
     **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_parsing", "float_type"), "a number"),
     "tuple_type": "a list",
 }
-"""What a setting takes, by pydantic's name for the error of a value of another kind."""
+"""The values a setting takes, by pydantic's name for the error."""
 
 ABSENT = "absent"
-"""Key in a field's `json_schema_extra`: the value that results of before the setting was there had. See
+"""Key in a field's `json_schema_extra` for the value that stands for results from before the setting existed. See
 `Settings.identity`."""
 
 
 class Settings(BaseModel):
-    """Immutable, typed settings. Strings as they come from a command line are converted; unknown names are
-    refused."""
+    """Immutable, typed settings. Text from a command line is converted; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _within_64_bits(self) -> Self:
-        """Larger numbers than a tensor holds have no use anywhere, and some that compute with them fail
-        late."""
+        """Refuse numbers larger than a tensor can hold, which would fail late or not at all."""
         for name, value in self:
             for one in value if isinstance(value, tuple | list) else (value,):
                 if isinstance(one, int) and abs(one) > LARGEST:
-                    raise ValueError(f"{name} is larger than {LARGEST}, which no number may be")
+                    raise ValueError(f"{name} must be at most {LARGEST}")
         return self
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, where: str) -> Self:
-        """Validate `values`, "null" meaning None; `where` is the prefix a user knows them by ("task",
-        "model", "protocol").
+        """Validate settings and return them; the text "null" means None.
 
-        Raises UserError: one sentence about the first value that is wrong.
+        Args:
+            values: the settings by name.
+            where: the prefix that users write before the name, such as "task", "model" or "protocol".
+
+        Raises UserError: a name or value is wrong; its sentence is about the first.
         """
         try:
             return cls.model_validate({name: cls._read(name, value) for name, value in values.items()})
         except ValidationError as invalid:
-            # what is missing may be there under a misspelt name
+            # a misspelt name first: a setting may be missing because of it
             first = min(invalid.errors(), key=lambda error: error["type"] != "extra_forbidden")
             raise cls._sentence(first, where, values) from None
 
     def identity(self, *, exclude_unset: bool = False) -> dict[str, Any]:
-        """Return the settings as plain JSON values, as a result is filed under them.
+        """Return the settings as plain JSON values for an identity.
 
-        A setting that was added later is left out where it has the value that stands for how things were
-        before, so that results of then are found.
+        A setting that was added later is left out if it has the value that stands for the time before, so that
+        older results are still found.
         """
         values: dict[str, Any] = self.model_dump(mode="json", exclude_unset=exclude_unset)
         return {name: value for name, value in values.items() if not self._was_absent(name, value)}
@@ -68,7 +69,7 @@ class Settings(BaseModel):
 
     @classmethod
     def _read(cls, name: str, value: Any) -> Any:
-        """A value as a command line has it: null, or several numbers as 0,1,2, in brackets or not."""
+        """Read the text null, or several numbers such as 0,1,2, in brackets or not; return other values as given."""
         if not isinstance(value, str) or not cls._has_numbers(name):
             return None if value == "null" else value
         parts = value.strip().removeprefix("(").removesuffix(")").rstrip(", ")
@@ -82,28 +83,28 @@ class Settings(BaseModel):
     @classmethod
     def _sentence(cls, error: ErrorDetails, where: str, values: Mapping[str, Any]) -> UserError:
         name = ".".join([where, *map(str, error["loc"])])
-        if error["loc"] and cls._has_numbers(field := str(error["loc"][0])) and field in values:
+        field = str(error["loc"][0]) if error["loc"] else ""
+        if cls._has_numbers(field) and field in values:
             kind = "whole numbers" if get_args(cls.model_fields[field].annotation)[0] is int else "numbers"
-            given = "nothing" if values[field] == "" else shortened(values[field])
-            return UserError(
-                f"{where}.{field} = {given}: {kind} with commas between them would do, such as 0,1,2."
-            )
+            wrong = "empty" if values[field] == "" else f"'{shortened(values[field])}'"
+            return UserError(f"{where}.{field} must be comma-separated {kind} such as 0,1,2, not {wrong}.")
         if error["type"] == "extra_forbidden":
             return unknown("setting", name, (f"{where}.{field}" for field in cls.model_fields))
         if error["type"] == "missing":
             return UserError(f"{name} must be given.")
         given = shortened(error["input"])
-        if would_do := _WOULD_DO.get(error["type"]):
-            return UserError(f"{name} = {given}: {would_do} would do.")
+        if error["type"] in _MUST_BE:
+            return UserError(f"{name} must be {_MUST_BE[error['type']]}, not '{given}'.")
         message = error["msg"].removeprefix("Value error, ")
         if not error["loc"]:
             return UserError(f"{where}: {message}.")
         hint = nearest_quoted(given, error["ctx"]["expected"]) if error["type"] == "literal_error" else ""
-        return UserError(f"{name} = {given}: {message[0].lower()}{message[1:]}{f'; {hint}' if hint else '.'}")
+        end = f"; {hint}" if hint else "."
+        return UserError(f"{name} = {given}: {message[0].lower()}{message[1:]}{end}")
 
     @classmethod
     def describe(cls) -> list[tuple[str, str, str, str]]:
-        """(name, type, default, description) of every setting, in order of declaration."""
+        """Return (name, type, default, description) of every setting, in order of declaration."""
         return [
             (name, _type_name(field.annotation), written(field.default), field.description or "")
             for name, field in cls.model_fields.items()
@@ -111,7 +112,7 @@ class Settings(BaseModel):
 
 
 def _type_name(annotation: Any) -> str:
-    if get_origin(annotation) is tuple:  # of any length
+    if get_origin(annotation) is tuple:
         return f"{_type_name(get_args(annotation)[0])}, ..."
     text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
     return (
@@ -120,7 +121,9 @@ def _type_name(annotation: Any) -> str:
 
 
 def written(value: Any) -> str:
-    """A value as a command line takes it."""
+    """Return a value as a command line takes it."""
     if isinstance(value, list | tuple):
         return ",".join(map(written, value))
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,5 +1,4 @@
-"""Standard streams that let a verb run to its end however the process was started: closed, full, unread, or
-of few letters."""
+"""Standard streams that let a verb finish whether they are closed, full, unread or of a small character set."""
 
 import codecs
 import errno
@@ -18,15 +17,14 @@ _ASCII = {
     "±": "+-", "–": "-", "—": "-", "−": "-", "→": "->", "←": "<-", "≥": ">=", "≤": "<=", "≠": "!=", "×": "x", "·": ".", "•": "*", "†": "*",
     "‘": "'", "’": "'", "“": '"', "”": '"', **dict.fromkeys("─━═╌╍╴╶╸╺", "-"), **dict.fromkeys("│┃║╎╏╵╷", "|"), **dict.fromkeys("█▉▊▋▌▍▎▏▓▒░", "#"),
 }  # fmt: skip
-"""What stands for a character that a stream cannot encode; corners and crossings of boxes are '+'."""
+"""Replacements for characters that a stream cannot encode. Corners and crossings of boxes become '+'."""
 
 
 class _Descriptor(io.FileIO):
-    """The descriptor of a standard stream. What it does not take is dropped, since what a verb has done must
-    not be lost to what it says."""
+    """The descriptor of a standard stream. Output that it refuses is dropped, so that results are not lost."""
 
     refused: str | None = None
-    """Why something was dropped; None: nothing was, or the reader has gone away, who has seen enough."""
+    """The reason why output was dropped; None: none was, or the reader closed the pipe on purpose."""
 
     def __init__(self, number: int, *, shut: bool) -> None:
         super().__init__(number, "wb", closefd=False)
@@ -45,10 +43,9 @@ class _Descriptor(io.FileIO):
 
 
 def prepare() -> None:
-    """Make descriptors 0 to 2 valid, in children too, and let standard output and error drop what they cannot
-    take and degrade what they cannot encode.
+    """Make descriptors 0 to 2 valid, and let standard output and error drop or replace what they cannot write.
 
-    Streams that something else stands for, as in tests and notebooks, keep their place.
+    Streams that were replaced, as in tests and notebooks, stay as they are.
     """
     codecs.register_error(_DEGRADE, _degraded)
     shut = make_valid()
@@ -59,10 +56,9 @@ def prepare() -> None:
 
 
 def make_valid() -> set[int]:
-    """Open the null device in place of those of the descriptors 0 to 2 that are closed, and return which
-    these were.
+    """Open the null device for each of the descriptors 0 to 2 that is closed, and return these.
 
-    Without this the next file or pipe gets a number below 3, and is written over by whoever prints.
+    Otherwise the next file or pipe would get such a number, and printing would write into it.
     """
     missing = {number for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)) if stream is None}
     shut = missing | {number for number in (INPUT, OUTPUT, ERROR) if not _is_open(number)}
@@ -77,16 +73,12 @@ def make_valid() -> set[int]:
 
 
 def keep_output() -> None:
-    """Keep standard output for what the main thread prints with Python; call `prepare` first.
+    """Reserve standard output for what the main thread prints with Python; call `prepare` first.
 
-    All else goes to standard error: what libraries, child processes and handlers of the exit write to
+    All other output goes to standard error: what libraries, child processes and exit handlers write to
     descriptor 1, and what other threads print.
     """
-    raw = (
-        sys.stdout.buffer.raw
-        if isinstance(sys.stdout, io.TextIOWrapper) and isinstance(sys.stdout.buffer, io.BufferedWriter)
-        else None
-    )
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if not isinstance(raw, _Descriptor):
         return
     sys.stdout.flush()
@@ -97,7 +89,7 @@ def keep_output() -> None:
 
 
 class _OfTheMainThread:
-    """A stream to that thread; to all others it is standard error."""
+    """A stream that the main thread writes to; for other threads it is standard error."""
 
     def __init__(self, ours: TextIO) -> None:
         self._ours = ours
@@ -109,15 +101,14 @@ class _OfTheMainThread:
 
 
 def refusal() -> str | None:
-    """Return why standard output has not taken all that was written to it; None: it has, or its reader went
-    away."""
+    """Return why output to standard output was dropped; None: none was, or the reader closed the pipe."""
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return raw.refused if isinstance(raw, _Descriptor) else None
 
 
 def tell(sentence: str) -> None:
-    """Write one line to standard error, whatever the sentence repeats of what others wrote."""
+    """Print a sentence as one line on standard error, with hidden characters escaped."""
     print(escape.one_line(sentence), file=sys.stderr, flush=True)
 
 
@@ -135,7 +126,7 @@ def _robust(stream: TextIO | None, own: TextIO | None, number: int, *, shut: boo
 
 
 def _wrapped(raw: _Descriptor, like: TextIO | None, *, at_once: bool = False) -> TextIO:
-    """Return a stream of text to a descriptor, with the encoding of another."""
+    """Return a text stream to a descriptor, with the encoding of the stream `like`."""
     encoding, through = getattr(like, "encoding", None) or "utf-8", getattr(like, "write_through", False)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
@@ -155,8 +146,7 @@ def _is_open(number: int) -> bool:
 
 
 def _degraded(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Return what stands for the first character that cannot be encoded; for a byte of a path that is no text
-    the byte itself."""
+    """Return a replacement for a character that cannot be encoded, or the byte of a path that is not text."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     character, after = error.object[error.start], error.start + 1

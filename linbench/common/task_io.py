@@ -1,14 +1,15 @@
-"""What goes into a model and what must come out of it: all that a backbone needs to know of a task."""
+"""The inputs and outputs of a task: all that a backbone needs to know of it."""
 
 from typing import Literal, NamedTuple
 
 
 class IO(NamedTuple):
-    """Token ids or vectors in, token ids or vectors out: of each two, one is None.
+    """The sizes of inputs and outputs: vocabularies for token ids, or dimensions for vectors.
 
-    readout: `place` reads each answer from the stream where it is due; `code` reads all of them from the last
-        token's stream alone, as the
-    decoder of an auto-encoder does.
+    One of `vocab_in` and `d_in` is None, and one of `vocab_out` and `d_out`.
+
+    readout: `place` reads each answer from the residual stream where it is due; `code` reads all answers from the
+        last token's stream alone, as the decoder of an auto-encoder does.
     """
 
     vocab_in: int | None

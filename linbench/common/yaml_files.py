@@ -1,4 +1,4 @@
-"""YAML that users write."""
+"""Reading of YAML files that users write."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -12,26 +12,28 @@ from linbench.common.errors import UserError
 from linbench.common.files import read_regular
 
 MOST_BYTES = 1 << 20
-"""Of a file; the longest that is shipped has a twentieth of it."""
+"""The largest file that is read; the longest that is shipped has a twentieth of it."""
 
 DEEPEST = 24
-"""Lists and mappings inside each other."""
+"""The most lists and mappings inside each other."""
 
 MOST_VALUES = 100_000
-"""With every value that an alias repeats counted again."""
+"""The most values, counting each value again that an alias repeats."""
 
 MOST_DIGITS = 100
-"""Of a number."""
+"""The most digits of a number."""
 
 _LONG_NUMBER = re.compile(rf"[-+]?[0-9_.]{{{MOST_DIGITS + 1},}}")
 
 _FASTEST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""A tenth of the time, where PyYAML was built with it."""
+"""PyYAML's C loader if there is one: it takes a tenth of the time."""
 
 
 class _Loader(_FASTEST):  # type: ignore[misc]
-    """YAML itself lets the last of two equal names stand. Scalars are those of YAML 1.2: `no` is text, and so
-    are `1:30`, `010` and dates; 1e-5 is a number."""
+    """A YAML loader that refuses a name given twice and reads scalars as YAML 1.2 does.
+
+    `no`, `1:30`, `010` and dates are text; 1e-5 is a number.
+    """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
@@ -39,9 +41,8 @@ class _Loader(_FASTEST):  # type: ignore[misc]
         seen = set[str]()
         for name in (name for name, _ in node.value if isinstance(name, yaml.ScalarNode)):
             if name.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{name.value} stands twice", name.start_mark
-                )
+                message = f"{name.value} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, message, name.start_mark)
             seen.add(name.value)
         return super().construct_mapping(node, deep)
 
@@ -56,22 +57,22 @@ _SCALARS = {
     ),
     "merge": (r"<<", ["<"]),
 }
-"""What unquoted text is something else than text, by the kind that it is, with the characters that it can
-begin with."""
+"""Unquoted text that is not text: for each kind a pattern, and the characters that it can begin with."""
 
 for _kind, (_pattern, _first) in _SCALARS.items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(rf"^(?:{_pattern})$"), _first)
 
 
 class TooMuchError(ValueError):
-    """A YAML text that is too long, too deep, or that its aliases make too large. The message says which."""
+    """An error of YAML that is too long, too deep, or too large because of its aliases."""
 
 
 def read_yaml(text: str) -> Any:
-    """Return the value that a text in YAML says. Its events are counted first, since what is made of a few
-    bytes can be without end.
+    """Return the value of a YAML text.
 
-    Raises TooMuchError: it is more than anyone writes by hand; yaml.YAMLError: it is not YAML.
+    The text is measured before values are made, since aliases can make a few bytes endless.
+
+    Raises TooMuchError: it is larger than anyone writes by hand; yaml.YAMLError: it is not YAML.
     """
     if len(text) > MOST_BYTES:
         raise TooMuchError(f"it has more than {MOST_BYTES:,} characters")
@@ -80,13 +81,13 @@ def read_yaml(text: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except TooMuchError:
         raise
-    # a number or date that Python does not have, or half a character
+    # a number or date that Python cannot represent, or half a character
     except (ValueError, OverflowError) as error:
         raise yaml.YAMLError(str(error)) from None
 
 
 def _require_moderate(text: str) -> None:
-    """Raises TooMuchError, yaml.YAMLError."""
+    """Raise TooMuchError if the text has too many values or is too deep."""
     open_sizes, anchored, names = [0], dict[str, int](), list[str | None]()
     for event in yaml.parse(text, Loader=_FASTEST):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -100,7 +101,7 @@ def _require_moderate(text: str) -> None:
             if name is not None:
                 anchored[name] = size
         elif isinstance(event, yaml.AliasEvent):
-            # of an anchor that is still open: without end
+            # an alias inside its own anchor is endless
             open_sizes[-1] += anchored.get(str(event.anchor), MOST_VALUES)
         elif isinstance(event, yaml.ScalarEvent):
             if not event.style and _LONG_NUMBER.fullmatch(event.value):
@@ -113,8 +114,15 @@ def _require_moderate(text: str) -> None:
 
 
 def read_mapping(path: Path | Traversable, what: str, names: Collection[str]) -> Mapping[str, Any]:
-    """Read the file of a `what`, such as a suite, which holds some of these `names`. Raises UserError: it
-    cannot be read, or is no mapping in YAML."""
+    """Read a YAML file that holds a mapping.
+
+    Args:
+        path: the file.
+        what: what the file is, such as "suite", for messages.
+        names: the names that the mapping may have, for messages.
+
+    Raises UserError: the file cannot be read or is not a mapping in YAML.
+    """
     try:
         content = read_regular(path, MOST_BYTES) if isinstance(path, Path) else path.read_bytes()
         text = content.decode()
@@ -125,7 +133,7 @@ def read_mapping(path: Path | Traversable, what: str, names: Collection[str]) ->
     try:
         values = read_yaml(text)
     except TooMuchError as error:
-        raise UserError(f"the {what} {path} is too much: {error}.") from None
+        raise UserError(f"the {what} {path} is too large: {error}.") from None
     except yaml.YAMLError as error:
         raise UserError(f"the {what} {path} is not YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(values, Mapping):

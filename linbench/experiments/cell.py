@@ -1,5 +1,7 @@
-"""One experiment: task x model x protocol x seed. Its identity is a hash of exactly these and of the code
-versions that decide it."""
+"""One experiment: a task, a model, a protocol and a seed.
+
+Its identity is a hash of exactly these and of the versions of the code that decides its numbers.
+"""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,19 +19,21 @@ from linbench.tasks import random
 from linbench.tasks.base import Task
 
 SCHEMA = 3
-"""Of identities and result files alike."""
+"""The version of the format of identities and result files."""
 
 Purpose = Literal["report", "tuning"]
-"""What a cell is run for: to be reported, or to choose a learning rate by."""
+"""The purpose of a cell: to be reported, or to choose a learning rate."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is run, and what its result is filed under. Neither `preset`, the task's preset that these
-    settings are, if any, nor `purpose` is part of that.
+    """The unit that is run, and the identity that its result is filed under.
 
-    A cell with `segments` trains on a mixture of them, one with `tests` is judged by these; else by the task
-    itself. All are the task with other settings, with the same inputs and outputs.
+    A cell with `segments` trains on a mixture of them; one with `tests` is tested on these. Otherwise it trains
+    and is tested on the task itself. Segments and tests are the task with other settings, and have the same
+    inputs and outputs.
+
+    Neither `preset`, the preset of the task that the settings equal, nor `purpose` is part of the identity.
     """
 
     task: Task
@@ -44,7 +48,7 @@ class Cell:
     purpose: Purpose = field(compare=False, default="report")
 
     def __reduce__(self) -> Any:
-        """Tasks travel as their settings."""
+        """Pickle tasks as their settings, since their classes may be a plugin's."""
         segments = [(_settings(segment.task), segment.examples) for segment in self.segments]
         tasks = _settings(self.task), segments, [_settings(test) for test in self.tests]
         return _cell, (
@@ -60,45 +64,43 @@ class Cell:
 
     @property
     def trained_on(self) -> tuple[Segment, ...]:
-        """The segments, or the task itself."""
+        """The segments of the training mixture, or the task itself as the only one."""
         return self.segments or (Segment(self.task, self.protocol.examples),)
 
     @property
     def tested_on(self) -> tuple[Task, ...]:
-        """The tests, or the task itself."""
+        """The tasks that are tested on, or the task itself as the only one."""
         return self.tests or (self.task,)
 
     @property
     def longest_test(self) -> Task:
-        """What sizes are told at."""
+        """The test with the longest sequences, at which sizes are reported."""
         return max(self.tested_on, key=lambda test: (test.seq_len, test.answers))
 
     @property
     def chance(self) -> float:
-        """The mean over what it is tested on."""
+        """The chance level, as the mean over the tests."""
         return fmean(test.chance() for test in self.tested_on)
 
     @cached_property
     def curriculum(self) -> Curriculum:
-        """What each step trains on."""
+        """The order in which training takes its batches."""
         size = self.protocol.batch_size
-        return (
-            Curriculum.of(self.segments, size)
-            if self.segments
-            else Curriculum((1,), (size * self.task.seq_len,))
-        )
+        if self.segments:
+            return Curriculum.of(self.segments, size)
+        return Curriculum((1,), (size * self.task.seq_len,))
 
     @property
     def steps(self) -> int:
-        """Optimiser steps."""
+        """The number of optimizer steps."""
         if not self.segments:
             return self.protocol.steps(self.task.seq_len)
-        assert self.protocol.epochs is not None, "a mixture is trained on for epochs"
+        assert self.protocol.epochs is not None, "a mixture has a number of epochs"
         return self.protocol.epochs * self.curriculum.epoch
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Everything that decides the result, as plain JSON values."""
+        """All that decides the result, as plain JSON values."""
         return {
             "schema": SCHEMA,
             "task": {
@@ -117,7 +119,6 @@ class Cell:
         }
 
     def _mixture(self) -> dict[str, Any]:
-        """Segments and tests as plain JSON values, where there are any."""
         train = [
             {"settings": segment.task.settings.model_dump(mode="json"), "examples": segment.examples}
             for segment in self.segments
@@ -127,7 +128,7 @@ class Cell:
 
     @cached_property
     def id(self) -> str:
-        """SHA-256 of the identity in canonical form."""
+        """The SHA-256 of the identity in canonical form."""
         return digest(self.identity)
 
 

@@ -1,4 +1,4 @@
-"""Which segment of a mixture each step trains on, and which of its batches."""
+"""The order of batches in training: the segment of a mixture that each step trains on."""
 
 from typing import NamedTuple
 
@@ -6,19 +6,19 @@ from linbench.tasks.base import Task
 
 
 class Segment(NamedTuple):
-    """A part of what is trained on: a fixed set of so many examples of a task; None: fresh ones all the
-    time."""
+    """A part of the training data: a fixed set of examples of a task, or fresh ones if `examples` is None."""
 
     task: Task
     examples: int | None
 
 
 class Curriculum(NamedTuple):
-    """The order in which a training takes its batches: each holds examples of one segment, an epoch goes
-    through the segments in their order, and every epoch is the same. What is no mixture is one segment, with
-    a batch of it at every step.
+    """The order in which training takes its batches.
 
-    batches: of every segment in an epoch. tokens_each: of a batch of every segment.
+    A batch holds examples of one segment. An epoch goes through the segments in order, and all epochs are the
+    same. Training without a mixture has one segment and epochs of one batch.
+
+    batches: for each segment its batches in an epoch. tokens_each: for each segment the tokens in a batch.
     """
 
     batches: tuple[int, ...]
@@ -26,18 +26,17 @@ class Curriculum(NamedTuple):
 
     @classmethod
     def of(cls, segments: tuple[Segment, ...], batch_size: int) -> "Curriculum":
-        """Of a mixture: as many batches of each segment as hold all its examples, the last filled up with its
-        first."""
+        """Return the curriculum of a mixture: the last batch of a segment is filled up with its first examples."""
         batches = tuple(-(-(segment.examples or 1) // batch_size) for segment in segments)
         return cls(batches, tuple(batch_size * segment.task.seq_len for segment in segments))
 
     @property
     def epoch(self) -> int:
-        """Steps."""
+        """The number of steps in an epoch."""
         return sum(self.batches)
 
     def segment(self, step: int) -> int:
-        """The number of the segment that a step, counted from 0, trains on."""
+        """Return the number of the segment that a step trains on, counting from 0."""
         left = step % self.epoch
         for number, batches in enumerate(self.batches):
             if left < batches:
@@ -46,11 +45,11 @@ class Curriculum(NamedTuple):
         raise AssertionError("an epoch has no more steps than batches")
 
     def before(self, segment: int, step: int) -> int:
-        """How many batches of a segment come before a step, counted from 0."""
+        """Return the number of batches of a segment before a step, counting from 0."""
         epochs, left = divmod(step, self.epoch)
         own = self.batches[segment]
         return epochs * own + min(max(left - sum(self.batches[:segment]), 0), own)
 
     def tokens(self, steps: int) -> int:
-        """Seen in so many steps."""
+        """Return the number of tokens seen in the first `steps` steps."""
         return sum(self.before(number, steps) * each for number, each in enumerate(self.tokens_each))

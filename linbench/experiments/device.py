@@ -1,4 +1,4 @@
-"""Devices by the names that users give them, and their classes."""
+"""Devices by the names that users give them."""
 
 import re
 
@@ -10,15 +10,14 @@ _OTHER_DEVICES = {"mps", "xpu", "npu", "tpu", "hpu", "xla", "hip", "rocm"}
 
 
 def pick_device(device: str) -> str:
-    """Return the device that a name means; `auto` is the GPU where there is one. Raises UserError: no such
-    device here."""
+    """Return the device that a name means; `auto` is the first GPU if there is one.
+
+    Raises UserError: there is no such device here.
+    """
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    meant = {
-        "auto": gpus[0] if gpus else "cpu",
-        "cpu": "cpu",
-        **{gpu: gpu for gpu in gpus},
-        **({"cuda": gpus[0]} if gpus else {}),
-    }
+    meant = {"auto": gpus[0] if gpus else "cpu", "cpu": "cpu", **{gpu: gpu for gpu in gpus}}
+    if gpus:
+        meant["cuda"] = gpus[0]
     if device in meant:
         return meant[device]
     if not gpus and re.fullmatch(r"(cuda|gpu)(:.*)?", device):
@@ -27,14 +26,14 @@ def pick_device(device: str) -> str:
             if torch.version.cuda or torch.version.hip
             else "this torch is built without CUDA"
         )
-        raise UserError(f"--device {device} cannot be had: {reason}; cpu or auto would do.")
+        raise UserError(f"--device {device} is not available: {reason}; use cpu or auto.")
     if re.fullmatch(r"cuda:[0-9]+", device):
         raise UserError(f"there is no {device} here; torch finds {', '.join(gpus)}.")
     if device.partition(":")[0] in _OTHER_DEVICES:
-        raise UserError(f"linbench does not run on {device}; {', '.join(meant)} would do.")
+        raise UserError(f"linbench does not run on {device}; use one of {', '.join(meant)}.")
     raise unknown("device", device, meant, short={"gpu": "cuda"} if gpus else {})
 
 
 def device_class(device: str) -> str:
-    """`cpu`, or the GPU's name: what results may differ by."""
+    """Return `cpu` or the name of the GPU. Results on different kinds of device may differ."""
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else device

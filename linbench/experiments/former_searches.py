@@ -1,4 +1,4 @@
-"""Rules by which learning rates were chosen in former days, as `experiments/protocols.yaml` lists them."""
+"""Earlier rules for choosing learning rates, which `experiments/protocols.yaml` lists."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -9,16 +9,18 @@ from linbench.experiments.protocol import former_searches
 
 
 class Former(NamedTuple):
-    """A rule of former days: the mark of results that were chosen by it, what that says, and the settings of
-    a search that were others."""
+    """An earlier rule for choosing learning rates.
+
+    mark: the mark of results whose learning rate the rule chose. says: what the mark means, for readers.
+    settings: the settings of a search that differed.
+    """
 
     mark: str
     says: str
     settings: Mapping[str, Any]
 
     def instead_of(self, asked: SearchSettings) -> SearchSettings | None:
-        """Return the search that this rule would have made of the one that is asked for; None where that asks
-        for another than today's default."""
+        """Return the search under this rule; None if the search that is asked for is not today's default."""
         today = default_search()
         if any(getattr(asked, name) != getattr(today, name) for name in self.settings):
             return None
@@ -27,7 +29,7 @@ class Former(NamedTuple):
 
 @cache
 def formers() -> tuple[Former, ...]:
-    """Return the rules of former days, those that are nearest to today's first."""
+    """Return the earlier rules, the most recent first."""
     rules = []
     for entry in former_searches():
         others = {

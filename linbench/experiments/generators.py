@@ -1,4 +1,4 @@
-"""The generators that a layer may draw with: those of Python, numpy and torch (on a CPU)."""
+"""The global random generators that a layer may use: those of Python, numpy and torch (on a CPU)."""
 
 import random
 from collections.abc import Iterator
@@ -19,20 +19,20 @@ class States(NamedTuple):
 
 
 def states() -> States:
-    """Return the present states."""
+    """Return the current states."""
     numpy: Any = np.random.get_state(legacy=False)
     return States(random.getstate(), numpy, torch.default_generator.get_state())
 
 
 def set_states(given: States) -> None:
-    """Bring the generators to these states."""
+    """Set the generators to these states."""
     random.setstate(given.python)
     np.random.set_state(given.numpy)
     torch.default_generator.set_state(given.torch)
 
 
 def seed_all(key: int) -> None:
-    """Seed all three by a key of at most 63 bits. Those of GPUs are left alone."""
+    """Seed the three generators with a key of at most 63 bits. Those of GPUs are left alone."""
     random.seed(key)
     np.random.seed(key % 2**32)
     torch.default_generator.manual_seed(key)
@@ -40,7 +40,7 @@ def seed_all(key: int) -> None:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Give the generators back afterwards as they were."""
+    """Restore the generators afterwards."""
     before = states()
     try:
         yield

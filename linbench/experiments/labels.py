@@ -1,140 +1,158 @@
-"""Cells in a few words: what tells them apart from the others of a run."""
+"""Short labels for cells: the settings in which they differ from others."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from linbench.experiments.cell import Cell
 
 
 class Names(NamedTuple):
-    """What cells of a run are told apart by. presets: tasks of which every cell is a preset, which then says
-    all that belongs to it. settings: by their dotted names, the seed last."""
+    """A scheme for naming the cells of a run.
+
+    presets: the tasks whose cells all equal a preset, whose name then stands for its settings. settings: the
+    dotted names of the settings in which cells differ, the seed last.
+    """
 
     presets: frozenset[str]
     settings: tuple[str, ...]
 
 
 def varied(cells: Sequence[Cell], *, but: Collection[str] = ()) -> Names:
-    """As few settings as tell cells of one task, preset and model apart, none of `but`; and always the
-    seed."""
-    of_task: dict[str, set[str | None]] = {}
+    """Choose the fewest settings that distinguish cells of one task, preset and model.
+
+    Args:
+        cells: the cells of a run.
+        but: settings that are not to be used. The seed always is.
+    """
+    presets_of: dict[str, set[str | None]] = {}
     for cell in cells:
-        of_task.setdefault(cell.task_entry.name, set()).add(cell.preset)
-    presets = frozenset(task for task, found in of_task.items() if None not in found)
-    alike: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
+        presets_of.setdefault(cell.task_entry.name, set()).add(cell.preset)
+    presets = frozenset(task for task, found in presets_of.items() if None not in found)
+    same_name: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
     for cell in cells:
         task = cell.task_entry.name
-        alike.setdefault((task, cell.preset if task in presets else None, cell.model.label), []).append(
-            all_settings(cell)
-        )
-    return Names(presets, (*fewest(alike.values(), but={*but, "seed"}), "seed"))
+        name = task, cell.preset if task in presets else None, cell.model.label
+        same_name.setdefault(name, []).append(all_settings(cell))
+    return Names(presets, (*fewest(same_name.values(), but={*but, "seed"}), "seed"))
 
 
 def named(cells: Sequence[Cell], names: Names) -> str:
-    """Cells of one task and model by these and what they have of `names`: `mqar quick deltanet model.d_model
-    64, seed 0 1 2`."""
-    first, found = cells[0], [all_settings(cell) for cell in cells]
+    """Return the name of a group of cells: `mqar quick deltanet model.d_model 64, seed 0 1 2`.
+
+    Args:
+        cells: cells of one task and model.
+        names: the scheme of the run.
+    """
+    first = cells[0]
+    settings = [all_settings(cell) for cell in cells]
+    values = []
+    for name in names.settings:
+        if name in settings[0]:
+            distinct = dict.fromkeys(str(one[name]) for one in settings)
+            values.append(f"{name} {' '.join(distinct)}")
     task = first.task_entry.name
-    values = [
-        f"{name} {' '.join(dict.fromkeys(str(one[name]) for one in found))}"
-        for name in names.settings
-        if name in found[0]
-    ]
-    return (
-        f"{task}{f' {first.preset}' if task in names.presets else ''} {first.model.label} {', '.join(values)}"
-    )
+    preset = f" {first.preset}" if task in names.presets else ""
+    return f"{task}{preset} {first.model.label} {', '.join(values)}"
 
 
 def fewest(
     groups: Iterable[Sequence[Mapping[str, Any]]], *, but: Collection[str] = (), last: Sequence[str] = ()
 ) -> list[str]:
-    """Return names of settings, in their order, each of which tells apart in some group what those before it
-    leave alike.
+    """Greedily pick settings, in order, that distinguish members of at least one group.
 
     Args:
-        but: names that are left out.
-        last: names that are looked at after all others, wherever they stand.
+        groups: groups of settings by name.
+        but: names that are not picked.
+        last: names that are tried after all others, wherever they are in the settings.
     """
     groups = list(groups)
-    kept: list[str] = []
-    alike = [[0] * len(group) for group in groups]
-    names = dict.fromkeys(name for group in groups for one in group for name in one if name not in but)
-    for name in (*(name for name in names if name not in last), *(name for name in last if name in names)):
-        finer = [
-            _numbered([(number, str(one.get(name))) for number, one in zip(numbers, group, strict=True)])
-            for numbers, group in zip(alike, groups, strict=True)
-        ]
-        if finer != alike:
-            kept.append(name)
-            alike = finer
-    return kept
+    picked: list[str] = []
+    # for each member of each group the number of its class: members of one class are not distinguished yet
+    classes = [[0] * len(group) for group in groups]
+    for name in _names_in(groups, but=but, last=last):
+        finer = [_split(numbers, group, name) for numbers, group in zip(classes, groups, strict=True)]
+        if finer != classes:
+            picked.append(name)
+            classes = finer
+    return picked
+
+
+def _names_in(
+    groups: Sequence[Sequence[Mapping[str, Any]]], *, but: Collection[str], last: Sequence[str]
+) -> list[str]:
+    members = chain.from_iterable(groups)
+    names = dict.fromkeys(name for name in chain.from_iterable(members) if name not in but)
+    first = [name for name in names if name not in last]
+    return [*first, *(name for name in last if name in names)]
+
+
+def _split(classes: Sequence[int], group: Sequence[Mapping[str, Any]], name: str) -> list[int]:
+    """Split classes of a group by the values of one setting, and number the new ones in order of appearance."""
+    keys = [(number, str(one.get(name))) for number, one in zip(classes, group, strict=True)]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return [numbers[key] for key in keys]
 
 
 def labelled(labels: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each label, with as few of its settings as tell those apart that share one."""
-    alike: dict[str, list[Mapping[str, Any]]] = {}
+    """Make labels unique by adding, in brackets, the fewest settings that distinguish equal ones."""
+    same_label: dict[str, list[Mapping[str, Any]]] = {}
     for label, own in zip(labels, settings, strict=True):
-        alike.setdefault(label, []).append(own)
-    told = {label: fewest([twins]) for label, twins in alike.items()}
-    said = [
-        ", ".join(f"{name} {own[name]}" for name in told[label] if name in own)
-        for label, own in zip(labels, settings, strict=True)
-    ]
-    return [f"{label} ({words})" if words else label for label, words in zip(labels, said, strict=True)]
-
-
-def _numbered(values: Sequence[Any]) -> list[int]:
-    """Equal numbers for what is equal, counted from 0 as they come."""
-    numbers = {value: i for i, value in enumerate(dict.fromkeys(values))}
-    return [numbers[value] for value in values]
+        same_label.setdefault(label, []).append(own)
+    picked = {label: fewest([members]) for label, members in same_label.items()}
+    unique = []
+    for label, own in zip(labels, settings, strict=True):
+        words = ", ".join(f"{name} {own[name]}" for name in picked[label] if name in own)
+        unique.append(f"{label} ({words})" if words else label)
+    return unique
 
 
 def told_apart(every: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each of these settings in words, by what it has of all that is not the same in all of them: `seq_len 64
-    / kv_pairs 8`."""
-    differ = [
-        name
-        for name in dict.fromkeys(name for one in every for name in one)
-        if len({str(one.get(name)) for one in every}) > 1
-    ]
+    """Describe each of several settings by those that differ among them, such as `seq_len 64 / kv_pairs 8`."""
+    names = dict.fromkeys(chain.from_iterable(every))
+    differ = [name for name in names if len({str(one.get(name)) for one in every}) > 1]
     return [" / ".join(f"{name} {one[name]}" for name in differ if name in one) for one in every]
 
 
 def all_settings(cell: Cell) -> dict[str, Any]:
-    """All of a cell's settings, those of mixers where all layers are alike, what it trains and is tested on
-    beside its task, and its seed."""
+    """Return all settings of a cell by dotted names, and its seed.
+
+    Settings of mixers are included if all layers share them; so are its training mixture and its tests.
+    """
     rooms = {"task": cell.task.settings, "model": cell.model.backbone, "protocol": cell.protocol}
-    found = {
-        f"{room}.{name}": value
-        for room, settings in rooms.items()
-        for name, value in settings.model_dump().items()
-    }
+    found: dict[str, Any] = {}
+    for room, settings in rooms.items():
+        found |= {f"{room}.{name}": value for name, value in settings.model_dump().items()}
     of_mixers = [layer.settings.model_dump() for layer in cell.model.layers]
-    alike = {
-        f"model.{name}": value
-        for name, value in of_mixers[0].items()
-        if all(one.get(name) == value for one in of_mixers)
-    }
-    return found | alike | _mixture(cell) | {"seed": cell.seed}
+    for name, value in of_mixers[0].items():
+        if all(one.get(name) == value for one in of_mixers):
+            found[f"model.{name}"] = value
+    return found | _mixture(cell) | {"seed": cell.seed}
 
 
 def _mixture(cell: Cell) -> dict[str, str]:
     segments = [
         segment.task.settings.model_dump() | {"examples": segment.examples} for segment in cell.segments
     ]
-    rooms = mixture(
-        cell.task.settings.model_dump(), segments, [test.settings.model_dump() for test in cell.tests]
-    )
-    return {f"task.{name}": words for name, words in rooms.items()}
+    tests = [test.settings.model_dump() for test in cell.tests]
+    described = mixture(cell.task.settings.model_dump(), segments, tests)
+    return {f"task.{name}": words for name, words in described.items()}
 
 
 def mixture(
     task: Mapping[str, Any], train: Sequence[Mapping[str, Any]], test: Sequence[Mapping[str, Any]]
 ) -> dict[str, str]:
-    """What is trained and tested on beside a task, where there is any, by what it does not share with the
-    task's settings."""
-    return {
-        name: ", ".join(told_apart([task, *these])[1:])
-        for name, these in (("train", train), ("test", test))
-        if these
-    }
+    """Describe a training mixture and tests by the settings in which they differ from the task's.
+
+    Args:
+        task: the task's settings.
+        train: the settings of each segment of the mixture.
+        test: the settings of each test.
+
+    Returns: texts by the names `train` and `test`; a name is missing if there is nothing to describe.
+    """
+    described = {}
+    for name, variations in (("train", train), ("test", test)):
+        if variations:
+            described[name] = ", ".join(told_apart([task, *variations])[1:])
+    return described

@@ -1,4 +1,4 @@
-"""The grid of learning rates and the settings of its search."""
+"""The grid of learning rates and the settings of the search on it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -11,21 +11,21 @@ from linbench.experiments.protocol import suite_block
 
 
 class SearchSettings(Settings):
-    """Defaults stand in `experiments/protocols.yaml`."""
+    """The settings of a search for learning rates. Defaults are in `experiments/protocols.yaml`."""
 
-    lowest: int = Field(
-        ge=-40, le=12, description="the grid's first rate, as a number of half decades: -8 is 1e-4"
-    )
+    lowest: int = Field(ge=-40, le=12, description="the grid's lowest rate, in half decades: -8 is 1e-4")
     rates: int = Field(ge=5, le=52, description="rates on the grid, half a decade apart")
-    extensions: int = Field(ge=0, le=52, description="rates added at most where the best lies on the edge")
+    extensions: int = Field(
+        ge=0, le=52, description="the most rates that are added if the best one is at the edge"
+    )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        min_length=1, max_length=64, description="tuning seeds; none of them is reported"
+        min_length=1, max_length=64, description="tuning seeds, which are never reported"
     )
     ties: Literal["loss", "upper"] = Field(
         "loss",
         description=(
-            "of rates of one accuracy: loss, that of the lowest validation loss, then the lower of the"
-            " middle; upper, the upper of the middle"
+            "which of several rates with equal accuracy is chosen; loss: that with the lowest validation loss,"
+            " then the lower median; upper: the upper median"
         ),
     )
 
@@ -34,30 +34,30 @@ class SearchSettings(Settings):
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("tuning seeds must differ")
         if self.lowest - self.extensions < -40 or self.lowest + self.rates - 1 + self.extensions > 12:
-            raise ValueError("rates lie between 1e-20 and 1e6, those that extensions add among them")
+            raise ValueError("rates must lie between 1e-20 and 1e6, also those that extensions add")
         return self
 
     @property
     def grid(self) -> list[int]:
-        """Half decades."""
+        """The rates of the grid, in half decades."""
         return list(range(self.lowest, self.lowest + self.rates))
 
 
 def default_search() -> SearchSettings:
-    """As it stands in the suite."""
+    """Return the default search."""
     return SearchSettings.parse(suite_block("search"), where="search")
 
 
 def learning_rate(half_decades: int) -> float:
-    """10^(n/2) to three digits: 0.001, 0.00316, 0.01, ..."""
+    """Return 10^(n/2) to three digits: 0.001, 0.00316, 0.01, ..."""
     return float(f"{10 ** (half_decades / 2):.3g}")
 
 
 def refuse_rate(*given: Mapping[str, Any]) -> None:
-    """What a user gives, by dotted names, beside a search. Raises UserError: a learning rate is among it."""
+    """Raise UserError if a learning rate is among settings that are given beside a search."""
     for settings in given:
         if "protocol.lr" in settings:
             raise UserError(
-                f"protocol.lr = {settings['protocol.lr']}: the learning rate is searched for; give one of the"
-                " two."
+                f"protocol.lr = {settings['protocol.lr']} is given, but the learning rate is also searched for;"
+                " keep one of the two."
             )

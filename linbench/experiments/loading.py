@@ -1,4 +1,4 @@
-"""Importing what a user brings, and telling their errors from ours."""
+"""Importing a user's files and modules, and distinguishing their errors from linbench's."""
 
 import importlib
 import json
@@ -22,13 +22,15 @@ _OURS = Path(__file__).parents[1]
 
 
 def is_location(name: str) -> bool:
-    """Whether a name is `file.py`, `file.py:Class` or `package.module:Class` rather than a registered one."""
+    """Return whether a name is `file.py`, `file.py:Class` or `package.module:Class`, not a registered name."""
     return ":" in name or name.endswith(".py")
 
 
 class Brought(NamedTuple):
-    """A module that a user named. digest: of the source that decides what it computes. plugin: None where
-    Python itself imported it, as what is installed."""
+    """An imported module that a user named.
+
+    digest: the hash of the source that decides what it computes. plugin: its files; None if it is installed.
+    """
 
     module: ModuleType
     digest: str | None
@@ -36,7 +38,7 @@ class Brought(NamedTuple):
 
 
 class Located(NamedTuple):
-    """A class that a user named by its place: the module, and the name that it has there."""
+    """A class that a user named by its location: the class, its name there, and the module."""
 
     cls: Any
     name: str
@@ -44,11 +46,17 @@ class Located(NamedTuple):
 
 
 def import_path(path: Path) -> Brought:
-    """Import a file as it is now. Its imports are looked for beside it, in the packages that it is in, and in
-    the current folder where it lies below that."""
+    """Import a file as it is now.
+
+    Its imports are looked for beside it, in the packages that contain it, and in the current folder if that
+    contains the file.
+    """
     file = path.resolve()
-    content, folder, parts = file.read_bytes(), file.parent, [file.stem.replace(".", "_")]
-    folders, files = [folder], dict[str, File]()
+    content = file.read_bytes()
+    folder = file.parent
+    parts = [file.stem.replace(".", "_")]
+    folders = [folder]
+    files: dict[str, File] = {}
     if is_relative(content) and (folder / "__init__.py").is_file():
         parts = [] if file.stem == "__init__" else parts
         while (folder / "__init__.py").is_file():
@@ -59,23 +67,20 @@ def import_path(path: Path) -> Brought:
     if file.is_relative_to(here) and here not in folders:
         folders.append(here)
     name = ".".join(parts)
-    return _brought(
-        load(
-            name,
-            {**files, name: File(str(file), content, name in files and file.stem == "__init__")},
-            folders,
-        )
-    )
+    files[name] = File(str(file), content, package=name in files and file.stem == "__init__")
+    return _brought(load(name, files, folders))
 
 
 def import_name(name: str) -> Brought:
-    """Import a module by its name: below the current folder or in a folder on Python's path as a file of the
-    user's is, what is installed as Python does.
+    """Import a module by its name.
 
-    Raises UserError: there is none.
+    A module in the current folder, or in a folder on Python's path, is imported as a user's file; an installed
+    one as Python does.
+
+    Raises UserError: there is no such module.
     """
     if not all(part.isidentifier() for part in name.split(".")):
-        raise UserError(f"there is no module '{name}': a module's name is words with dots between.")
+        raise UserError(f"there is no module '{name}'; a module's name is words joined by dots.")
     top = name.partition(".")[0]
     folders = [] if top in SHARED else _users_folders(top)
     if not folders:
@@ -92,13 +97,13 @@ def _brought(plugin: Plugin) -> Brought:
 
 
 def _packages(name: str, folders: list[Path]) -> dict[str, File]:
-    """The files of the packages that a module is in."""
+    """Return the files of the packages that contain a module."""
     above = candidates(name.rpartition(".")[0])
     return {each: file for each in above if (file := find(each, folders)) is not None}
 
 
 def _users_folders(top: str) -> list[Path]:
-    """The folder of a user's that has a module of that name; none: it is installed, or not there."""
+    """Return the user's folder that has a module of that name; none if it is installed or missing."""
     here = Path.cwd().resolve()
     if find(top, [here]) is not None:
         return [here]
@@ -110,9 +115,8 @@ def _users_folders(top: str) -> list[Path]:
     place = next((Path(place) for place in places if place and Path(place).exists()), None)
     if spec is None or place is None or _INSTALLED & {*place.parts}:
         return []
-    folder = (
-        place.parent if spec.submodule_search_locations is None or place.is_dir() else place.parent.parent
-    )
+    is_package_file = spec.submodule_search_locations is not None and not place.is_dir()
+    folder = place.parent.parent if is_package_file else place.parent
     return [folder] if find(top, [folder]) is not None else []
 
 
@@ -120,10 +124,13 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 def load_location(location: str, base: type) -> Located:
-    """The class at `./file.py:Class` or `package.module:Class`; the class may be left out where there is only
-    one of that base.
+    """Import the class at `./file.py:Class` or `package.module:Class`.
 
-    Raises UserError: no such file, module or class. PluginError: it failed while being imported.
+    Args:
+        location: the location. Without a class it means the only one of that base.
+        base: the base of classes that may be meant.
+
+    Raises UserError: there is no such file, module or class; PluginError: the import failed.
     """
     where, _, name = location.rpartition(":") if ":" in location else (location, "", "")
     try:
@@ -148,13 +155,13 @@ def load_location(location: str, base: type) -> Located:
             return Located(cls, name, found)
         number = len(own) or "no"
         raise UserError(
-            f"{location} has {number} classes that could be meant; name one as {location}:Class. Allowed:"
+            f"{location} has {number} suitable classes; name one as {location}:Class. Allowed:"
             f" {_listed([*own, *others])}."
         )
     if not hasattr(found.module, name):
         raise _no_class(where, name, [*own, *others])
     cls = getattr(found.module, name)
-    # of which no more counts than the file that defines the class
+    # of a shared package only the file that defines the class counts
     if found.module.__name__.partition(".")[0] in SHARED:
         found = found._replace(
             digest=installed_digest(sys.modules.get(getattr(cls, "__module__", None) or "", found.module))
@@ -163,26 +170,24 @@ def load_location(location: str, base: type) -> Located:
 
 
 def _classes(module: ModuleType, base: type) -> tuple[dict[str, type], dict[str, type]]:
-    """The classes of that base that a module defines, and those that it imports from files of the same user,
-    by their names there."""
-    every = {
-        name: cls for name, cls in vars(module).items() if isinstance(cls, type) and issubclass(cls, base)
-    }
-    own = {name: cls for name, cls in every.items() if cls.__module__ == module.__name__}
+    """Return the classes of a base that a module defines, and those that it imports from the same user's files."""
+    own: dict[str, type] = {}
+    others: dict[str, type] = {}
     top = module.__name__.partition(".")[0]
-    return own, {
-        name: cls
-        for name, cls in every.items()
-        if name not in own and cls.__module__.partition(".")[0] == top
-    }
+    for name, cls in vars(module).items():
+        if not (isinstance(cls, type) and issubclass(cls, base)):
+            continue
+        if cls.__module__ == module.__name__:
+            own[name] = cls
+        elif cls.__module__.partition(".")[0] == top:
+            others[name] = cls
+    return own, others
 
 
 def _no_class(where: str, name: str, classes: list[str]) -> UserError:
-    return (
-        unknown(f"class in {where}", name, classes)
-        if classes
-        else UserError(f"unknown class in {where} '{name}'; it has none that could be meant.")
-    )
+    if classes:
+        return unknown(f"class in {where}", name, classes)
+    return UserError(f"unknown class in {where} '{name}'; the file has no suitable class.")
 
 
 def _listed(names: list[str]) -> str:
@@ -190,26 +195,29 @@ def _listed(names: list[str]) -> str:
 
 
 def installed_digest(module: ModuleType, distribution: Distribution | None = None) -> str | None:
-    """SHA-256 of the Python files of the package that an installed module is in, and of its distribution's,
-    as they were when first asked for; of a module of Python's, torch's or ours of its file alone. None where
-    there is no file."""
-    if (path := getattr(module, "__file__", None)) is None:
+    """Return the SHA-256 of an installed module's source, or None if it has no file.
+
+    The source is all Python files of its package and its distribution, as they were at the first call. Of a
+    module of Python, torch or linbench it is the module's file alone.
+    """
+    path = getattr(module, "__file__", None)
+    if path is None:
         return None
     top = module.__name__.partition(".")[0]
     folders = () if top in SHARED else tuple(getattr(sys.modules.get(top), "__path__", ()))
-    others = (
-        []
-        if distribution is None
-        else [Path(str(each.locate())) for each in distribution.files or () if each.suffix == ".py"]
-    )
-    return _digest_of_all(path, folders, tuple(others))
+    distributed = (distribution.files or ()) if distribution else ()
+    others = tuple(Path(str(each.locate())) for each in distributed if each.suffix == ".py")
+    return _digest_of_all(path, folders, others)
 
 
 @cache
 def _digest_of_all(path: str, folders: tuple[str, ...], others: tuple[Path, ...]) -> str:
     root = Path(folders[0]) if folders else Path(path).parent
-    every = {Path(path), *others, *(file for folder in folders for file in Path(folder).rglob("*.py"))}
-    held = {file: content for file in every if file.is_file() and (content := file.read_bytes()).strip()}
+    every = {Path(path), *others}
+    for folder in folders:
+        every.update(Path(folder).rglob("*.py"))
+    contents = {file: file.read_bytes() for file in every if file.is_file()}
+    held = {file: content for file, content in contents.items() if content.strip()}
     if held.keys() <= {Path(path)}:
         return digest_of(Path(path).read_bytes())
     named = sorted((os.path.relpath(file, root.parent), digest_of(content)) for file, content in held.items())
@@ -217,38 +225,35 @@ def _digest_of_all(path: str, folders: tuple[str, ...], others: tuple[Path, ...]
 
 
 def imported() -> bool:
-    """Return whether modules that are a user's own, not installed, are in this process."""
+    """Return whether this process has imported a user's own module that is not installed."""
     files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     return any(_is_users(file) for file in files if isinstance(file, str))
 
 
 def theirs(error: BaseException) -> str:
-    """An exception in one line, with the last place in code that is not linbench's own, where there is
-    one."""
+    """Describe an exception in one line, with the last place in a user's code that it came through."""
     if isinstance(error, UserError):
         return str(error)
     message = re.sub(rf"{PREFIX}\w+\.", "", message_of(error)).strip().splitlines()
-    return f"{users_place(error)}{type(error).__name__}{': ' + message[0] if message else ''}"
+    words = f": {message[0]}" if message else ""
+    return f"{users_place(error)}{type(error).__name__}{words}"
 
 
 def users_place(error: BaseException) -> str:
-    """`mine.py line 3: `, the last place in a user's code that an exception came through; empty where it came
-    through none."""
+    """Return the last place in a user's code that an exception came through, such as `mine.py line 3: `.
+
+    It is empty if the exception did not come through a user's code.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name} line {error.lineno}: "
-    outside = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
-    return f"{Path(outside[-1].filename).name} line {outside[-1].lineno}: " if outside else ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    return f"{Path(frames[-1].filename).name} line {frames[-1].lineno}: " if frames else ""
 
 
 def _is_users(filename: str) -> bool:
     path = Path(filename)
-    shipped = any(
-        path.resolve().is_relative_to((_OURS / room).resolve())
-        for room in (".", "tasks", "models", "kernels")
-    )
-    return (
-        path.suffix == ".py"
-        and not shipped
-        and "site-packages" not in path.parts
-        and not filename.startswith(sys.base_prefix)
-    )
+    if path.suffix != ".py" or "site-packages" in path.parts or filename.startswith(sys.base_prefix):
+        return False
+    # tasks, models and kernels are links out of the package
+    ours = [(_OURS / room).resolve() for room in (".", "tasks", "models", "kernels")]
+    return not any(path.resolve().is_relative_to(folder) for folder in ours)

@@ -1,7 +1,7 @@
-"""A model as names and settings, its identity, and how it is built."""
+"""The specification of a model: names and settings, its identity, and how it is built."""
 
-import importlib
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -23,17 +23,17 @@ FORMS = ("native", "controlled")
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """One layer of a model: which mixer, with which settings."""
+    """One layer of a model: a mixer and its settings."""
 
     entry: Entry
     settings: Settings
 
     def __reduce__(self) -> Any:
-        """Settings of plugins travel as values."""
+        """Pickle settings as values, since their class may be a plugin's."""
         return _layer, (self.entry, self.settings.model_dump(exclude_unset=True))
 
     def identity(self) -> dict[str, Any]:
-        """What decides this layer's numbers."""
+        """Return all that decides this layer's numbers, as plain JSON values."""
         mixer: type[Mixer] = self.entry.cls
         return {
             "mixer": self.entry.name,
@@ -46,7 +46,10 @@ class LayerSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A whole model. `label` is the pattern as the user wrote it, tidied; the identity is in the layers."""
+    """A whole model.
+
+    `label` is the pattern as the user wrote it, without extra spaces. It is not part of the identity.
+    """
 
     label: str
     form: Form
@@ -54,7 +57,7 @@ class ModelSpec:
     layers: tuple[LayerSpec, ...]
 
     def identity(self) -> dict[str, Any]:
-        """What decides this model's numbers."""
+        """Return all that decides this model's numbers, as plain JSON values."""
         backbone = {
             "version": backbones.VERSION,
             "settings": self.backbone.model_dump(mode="json", exclude_none=True),
@@ -67,8 +70,7 @@ class ModelSpec:
         }
 
     def build(self, task: Task, *, seed: int) -> Backbone:
-        """The model with its weights for that seed, whatever generator its layers draw with; all are given
-        back as they were."""
+        """Build the model with the initial weights of a seed, and restore the global generators afterwards."""
         with generators.kept():
             generators.seed_all(stable_key("model", seed))
             return Backbone(
@@ -79,15 +81,17 @@ class ModelSpec:
             )
 
     def sketch(self, task: Task) -> Backbone:
-        """The model without memory: what it is, not what it computes."""
+        """Build the model on the meta device, without memory or initial weights, to read its sizes."""
         with torch.device("meta"), _Undrawn():
             return self.build(task, seed=0)
 
     def rehearse(self, task: Task) -> None:
-        """Sketch the model, so that settings which no model can have are refused before anything runs.
+        """Sketch the model, so that impossible settings are refused before anything runs.
 
-        A constructor that is not shipped may end the process that it runs in, and is left to the process that
-        trains it. Raises UserError.
+        A constructor from outside linbench is not called, since it may end the process; the process that trains
+        the model finds out.
+
+        Raises UserError: a model cannot have these settings.
         """
         if any(layer.entry.source != SHIPPED for layer in self.layers):
             return
@@ -95,13 +99,13 @@ class ModelSpec:
             self.sketch(task)
         except UserError:
             raise
-        except Exception:  # a constructor that cannot work without memory is not thereby wrong
+        except Exception:  # a constructor may fail on the meta device and still be right
             pass
 
 
 class _Undrawn(TorchFunctionMode):
-    """Initial values are not drawn: without memory nothing comes of it, and torch would load its compiler for
-    it, which takes seconds."""
+    """A mode in which initial values are not drawn. On the meta device torch would load its compiler to draw them,
+    which takes seconds."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.__name__ in _DRAWS:
@@ -116,17 +120,13 @@ _DRAWS = {
 
 
 def _layer(entry: Entry, settings: dict[str, Any]) -> LayerSpec:
-    """Validated once: to read what a module from elsewhere was given as YAML again would change what looks
-    like a number."""
-    made = entry.cls.Settings
-    return LayerSpec(
-        entry, made.model_construct(**settings) if entry.cls.opaque else made.model_validate(settings)
-    )
+    """Settings of a module from elsewhere are not read again: text that looks like a number would become one."""
+    cls = entry.cls.Settings
+    if entry.cls.opaque:
+        return LayerSpec(entry, cls.model_construct(**settings))
+    return LayerSpec(entry, cls.model_validate(settings))
 
 
 def _kernel_versions(families: tuple[str, ...]) -> dict[str, int]:
-    return {
-        family: version
-        for family in families
-        if (version := importlib.import_module(f"linbench.kernels.{family}").VERSION)
-    }
+    versions = {family: import_module(f"linbench.kernels.{family}").VERSION for family in families}
+    return {family: version for family, version in versions.items() if version}

@@ -1,5 +1,4 @@
-"""Any nn.Module from [B, T, D] to [B, T, D] as a mixer: what it does not declare is undeclared, not
-refused."""
+"""Wrapping of any nn.Module from [B, T, D] to [B, T, D] as a mixer, with no declared state or cost."""
 
 import inspect
 import re
@@ -20,14 +19,13 @@ INDEX_NAMES = ("layer_idx", "layer_index")
 
 
 def wrap(module: type[nn.Module]) -> type[Mixer]:
-    """A mixer that builds `module` with the model's width (and layer index, if it takes one) and the settings
-    a user gives.
+    """Return a mixer that builds `module` from the model's width, the layer's index and a user's settings.
 
-    The width goes to the first parameter of its constructor among `WIDTH_NAMES`, or else to its first if that
-    has no default; a module that takes none is built without.
+    The width is given to the first parameter of the constructor among `WIDTH_NAMES`, or else to its first one if
+    that has no default. A constructor without either gets none; the index is given if it has a parameter for it.
     """
     own = module.__init__ is not nn.Module.__init__
-    # without the module itself, whatever it is called
+    # a bound method, so that `self` is not among the parameters whatever it is called
     parameters = dict(inspect.signature(MethodType(module.__init__, module)).parameters) if own else {}
     named = [name for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}]
     unnamed = [name for name in named[:1] if parameters[name].default is inspect.Parameter.empty]
@@ -59,9 +57,9 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
                 raise PluginError(f"{_no_object(module, str(width))} It failed with: {error}.") from error
 
         def forward(self, x: Tensor, state: Any = None, handed: Any = None) -> Out:
-            """The module's output, or the first of a tuple of them."""
+            """Return the module's output, or the first of a tuple of outputs."""
             if state is not None:
-                raise PluginError(f"{module.__name__} declares no state, so it cannot be carried on.")
+                raise PluginError(f"{module.__name__} declares no state, so a sequence cannot be continued.")
             y = self.module(x)
             y = y[0] if isinstance(y, tuple) else y
             if not isinstance(y, Tensor) or y.shape != x.shape:
@@ -70,15 +68,15 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
             return Out(y, None, handed)
 
         def init_state(self, batch: int, *, capacity: int) -> Any:
-            """Undeclared."""
+            """Raise PluginError: the module declares no state."""
             raise PluginError(f"{module.__name__} declares no state.")
 
         def state_floats(self, seq_len: int) -> StateSize | None:
-            """Undeclared."""
+            """Return None: the module does not declare it."""
             return None
 
         def recurrence_flops(self, seq_len: int) -> float | None:
-            """Undeclared."""
+            """Return None: the module does not declare it."""
             return None
 
     Wrapped.__name__ = Wrapped.__qualname__ = module.__name__
@@ -90,39 +88,32 @@ _OBJECT_NAMES = {"config", "cfg", "conf", "configuration", "hparams", "args"}
 
 
 def _is_object(module: type[nn.Module], parameter: inspect.Parameter, *, width: bool) -> bool:
-    """Whether a parameter that must be given takes an object, such as a configuration, which neither the
-    width nor a setting is."""
+    """Return whether a required parameter takes an object such as a configuration, which linbench cannot give."""
     annotation = _resolved(module, parameter.annotation)
     if not isinstance(annotation, type) or annotation is parameter.empty:
         return width and parameter.name in _OBJECT_NAMES
-    return (
-        not issubclass(int, annotation) and annotation is not float
-        if width
-        else annotation.__module__ != "builtins" and reader_of(annotation) is JSON
-    )
+    if width:
+        return not issubclass(int, annotation) and annotation is not float
+    return annotation.__module__ != "builtins" and reader_of(annotation) is JSON
 
 
 def _no_object(module: type[nn.Module], name: str) -> str:
-    """What to do about it."""
     own = module.__name__
     return (
-        f"{own} takes an object as `{name}`, and linbench gives a constructor numbers and text alone: the"
-        f" model's width as the first of {', '.join(WIDTH_NAMES)} or else as its first parameter, the layer's"
-        " number as layer_idx if it takes that, and the settings that you give; write a subclass that makes"
-        f" the object: class Small{own}({own}): def __init__(self, d_model): super().__init__(...)."
+        f"{own} takes an object as `{name}`, but linbench gives a constructor only numbers and text: the model's"
+        f" width as the first of {', '.join(WIDTH_NAMES)} or else as its first parameter, the layer's number as"
+        " layer_idx if it takes that, and the settings that you give. Write a subclass that makes the object:"
+        f" class Small{own}({own}): def __init__(self, d_model): super().__init__(...)."
     )
 
 
 def _settings(module: type[nn.Module], parameters: list[inspect.Parameter]) -> type[Settings]:
-    """Settings with the constructor's parameters."""
-    fields: dict[str, Any] = {
-        p.name: (
-            Annotated[Any, BeforeValidator(_reader(module, p).accept)],
-            ... if p.default is p.empty else p.default,
-        )
-        for p in parameters
-        if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
-    }
+    """Return a settings class with the constructor's parameters."""
+    fields: dict[str, Any] = {}
+    for p in parameters:
+        if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}:
+            default = ... if p.default is p.empty else p.default
+            fields[p.name] = Annotated[Any, BeforeValidator(_reader(module, p).accept)], default
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     class Base(Settings):
@@ -133,14 +124,13 @@ def _settings(module: type[nn.Module], parameters: list[inspect.Parameter]) -> t
 
         @classmethod
         def _read(cls, name: str, value: Any) -> Any:
-            return value  # the reader of its parameter does
+            return value  # the parameter's reader reads it
 
     return create_model(f"{module.__name__}Settings", __base__=Base, **fields)
 
 
 def _reader(module: type[nn.Module], parameter: inspect.Parameter) -> Reader:
-    """How what is given for a parameter is read: by its annotation, by its default where that is of another
-    type or nothing is annotated."""
+    """Return the reader of a parameter: by its annotation, and by a default of another type or without one."""
     default = parameter.default
     if parameter.annotation is parameter.empty:
         return JSON if default is parameter.empty else reader_like(default)
@@ -151,12 +141,11 @@ def _reader(module: type[nn.Module], parameter: inspect.Parameter) -> Reader:
 
 
 def _resolved(module: type[nn.Module], annotation: Any) -> Any:
-    """An annotation that is written as text, as with `from __future__ import annotations`, as what it names;
-    as it is where that is not there."""
+    """Return the type that an annotation names if it is text; the annotation itself if that does not exist."""
     if not isinstance(annotation, str):
         return annotation
     names = getattr(inspect.unwrap(module.__init__), "__globals__", {})
     try:
         return get_type_hints(SimpleNamespace(__annotations__={"it": annotation}), names)["it"]
-    except Exception:  # a name that only a type checker imports, or that is of another Python
+    except Exception:  # a name that only a type checker imports, or of another version of Python
         return annotation

@@ -1,4 +1,4 @@
-"""Which preset of its task something is, by what it has of the task, the protocol and models."""
+"""Finding the preset that settings of a task, a protocol and models equal."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -8,33 +8,34 @@ from linbench.experiments.registry import registry
 from linbench.tasks.base import Task
 
 USUALLY_GIVEN = ("lr", "form")
-"""What a name stands beside: the form is said of every comparison, and learning rates are searched for."""
+"""Settings that a preset's name need not cover: forms are shown beside it, and learning rates are searched for."""
 
 
 def preset_of(cells: Sequence[Mapping[str, Any]]) -> str | None:
-    """The preset that cells of one task and protocol all are, by their identities, whatever is
-    `USUALLY_GIVEN`, if any."""
+    """Return the preset that all these cells equal apart from `USUALLY_GIVEN`, or None.
+
+    Args:
+        cells: the identities of cells of one task and protocol.
+    """
     task, protocol = cells[0]["task"], cells[0]["protocol"]["settings"]
     entry = registry("task").entries.get(task["name"])
     if entry is None or entry.digest != task["source"] or task.keys() & {"train", "test"}:
         return None
-    models = [cell["model"] for cell in cells]
-    layers = [
-        within(model["form"], model["backbone"]["settings"], layer["mixer"], layer["settings"])
-        for model in models
-        for layer in model["layers"]
-    ]
+    layers = []
+    for model in (cell["model"] for cell in cells):
+        backbone = model["backbone"]["settings"]
+        for layer in model["layers"]:
+            layers.append(within(model["form"], backbone, layer["mixer"], layer["settings"]))
     return preset_with(entry.cls, task["settings"], protocol, layers, but=USUALLY_GIVEN)
 
 
 def within(form: str, backbone: Mapping[str, Any], mixer: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All that a preset may ask of a layer: the form, what is around it, and its own settings, also after its
-    mixer's name."""
-    return {
-        **backbone,
-        "form": form,
-        **{f"{prefix}{name}": value for name, value in settings.items() for prefix in ("", f"{mixer}.")},
-    }
+    """Return all settings of a layer that a preset may constrain.
+
+    These are the form, the backbone's settings, and the mixer's settings as NAME and as MIXER.NAME.
+    """
+    qualified = {f"{mixer}.{name}": value for name, value in settings.items()}
+    return {**backbone, "form": form, **settings, **qualified}
 
 
 def preset_with(
@@ -45,24 +46,31 @@ def preset_with(
     *,
     but: Collection[str] = (),
 ) -> str | None:
-    """The first preset of a task with these settings of it and of the protocol, as JSON values, that asks
-    nothing else of any of the layers (`within`); these cannot differ in a setting that they lack. `but`:
-    settings of protocol and model that may be others."""
-    trained = _without(protocol, but)
+    """Return the first preset of a task that all settings equal, or None.
+
+    Args:
+        task: the task.
+        settings: the task's settings, as JSON values.
+        protocol: the protocol's settings, as JSON values.
+        layers: the settings of each layer, as `within` returns them. A setting that a layer lacks is no
+            difference.
+        but: settings of protocol and model that may differ.
+    """
     for name, preset in task.presets.items():
-        asked = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol").model_dump(
-            mode="json"
-        )
+        of_task = task.Settings.parse(preset.task, where="task")
+        of_protocol = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol")
+        of_model = _without({"form": "native", **preset.model}, but)
         if (
-            task.Settings.parse(preset.task, where="task").model_dump(mode="json") == settings
-            and _without(asked, but) == trained
+            of_task.model_dump(mode="json") == settings
+            and _without(of_protocol.model_dump(mode="json"), but) == _without(protocol, but)
+            and all(_agrees(layer, of_model) for layer in layers)
         ):
-            wanted = _without({"form": "native", **preset.model}, but)
-            if all(
-                layer.get(setting, value) == value for layer in layers for setting, value in wanted.items()
-            ):
-                return name
+            return name
     return None
+
+
+def _agrees(layer: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(layer.get(setting, value) == value for setting, value in wanted.items())
 
 
 def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

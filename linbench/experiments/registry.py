@@ -1,4 +1,4 @@
-"""What a model says of itself: its docstring and its settings."""
+"""The tasks and models that can be named: shipped ones, plugins, and those of installed packages."""
 
 import importlib
 import os
@@ -34,26 +34,26 @@ from linbench.tasks.base import Preset, Task
 
 
 def card(cls: Any) -> str:
-    """Of a task or model: its docstring."""
+    """Return the description of a task or model: its docstring."""
     return docstring(cls) or "It has no docstring."
 
 
 def model_settings(cls: Any) -> list[tuple[str, str, str, str]]:
-    """(name, type, default, description) of each, with published defaults."""
+    """Return (name, type, default, description) of each setting of a model, with published defaults."""
     found: list[tuple[str, str, str, str]] = cls.Settings.describe()
     return found
 
 
 def controlled(cls: Any) -> list[str]:
-    """What the controlled form sets, as `name = value`."""
+    """Return the settings of the controlled form, as `name = value`."""
     return [f"{name} = {value}" for name, value in (cls.controlled or {}).items()]
 
 
 PLUGINS_VARIABLE = "LINBENCH_PLUGINS"
-"""Folders (separated as in PATH) whose every Python file may bring tasks and models."""
+"""The environment variable with folders, separated as in PATH, whose Python files define tasks and models."""
 
 SHIPPED = "linbench"
-"""The source of what linbench brings itself."""
+"""The `source` of entries that come with linbench."""
 
 _NAMELESS = "it defines no task or model with a `name`"
 
@@ -65,27 +65,28 @@ _SHIPPED: dict[Kind, ModuleType] = {"task": shipped_tasks, "model": shipped_mode
 
 @dataclass(frozen=True)
 class Entry:
-    """A task or model that can be used. `digest`: of the source of what linbench does not ship, part of a
-    cell's identity."""
+    """A task or model that can be used.
+
+    digest: the hash of the source if linbench does not ship it; part of a cell's identity. plugin: the files that
+    a user's class was found in, by the name `attribute`.
+    """
 
     name: str
     cls: Any
     source: str
     digest: str | None = None
     plugin: Plugin | None = field(default=None, compare=False, repr=False)
-    """The module that a class of a user's was found in, by the name `attribute`."""
     attribute: str = field(default="", compare=False, repr=False)
 
     def __reduce__(self) -> Any:
-        """To another process goes a user's class as the source that it was made of; what is installed is
-        found there again, by its name."""
+        """Pickle a user's class as the source it was made of, and an installed one as its name."""
         kind: Kind = "task" if issubclass(self.cls, Task) else "model"
         if self.source == SHIPPED:
             return _shipped_again, (kind, self.name)
         if self.plugin is not None:
             return _arrived, (kind, self.name, self.source, self.digest, self.plugin, self.attribute)
-        named = self.source if self.source.removeprefix("./") == self.name else self.name  # by path or module
-        return _found_again, ("task" if issubclass(self.cls, Task) else "model", named, self.digest)
+        by_location = self.source.removeprefix("./") == self.name
+        return _found_again, (kind, self.source if by_location else self.name, self.digest)
 
 
 def _arrived(kind: Kind, name: str, source: str, digest: str | None, plugin: Plugin, attribute: str) -> Entry:
@@ -93,20 +94,20 @@ def _arrived(kind: Kind, name: str, source: str, digest: str | None, plugin: Plu
 
 
 def _shipped_again(kind: Kind, name: str) -> Entry:
-    """Without a look at plugins, whose import may change what else is computed in a process."""
+    """Find a shipped entry without importing plugins, which may change what the process computes."""
     return _ours(kind).find(name)
 
 
 def _found_again(kind: Kind, name: str, digest: str | None) -> Entry:
     entry = registry(kind).find(name)
     if entry.digest != digest:
-        raise UserError(f"{kind} '{name}' is no longer what it was when the run began; start the run again.")
+        raise UserError(f"{kind} '{name}' has changed since the run began; start the run again.")
     return entry
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A name that cannot be used, and why. It hurts nobody else."""
+    """A name that cannot be used, and the reason. Other names are not affected."""
 
     name: str
     source: str
@@ -115,19 +116,19 @@ class Problem:
 
 @dataclass
 class Registry:
-    """Everything of one kind that can be named."""
+    """All tasks, or all models, that can be named."""
 
     kind: Kind
     entries: dict[str, Entry] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     _contested: set[str] = field(default_factory=set)
     _helpers: set[str] = field(default_factory=set)
-    """Files that plugins import: these need bring nothing themselves."""
+    """Files that plugins import, which need not define a task or model themselves."""
 
     def find(self, name: str) -> Entry:
-        """The entry a user means by a name, `./file.py:Class` or `package.module:Class`.
+        """Return the entry for a name, `./file.py:Class` or `package.module:Class`.
 
-        Raises UserError: nothing of that name, or it could not be imported.
+        Raises UserError: there is none, or it cannot be imported.
         """
         if is_location(name):
             return _located(self.kind, name)
@@ -140,42 +141,35 @@ class Registry:
                 )
         if "/" in name:
             raise UserError(
-                f"there is no {self.kind} '{name}'; a path ends in .py, or in .py:Class, and one that holds +"
-                " , [ or ] stands in quotes."
+                f"there is no {self.kind} '{name}'; a path must end in .py or .py:Class, and be in quotes if"
+                " it contains + , [ or ]."
             )
         raise unknown(self.kind, name, self.entries)
 
     def _add(self, entry: Entry) -> None:
-        """Shipped names stand; of two others that claim one name neither is used, since either could be
-        meant."""
-        taken = self.entries.get(entry.name)
-        if taken is None and entry.name not in self._contested:
-            self.entries[entry.name] = entry
+        """Add an entry. A shipped name wins; if two others have one name, neither can be used by it."""
+        name, source = entry.name, entry.source
+        taken = self.entries.get(name)
+        if taken is None and name not in self._contested:
+            self.entries[name] = entry
         elif taken is None:
-            self.problems.append(
-                Problem(
-                    entry.name, entry.source, "others claim the name too; name the one you mean by its path"
-                )
-            )
+            self._note_problem(name, source, "others have the same name; use the path of the one you mean")
         elif taken.source == SHIPPED:
-            self.problems.append(
-                Problem(
-                    entry.name,
-                    entry.source,
-                    f"linbench ships a {self.kind} of that name; rename yours or name it by its path",
-                )
-            )
+            reason = f"linbench ships a {self.kind} of that name; rename yours, or use its path"
+            self._note_problem(name, source, reason)
         else:
-            del self.entries[entry.name]
-            self._contested.add(entry.name)
-            reason = (
-                f"both {taken.source} and {entry.source} claim the name; name the one you mean by its path"
-            )
-            self.problems += [Problem(entry.name, source, reason) for source in (taken.source, entry.source)]
+            del self.entries[name]
+            self._contested.add(name)
+            reason = f"{taken.source} and {source} have the same name; use the path of the one you mean"
+            self._note_problem(name, taken.source, reason)
+            self._note_problem(name, source, reason)
+
+    def _note_problem(self, name: str, source: str, reason: str) -> None:
+        self.problems.append(Problem(name, source, reason))
 
 
 def shipped(kind: Kind) -> Registry:
-    """Return all that linbench brings itself."""
+    """Return the tasks or models that come with linbench."""
     found = Registry(kind)
     package = _SHIPPED[kind]
     for module in pkgutil.iter_modules(package.__path__):
@@ -189,13 +183,15 @@ _ours = cache(shipped)
 
 @cache
 def registry(kind: Kind) -> Registry:
-    """All that is shipped, in plugin folders and registered by installed packages. Scanned once per
-    process."""
+    """Return all tasks or models: shipped, in plugin folders, and registered by installed packages.
+
+    They are scanned once in a process.
+    """
     ours = shipped(kind)
     found = Registry(kind, dict(ours.entries), list(ours.problems))
     for folder in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)):
         if not Path(folder).is_dir():
-            found.problems.append(Problem(folder, PLUGINS_VARIABLE, "there is no such folder"))
+            found.problems.append(Problem(folder, PLUGINS_VARIABLE, "the folder does not exist"))
         for path in sorted(Path(folder).glob("*.py")):
             _scan(found, path, str(path))
     found.problems = [
@@ -209,88 +205,80 @@ def registry(kind: Kind) -> Registry:
             cls = _usable(kind, point.load())
             files = installed_digest(sys.modules[point.module], point.dist)
             found._add(Entry(_checked(point.name), cls, source, digest_of(f"{point.value} {files}".encode())))
-        # whatever a stranger's import raises must not hurt the others
+        # a failed import of one package must not affect the others
         except (Exception, SystemExit) as error:
             found.problems.append(Problem(point.name, source, theirs(error)))
     return found
 
 
 def _scan(found: Registry, where: str | Path, source: str) -> None:
+    """Add the tasks or models of a file or module."""
     name = where.stem if isinstance(where, Path) else where.rsplit(".", 1)[1]
     try:
-        brought = (
-            import_path(where) if isinstance(where, Path) else Brought(importlib.import_module(where), None)
-        )
-        entries = [
-            Entry(
-                _checked(cls.name),
-                _usable(found.kind, cls),
-                source,
-                brought.digest,
-                brought.plugin,
-                attribute,
-            )
-            for attribute, cls in _named(brought.module, _NAMED[found.kind]).items()
-        ]
-        brings = not brought.plugin or any(_named(brought.module, base) for base in _NAMED.values())
-        if brought.plugin and brings:
-            found._helpers |= {
-                file.path for each, file in brought.plugin.files.items() if each != brought.plugin.name
-            }
-        if not brings:
-            raise UserError(_NAMELESS)
-    except (Exception, SystemExit) as error:  # as above
+        if isinstance(where, Path):
+            brought = import_path(where)
+        else:
+            brought = Brought(importlib.import_module(where), None)
+        entries = _entries(found.kind, brought, source)
+        plugin = brought.plugin
+        if plugin:
+            if not any(_named(brought.module, base) for base in _NAMED.values()):
+                raise UserError(_NAMELESS)
+            found._helpers |= {file.path for each, file in plugin.files.items() if each != plugin.name}
+    except (Exception, SystemExit) as error:  # a failed import must not affect the others
         found.problems.append(Problem(name, source, theirs(error)))
         return
     for entry in entries:
         found._add(entry)
 
 
+def _entries(kind: Kind, brought: Brought, source: str) -> list[Entry]:
+    entries = []
+    for attribute, cls in _named(brought.module, _NAMED[kind]).items():
+        name, usable = _checked(cls.name), _usable(kind, cls)
+        entries.append(Entry(name, usable, source, brought.digest, brought.plugin, attribute))
+    return entries
+
+
 def _named(module: ModuleType, base: type) -> dict[str, Any]:
-    """The classes of that base which the module itself defines and gives a `name`, by their names in it."""
-    every = {
-        name: cls for name, cls in vars(module).items() if isinstance(cls, type) and issubclass(cls, base)
-    }
+    """Return the classes of a base that the module defines and gives a `name`, by their names in it."""
+    classes = {name: cls for name, cls in vars(module).items() if isinstance(cls, type)}
     return {
-        name: cls for name, cls in every.items() if cls.__module__ == module.__name__ and "name" in vars(cls)
+        name: cls
+        for name, cls in classes.items()
+        if issubclass(cls, base) and cls.__module__ == module.__name__ and "name" in vars(cls)
     }
 
 
 def _checked(name: str) -> str:
-    """A name that a pattern can hold. Raises UserError: it cannot."""
+    """Return the name. Raises UserError: it cannot be part of a layer pattern."""
     if not name.replace("_", "a").isalnum() or name[0].isdigit():
-        raise UserError(f"'{name}' cannot be a name: letters, digits and underscores, a letter first")
+        raise UserError(
+            f"'{name}' cannot be a name; use letters, digits and underscores, and begin with a letter"
+        )
     return name
 
 
 def _usable(kind: Kind, cls: Any) -> Any:
-    """The task or mixer that a class is, or is made into. Raises UserError: it is neither."""
-    if (
-        kind == "model"
-        and isinstance(cls, type)
-        and issubclass(cls, nn.Module)
-        and not issubclass(cls, Mixer)
-    ):
+    """Return the task or mixer; an nn.Module is wrapped into a mixer. Raises UserError: it is neither."""
+    is_class = isinstance(cls, type)
+    if kind == "model" and is_class and issubclass(cls, nn.Module) and not issubclass(cls, Mixer):
         return wrap(cls)
-    if not (isinstance(cls, type) and issubclass(cls, _BASE[kind])):
-        allowed = (
-            "a Mixer or any torch.nn.Module from [B, T, D] to [B, T, D]" if kind == "model" else "a Task"
-        )
-        raise UserError(
-            f"{getattr(cls, '__qualname__', type(cls).__name__)} is no {kind}: {allowed} would be"
-        )
+    if not is_class or not issubclass(cls, _BASE[kind]):
+        name = getattr(cls, "__qualname__", type(cls).__name__)
+        allowed = "a Mixer or a torch.nn.Module from [B, T, D] to [B, T, D]" if kind == "model" else "a Task"
+        raise UserError(f"{name} is not a {kind}; it must be {allowed}")
     _refuse_unfinished(kind, cls)
     return cls
 
 
 def _refuse_unfinished(kind: Kind, cls: Any) -> None:
-    """Raise UserError where a task or a Mixer lacks what each must have: its settings, what its base leaves
-    open, presets that are presets."""
+    """Raise UserError if a task or mixer lacks settings, an abstract method, or valid presets."""
     settings, presets = getattr(cls, "Settings", None), getattr(cls, "presets", {})
     if not (isinstance(settings, type) and issubclass(settings, Settings)):
         has = "no Settings" if settings is None else f"{settings!r} for its Settings"
         raise UserError(
-            f"{kind} {cls.__name__} has {has}; it needs a class Settings that extends"
+            f"{kind} {cls.__name__} has {has}; it needs a class Settings derived from"
             " linbench.common.settings.Settings"
         )
     if isabstract(cls):
@@ -300,17 +288,15 @@ def _refuse_unfinished(kind: Kind, cls: Any) -> None:
         )
     if not isinstance(presets, dict) or not all(isinstance(preset, Preset) for preset in presets.values()):
         raise UserError(
-            f"{kind} {cls.__name__} has presets = {presets!r}; each must be a linbench.tasks.base.Preset by"
-            " its name"
+            f"{kind} {cls.__name__} has presets = {presets!r}; it must be a dictionary of"
+            " linbench.tasks.base.Preset by name"
         )
 
 
 def _located(kind: Kind, location: str) -> Entry:
-    """A class named by path or module; its source becomes part of the identity of its cells, as does the
-    name."""
+    """Return the entry of a class at a location. The name and the source are part of its cells' identity."""
     cls, attribute, where = load_location(location, _NAMED[kind])
     if not isinstance(cls, type):
         raise UserError(f"{location} is {type(cls).__name__}, not a class.")
-    return Entry(
-        location.removeprefix("./"), _usable(kind, cls), location, where.digest, where.plugin, attribute
-    )
+    name = location.removeprefix("./")
+    return Entry(name, _usable(kind, cls), location, where.digest, where.plugin, attribute)

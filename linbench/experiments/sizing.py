@@ -1,7 +1,8 @@
-"""Models of one size: the head dimension at which a model carries so many state floats, the channel mixer's
-width at which it has so many parameters."""
+"""Models of a given size: the head dimension for a number of state floats, and the width of the channel mixer for
+a number of parameters."""
 
 from collections.abc import Callable
+from typing import Any
 
 from linbench.common.errors import UserError
 from linbench.common.hashing import digest
@@ -11,27 +12,30 @@ from linbench.models.base import Mixer, StateSize
 from linbench.tasks.base import Task
 
 WIDEST = 1 << 17
-"""Of anything that a shipped layer counts: its sizes are products of a few such numbers, which a tensor must
-hold."""
+"""The largest number that a setting of a shipped layer may be. Sizes are products of a few such numbers, and a
+tensor must be able to hold them."""
 
 TOLERANCE = 0.05
-"""Sizes that differ by more are not matched."""
+"""The relative difference up to which two sizes count as equal."""
 
 _LARGEST = 4096
 
 _COARSEST = 16
-"""Head dimensions that a model can have are multiples of the first, such as 2 for one that rotates pairs; it
-is no larger than this."""
+"""The largest step between possible head dimensions. All are multiples of the smallest, such as 2 for a model that
+rotates pairs."""
 
 
 def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | None:
-    """The possible head dimension whose total state comes nearest to `floats`; None for a model whose state
-    grows with the length: it is compared at the length that is tested, whatever its size.
+    """Return the head dimension whose total state is nearest to `floats`.
 
     Args:
-        make: the model of a head dimension.
+        make: returns the model with a head dimension.
+        task: the task at whose length the state is counted.
+        floats: the number of state floats that is asked for.
 
-    Raises UserError: the model declares no state, or none comes within `TOLERANCE`.
+    Returns: the head dimension, or None for a model whose state grows with the length: it has no fixed size.
+
+    Raises UserError: the model declares no state, or none is within `TOLERANCE`.
     """
 
     def total(head_dim: int) -> int:
@@ -52,36 +56,38 @@ def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | No
         found = ", ".join(f"head_dim {head_dim} has {size:,}" for head_dim, size in near.items())
         label = make(best).label
         raise UserError(
-            f"{label} has no head dimension with {floats:,} state floats within {TOLERANCE:.0%}: {found}; ask"
-            " for one of these, or change model.heads."
+            f"{label} has no head dimension with {floats:,} state floats within {TOLERANCE:.0%}: {found}; set"
+            " model.state_floats to one of these, or change model.heads."
         )
     return best
 
 
 WIDTH_STEP = 8
-"""Widths of the channel mixer are multiples of it, so that a GPU reads whole rows."""
+"""The step between widths of the channel mixer, so that a GPU reads whole rows."""
 
 
 def widened(make: Callable[[int], ModelSpec], task: Task, parameters: int) -> int:
-    """The width of the channel mixer with which a model has nearest to `parameters`.
+    """Return the width of the channel mixer at which the number of parameters is nearest to `parameters`.
 
     Args:
-        make: the model of such a width.
+        make: returns the model with a width.
+        task: the task that the model is for.
+        parameters: the number of parameters that is asked for.
 
-    Raises UserError: with no width are there so many, within `TOLERANCE`.
+    Raises UserError: no width is within `TOLERANCE`.
     """
     narrow, wide = (make(width).sketch(task).parameter_count() for width in (WIDTH_STEP, 2 * WIDTH_STEP))
     if narrow == wide:
         raise UserError(
-            "model.parameters is met by the width of the channel mixer, and with model.channel_mixer ="
-            f" {_mixer(make)} none has one; use swiglu."
+            "model.parameters chooses the width of the channel mixer, but model.channel_mixer ="
+            f" {_mixer(make)} has none; use swiglu."
         )
     more = max(0, round((parameters - narrow) / (wide - narrow)))
     found = narrow + more * (wide - narrow)
     if abs(found - parameters) > TOLERANCE * parameters:
         raise UserError(
-            f"{make(WIDTH_STEP).label} cannot have {parameters:,} parameters within {TOLERANCE:.0%}: it has"
-            f" {found:,}, the nearest; ask for as many."
+            f"{make(WIDTH_STEP).label} cannot have {parameters:,} parameters within {TOLERANCE:.0%}; the"
+            f" nearest number is {found:,}."
         )
     return WIDTH_STEP * (1 + more)
 
@@ -99,7 +105,7 @@ def _possible(model: ModelSpec, task: Task) -> bool:
 
 
 _CONSTANT: dict[str, StateSize] = {}
-"""States that do not grow with the length, by all that decides a model: the tasks of a grid ask for the same
+"""A cache of states that do not grow with the length, by the model's identity: the tasks of a grid ask for the same
 ones."""
 
 
@@ -110,8 +116,8 @@ def _state(model: ModelSpec, task: Task) -> StateSize:
     size = model.sketch(task).state_size(task.seq_len)
     if size is None:
         raise UserError(
-            f"{model.label} does not declare its state, so it cannot be given a size; set what it has"
-            " yourself."
+            f"{model.label} does not declare its state, so model.state_floats cannot size it; choose its"
+            " settings yourself."
         )
     if not size.cache:
         _CONSTANT[name] = size
@@ -119,10 +125,20 @@ def _state(model: ModelSpec, task: Task) -> StateSize:
 
 
 def sensible(mixer: type[Mixer], settings: Settings) -> Settings:
-    """Return the settings of a layer. Raises UserError: one of a shipped layer is larger than any layer can
-    be built with."""
-    for name, value in () if mixer.opaque else settings:
-        most = 1024 if name.startswith("expand") else WIDEST if isinstance(value, int) else None
-        if most is not None and value > most:
-            raise UserError(f"model.{name} = {value}: it may be {most:,} at most.")
+    """Return the settings of a layer after checking that it can be built.
+
+    Raises UserError: a setting of a shipped layer is too large.
+    """
+    if mixer.opaque:
+        return settings
+    for name, value in settings:
+        if name.startswith("expand"):
+            _refuse_above(1024, name, value)
+        elif isinstance(value, int):
+            _refuse_above(WIDEST, name, value)
     return settings
+
+
+def _refuse_above(most: int, name: str, value: Any) -> None:
+    if value > most:
+        raise UserError(f"model.{name} must be at most {most:,}, not {value}.")

@@ -168,9 +168,9 @@ def narrowed(
     changes: dict[str, Any] = {}
     if models:
         changes["models"] = tuple(part for name in models for part in _entries_of(suite, name))
-    if seeds:
+    if seeds is not None:
         changes["seeds"] = seeds
-    if form:
+    if form is not None:
         changes["form"] = form
         changes["tasks"] = tuple(task.model_copy(update={"form": None}) for task in suite.tasks)
     return suite.model_copy(update=changes)

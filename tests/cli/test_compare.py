@@ -144,7 +144,7 @@ def test_bad_input_is_one_sentence(compare: Callable[..., Any], linbench: Callab
         2,
         True,
     )
-    assert "seeds are numbers" in compare("deltanet", "gla", "--seeds", "x").err
+    assert "such as 0,1,2 or 0-4" in compare("deltanet", "gla", "--seeds", "x").err
 
 
 def test_a_sweep_takes_other_models_and_seeds(linbench: Callable[..., Any], tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_signal_keeps_what_is_finished_and_says_how_to_go_on(
     assert running.returncode == code
     assert (
         err.splitlines()[-1]
-        == f"linbench: {word}; what is finished is kept, and the same command again goes on from there."
+        == f"linbench: {word}; finished results are kept. Run the same command again to continue."
     )
     assert "Traceback" not in err
     assert out == ""
@@ -142,7 +142,7 @@ def test_a_loss_that_is_no_number_is_a_diverged_cell_and_the_others_go_on(
         r"1/2 .*faulty\.py:After seed 0: diverged: the loss was nan by step [3-5] of 10", ended.err
     )
     assert "2/2 mqar deltanet seed 0: accuracy" in ended.err
-    assert "1 of 2 cells did not end well" in ended.err
+    assert "1 of 2 cells failed" in ended.err
     row = next(line for line in ended.out.splitlines() if "faulty" in line)
     assert re.search(r"\| 0\.500 +\|", row), "a diverged run counts as chance"
     assert "diverged 1/1" in row
@@ -329,5 +329,5 @@ def test_a_choice_that_is_none_names_the_nearest(
     ended = linbench(*words)
     assert (ended.code, ended.err) == (
         2,
-        f"{said}did you mean '{near}'; linbench {words[0]} -h tells more.\n",
+        f"{said}did you mean '{near}'; see linbench {words[0]} --help.\n",
     )

@@ -138,7 +138,7 @@ def test_an_unreadable_file_of_a_baseline_stays_as_it_is_and_is_named_every_time
     for _ in range(2):
         ended = gate(base, store("head", 0.8))
         assert ended.err.startswith(
-            f"linbench: a result does not count: {torn}: it is torn, altered or not its own.\n"
+            f"linbench: ignored result file {torn}: it is torn, altered or not its own.\n"
         )
     assert (sorted(base.iterdir()), torn.read_text()) == (before, "{")
 

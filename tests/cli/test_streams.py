@@ -78,7 +78,7 @@ def test_standard_output_that_takes_nothing(tmp_path: Path, tiny: list[str], to:
     assert (
         done.stderr.decode()
         .splitlines()[-1]
-        .startswith(f"linbench: standard output has not taken all that was to be written to it: {why}")
+        .startswith(f"linbench: standard output could not be written completely: {why}")
     )
     assert b"Traceback" not in done.stderr
     assert len(Store(tmp_path / "results").all()) == 1

@@ -122,7 +122,7 @@ def test_baselines_are_scored_on_as_many_examples_as_models_are(linbench: Callab
         (["blend", "--set", "task.keys=3"], "--preset and --set are of tasks; "),
         (
             ["regression", "--set", "protocol.lr=3"],
-            "untrained takes settings of the task, as task.NAME; protocol.lr changes nothing that is shown.",
+            "untrained takes only settings of the task (task.NAME); protocol.lr has no effect here.",
         ),
         (
             ["regression", "--set", "points=3"],

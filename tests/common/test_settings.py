@@ -38,31 +38,31 @@ def test_strings_of_a_command_line_are_converted() -> None:
                 " task.norm, task.pairs, task.rate."
             ),
         ),
-        ({"pairs": "many"}, "task.pairs = many: a whole number would do."),
-        ({"pairs": 2.5}, "task.pairs = 2.5: a whole number would do."),
-        ({"rate": "fast"}, "task.rate = fast: a number would do."),
-        ({"gate": "ture"}, "task.gate = ture: true or false would do."),
+        ({"pairs": "many"}, "task.pairs must be a whole number, not 'many'."),
+        ({"pairs": 2.5}, "task.pairs must be a whole number, not '2.5'."),
+        ({"rate": "fast"}, "task.rate must be a number, not 'fast'."),
+        ({"gate": "ture"}, "task.gate must be true or false, not 'ture'."),
         ({"norm": "l3"}, "task.norm = l3: input should be 'l2' or 'rms'; did you mean 'l2'?"),
         ({"norm": "batch"}, "task.norm = batch: input should be 'l2' or 'rms'."),
         ({"pairs": 0}, "task.pairs = 0: input should be greater than or equal to 1."),
         ({"pairs": 40}, "task: at most 16 pairs, not 40."),
         (
             {"counts": "0,x"},
-            "task.counts = 0,x: whole numbers with commas between them would do, such as 0,1,2.",
+            "task.counts must be comma-separated whole numbers such as 0,1,2, not '0,x'.",
         ),
         (
             {"counts": "(0,,1)"},
-            "task.counts = (0,,1): whole numbers with commas between them would do, such as 0,1,2.",
+            "task.counts must be comma-separated whole numbers such as 0,1,2, not '(0,,1)'.",
         ),
         (
             {"counts": [0, 0.5]},
-            "task.counts = [0, 0.5]: whole numbers with commas between them would do, such as 0,1,2.",
+            "task.counts must be comma-separated whole numbers such as 0,1,2, not '[0, 0.5]'.",
         ),
         (
             {"counts": ""},
-            "task.counts = nothing: whole numbers with commas between them would do, such as 0,1,2.",
+            "task.counts must be comma-separated whole numbers such as 0,1,2, not empty.",
         ),
-        ({"counts": []}, "task.counts = []: whole numbers with commas between them would do, such as 0,1,2."),
+        ({"counts": []}, "task.counts must be comma-separated whole numbers such as 0,1,2, not '[]'."),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(values: dict[str, object], sentence: str) -> None:

@@ -30,11 +30,11 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
         (MERGES, "with its aliases"),
         ("a: &a [*a]", "with its aliases"),
         ("a: [" + "1," * 200_000 + "]", "more than 100,000 values"),
-        ("#" * (MOST_BYTES + 1), "more than the 1 MiB"),
+        ("#" * (MOST_BYTES + 1), "limit of 1 MiB"),
         ("a: [1", "not YAML"),
         (f"a: {'9' * 5000}", "has more than 100 digits"),
         ("a: !!python/object:os.system x", "not YAML"),
-        ("a: 1\na: 2", "a stands twice"),
+        ("a: 1\na: 2", "a is given twice"),
         ("a: \x00", "not YAML"),
     ],
 )

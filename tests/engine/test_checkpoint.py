@@ -22,6 +22,7 @@ from linbench.experiments.cell import Cell
 from linbench.results.record import Result
 from linbench.results.store import Store
 from tests.factories import build_cells, measured, tiny_settings
+from tests.planning import plan
 
 TINY = tiny_settings(20, examples=32)
 DRAWING = """

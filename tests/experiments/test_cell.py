@@ -129,7 +129,7 @@ def test_a_task_with_one_answer_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("device", "sentence"),
     [
-        ("cuda:99", "--device cuda:99 cannot be had: |there is no cuda:99 here"),
+        ("cuda:99", "--device cuda:99 is not available: |there is no cuda:99 here"),
         ("mps", "linbench does not run on mps"),
     ],
 )

@@ -101,16 +101,16 @@ def test_text_is_read_by_the_type_that_the_constructor_takes(mine: str, name: st
 
 
 REFUSED = {
-    ("whole", "010"): "a whole number would do.", ("whole", "1e3"): "a whole number would do.", ("whole", 8.0): "a whole number would do.",
-    ("whole", "٣"): "a whole number would do.", ("whole", True): "a whole number would do.", ("real", "no"): "a number would do.",
-    ("real", "1_0"): "a number would do.", ("truth", "no"): "true or false would do.", ("truth", "1"): "true or false would do.",
-    ("truth", 0): "true or false would do.", ("text", False): "text, in quotes where YAML would make something else of it, would do.",
-    ("choice", "b"): "a or 1 or true would do.", ("many", "1,x"): "a list of a whole number would do.", ("maybe", 1): "null or text would do.",
-    ("pair", "1"): "2 values, a whole number and a number, with commas between would do.", ("bare_whole", "x"): "null or a whole number or a number would do.",
-    ("bare_none", "010"): "a number as JSON writes it, or text in quotes, '010', would do.", ("bare_none", "1_000"): "would do.",
-    ("bare_none", "0x10"): "would do.", ("bare_none", "[1"): "it begins as JSON does, and is none; text stands in quotes, such as '[1'.",
-    ("bare_none", "{a: 1}"): "it begins as JSON does, and is none; text stands in quotes, such as '{a: 1}'.",
-    ("bare_none", "[" * 100_000): "it begins as JSON does", ("whole", "9" * 5000): "a whole number would do.",
+    ("whole", "010"): "a whole number", ("whole", "1e3"): "a whole number", ("whole", 8.0): "a whole number",
+    ("whole", "٣"): "a whole number", ("whole", True): "a whole number", ("real", "no"): "a number",
+    ("real", "1_0"): "a number", ("truth", "no"): "true or false", ("truth", "1"): "true or false",
+    ("truth", 0): "true or false", ("text", False): "text; put it in quotes",
+    ("choice", "b"): "a or 1 or true", ("many", "1,x"): "a list, each element a whole number", ("maybe", 1): "null or text",
+    ("pair", "1"): "2 comma-separated values, a whole number and a number", ("bare_whole", "x"): "null or a whole number or a number",
+    ("bare_none", "010"): "text in quotes such as '010'", ("bare_none", "1_000"): "'1_000'",
+    ("bare_none", "0x10"): "'0x10'", ("bare_none", "[1"): "not JSON; put text in quotes, such as '[1'.",
+    ("bare_none", "{a: 1}"): "not JSON; put text in quotes, such as '{a: 1}'.",
+    ("bare_none", "[" * 100_000): "begins like JSON", ("whole", "9" * 5000): "a whole number",
 }  # fmt: skip
 
 
@@ -122,9 +122,7 @@ def test_members_of_an_enumeration_are_read_by_name(mine: str) -> None:
         "first",
     ]
     assert len({cell.id for cell in [*cells, one(mine)]}) == 3
-    with pytest.raises(
-        UserError, match=r"^model\.kind = secnd: first or second would do; did you mean 'second'\.$"
-    ):
+    with pytest.raises(UserError, match=r"^model\.kind = secnd: .*first or second; did you mean 'second'\.$"):
         one(mine, kind="secnd")
 
 

@@ -63,9 +63,7 @@ def test_a_value_may_have_brackets_and_quotes_of_its_own() -> None:
 
 
 def test_a_setting_that_stands_twice_is_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"^'deltanet\[conv=0,conv=4\]' gives conv twice, 0 and 4; give it once\.$"
-    ):
+    with pytest.raises(UserError, match=r"^'deltanet\[conv=0,conv=4\]' gives conv twice \(0 and 4\)"):
         parse_pattern("deltanet[conv=0,conv=4]")
 
 
@@ -93,7 +91,7 @@ def test_a_task_may_be_a_path_and_have_a_preset(text: str, task: str, preset: st
     "text", ["99999999xdeltanet", f"{'9' * 5000}xdeltanet", "1025xa", "1000xa+25xb", "+".join(["a"] * 1025)]
 )
 def test_more_layers_than_any_model_has_are_refused(text: str) -> None:
-    with pytest.raises(UserError, match=r"has more than 1,024 layers\.$"):
+    with pytest.raises(UserError, match=r"has more than 1,024 layers"):
         parse_pattern(text)
 
 

@@ -212,10 +212,7 @@ def test_a_name_made_up_while_it_runs_is_refused(write: Callable[..., None]) -> 
     for _ in range(2):
         with pytest.raises(
             PluginError,
-            match=(
-                r"^mine imports helper while it runs, by a name that is made up there: .* at the top of the"
-                r" file\.$"
-            ),
+            match=r"^mine imports helper while it runs, .* at the top of the file\.$",
         ):
             gain_of(find("./mine.py:Mine"))
 

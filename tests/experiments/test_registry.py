@@ -115,7 +115,7 @@ def test_of_two_that_claim_one_name_neither_is_used(plugins: Callable[..., Path]
     found = registry("model")
     assert "mine" not in found.entries
     assert [problem.name for problem in found.problems] == ["mine"] * 3
-    with pytest.raises(UserError, match="name the one you mean by its path"):
+    with pytest.raises(UserError, match="use the path of the one you mean"):
         found.find("mine")
     assert registry("task").find("asked")
 
@@ -156,7 +156,7 @@ def test_a_name_is_free_although_a_file_of_that_name_failed(plugins: Callable[..
 
 def test_a_plugin_folder_that_is_not_there_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PLUGINS_VARIABLE, "/no/such/folder")
-    assert registry("model").problems[0].reason == "there is no such folder"
+    assert registry("model").problems[0].reason == "the folder does not exist"
 
 
 def test_entry_points_are_found_and_broken_ones_named(
@@ -194,13 +194,13 @@ def test_paths_and_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert find("torch.nn:Identity").cls.__name__ == "Identity"
     with pytest.raises(UserError, match=r"unknown class in mine\.py 'Mind'; did you mean 'Mine'"):
         find("mine.py:Mind")
-    with pytest.raises(UserError, match="has 2 classes that could be meant"):
+    with pytest.raises(UserError, match="has 2 suitable classes"):
         find("mine.py")
     with pytest.raises(UserError, match=r"there is no file \./other.py"):
         find("./other.py:Mine")
     with pytest.raises(UserError, match="there is no module no_such_module"):
         find("no_such_module:Mine")
-    with pytest.raises(UserError, match="is no model"):
+    with pytest.raises(UserError, match="is not a model"):
         find("pathlib:Path")
     Path("instance.py").write_text("import torch\nlayer = torch.zeros(1)\n")
     with pytest.raises(UserError, match="is Tensor, not a class"):
@@ -246,14 +246,14 @@ class Odd(Bare):
         (
             "Bare",
             (
-                "task Bare has no Settings; it needs a class Settings that extends"
+                "task Bare has no Settings; it needs a class Settings derived from"
                 " linbench.common.settings.Settings"
             ),
         ),
         (
             "Other",
             (
-                "task Other has <class 'dict'> for its Settings; it needs a class Settings that extends"
+                "task Other has <class 'dict'> for its Settings; it needs a class Settings derived from"
                 " linbench.common.settings.Settings"
             ),
         ),
@@ -264,7 +264,10 @@ class Odd(Bare):
                 " Task must"
             ),
         ),
-        ("Odd", "task Odd has presets = {'quick': 3}; each must be a linbench.tasks.base.Preset by its name"),
+        (
+            "Odd",
+            "task Odd has presets = {'quick': 3}; it must be a dictionary of linbench.tasks.base.Preset by name",
+        ),
     ],
 )
 def test_a_task_that_is_not_finished_is_refused_in_one_sentence(tmp_path: Path, name: str, said: str) -> None:

@@ -80,10 +80,7 @@ def test_a_model_without_heads_is_told_so(
     [
         (
             {"floats": 9},
-            (
-                r"deltanet has no head dimension with 9 state floats within 5%: head_dim 1 has \d+; ask for"
-                r" one of these"
-            ),
+            (r"deltanet has no head dimension with 9 state floats within 5%: head_dim 1 has \d+; "),
         ),
         ({"floats": 830}, r"head_dim 6 has 720, head_dim 7 has 896"),
         ({"floats": "many"}, r"model\.state_floats .*at least 1.*many"),
@@ -120,7 +117,7 @@ def test_models_of_as_many_parameters_may_stand_side_by_side(a_result: Any) -> N
     [
         (
             {"parameters": 1000},
-            r"deltanet cannot have 1,000 parameters within 5%: it has [\d,]+, the nearest; ask for as many",
+            r"deltanet cannot have 1,000 parameters within 5%; .* [\d,]+",
         ),
         ({"parameters": "some"}, r"model\.parameters .*at least 1.*some"),
         (
@@ -129,7 +126,7 @@ def test_models_of_as_many_parameters_may_stand_side_by_side(a_result: Any) -> N
         ),
         (
             {"parameters": 10**5, "channel_mixer": "none"},
-            r"with model\.channel_mixer = none none has one; use swiglu",
+            r"model\.channel_mixer = none .*; use swiglu",
         ),
     ],
 )

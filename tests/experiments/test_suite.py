@@ -187,9 +187,7 @@ def test_a_search_is_as_by_default_but_for_what_is_said() -> None:
     ],
 )
 def test_a_rate_beside_a_search_is_refused_unless_it_is_published(given: dict[str, Any]) -> None:
-    with pytest.raises(
-        UserError, match=r"protocol\.lr = .*0\.5.*: the learning rate is searched for; give one of the two"
-    ):
+    with pytest.raises(UserError, match=r"protocol\.lr = .*0\.5.* searched for"):
         expand(suite(search=True, **given), device="cpu")
     assert expand(suite(search=True, protocol="zoology"), device="cpu").cells
 
@@ -232,7 +230,7 @@ def test_what_is_not_installed_is_named_and_the_rest_goes_on() -> None:
             {"models": [{"model": "deltanet", "set": {"task.kv_pairs": 8}}]},
             "a model cannot have task settings of its own",
         ),
-        ({"seeds": "a"}, "seeds are numbers such as 0,1,2 or 0-4, not 'a'"),
+        ({"seeds": "a"}, "such as 0,1,2 or 0-4, not 'a'"),
         ({"protocol": "zoolgy"}, "unknown protocol 'zoolgy'; did you mean 'zoology'?"),
     ],
 )
@@ -252,7 +250,7 @@ def test_a_suite_is_a_file_or_a_name(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("[", "is not YAML"),
-        ("about: a\nabout: b", "is not YAML: about stands twice"),
+        ("about: a\nabout: b", "is not YAML: about is given twice"),
         ("- a", "must be a mapping"),
         (None, "cannot read the suite"),
     ],
@@ -436,9 +434,7 @@ def test_what_a_suite_sets_is_what_it_says_and_no_more(
     Path("mine.yaml").write_text(
         "about: mine\ntasks: [mqar]\nmodels: [./mine.py:Mine]\nset: {model.a: 010}\n"
     )
-    with pytest.raises(
-        UserError, match=r"^model\.a = 010: a number as JSON writes it, or text in quotes, '010', would do\.$"
-    ):
+    with pytest.raises(UserError, match=r"^model\.a = 010: .*in quotes such as '010'\.$"):
         expand(load("mine.yaml"), device="cpu")
 
 

@@ -1,2 +1,1 @@
-"""Python files that users bring: which file an import means, what it imports in turn, and modules made of
-exactly what was read."""
+"""Python files of users: finding the file of an import, its imports in turn, and loading exactly what was read."""

@@ -1,4 +1,4 @@
-"""Files of a user: which one an import means, and what it holds."""
+"""Files of users: finding and reading the one that an import means."""
 
 import sys
 from collections.abc import Sequence
@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 SHARED = frozenset(sys.stdlib_module_names) | {"linbench", "torch", "triton", "numpy"}
-"""Packages that every process has once: a file of a user's with such a name is never imported in their
-place."""
+"""Packages that a process has only once. A user's file with such a name is never imported in their place."""
 
 
 class File(NamedTuple):
-    """A module's file as it was read. content: None for a folder without `__init__.py`, which is a package of
-    its own kind."""
+    """A module's file as it was read. content: None for a folder without `__init__.py` (a namespace package)."""
 
     path: str
     content: bytes | None
@@ -23,29 +21,27 @@ class File(NamedTuple):
 
     @property
     def compiled(self) -> bool:
-        """Whether it is an extension module rather than Python source."""
+        """Whether it is an extension module, not Python source."""
         return self.content is not None and not self.path.endswith(".py")
 
     @property
     def folder(self) -> Path:
-        """The folder that a package's modules lie in."""
+        """The folder of a package's modules."""
         return Path(self.path).parent if self.content is not None else Path(self.path)
 
 
 def find(name: str, folders: Sequence[Path]) -> File | None:
-    """Read the file that `import name` means to code in these folders; None if they have none.
+    """Read the file that `import name` means to code in these folders; None if there is none.
 
-    The first folder with the top of the name wins. A folder without `__init__.py` counts only where nothing
-    installed has its name.
+    The first folder with the first part of the name wins. A folder without `__init__.py` counts only if no
+    installed package has its name.
     """
     path = _locate(name, folders)
     if path is None:
         return None
-    return (
-        File(str(path), None, package=True)
-        if path.is_dir()
-        else File(str(path), path.read_bytes(), path.name == "__init__.py")
-    )
+    if path.is_dir():
+        return File(str(path), None, package=True)
+    return File(str(path), path.read_bytes(), path.name == "__init__.py")
 
 
 def _locate(name: str, folders: Sequence[Path]) -> Path | None:
@@ -57,8 +53,9 @@ def _locate(name: str, folders: Sequence[Path]) -> Path | None:
         if above is None or not (above.is_dir() or above.name == "__init__.py"):
             return None
         folders = [above if above.is_dir() else above.parent]
+    endings = ["/__init__.py", *EXTENSION_SUFFIXES, ".py"]
     for folder in folders:
-        for end in (f"{last}/__init__.py", *(f"{last}{suffix}" for suffix in (*EXTENSION_SUFFIXES, ".py"))):
+        for end in (f"{last}{ending}" for ending in endings):
             if (folder / end).is_file():
                 return folder / end
     bare = next((folder / last for folder in folders if (folder / last).is_dir()), None)
@@ -66,7 +63,7 @@ def _locate(name: str, folders: Sequence[Path]) -> Path | None:
 
 
 def is_installed(top: str) -> bool:
-    """Whether an installed package, or any file on Python's path, has that name; a bare folder does not."""
+    """Return whether an installed package or a file on Python's path has that name; a bare folder does not count."""
     with suppress(ImportError, ValueError):
         spec = find_spec(top)
         return spec is not None and spec.origin is not None

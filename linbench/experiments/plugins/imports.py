@@ -1,7 +1,7 @@
-"""What Python source imports, read from its syntax: also what it imports only when a function is called."""
+"""The imports of Python source, read from its syntax, including those inside functions."""
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ _CALLS = {"import_module", "__import__"}
 
 
 class Import(NamedTuple):
-    """`import module`, or `from module import names`, with as many dots before as `level`."""
+    """An import: `import module`, or `from module import names` with `level` dots before the module."""
 
     level: int
     module: str
@@ -21,8 +21,7 @@ class Import(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def imports_of(source: bytes) -> tuple[Import, ...]:
-    """Return every import of a source, wherever it stands; none of a source that cannot be parsed, which
-    cannot be imported either."""
+    """Return every import of a source; none if it cannot be parsed, since it cannot be imported either."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -35,26 +34,21 @@ def _imports(node: ast.AST) -> Iterator[Import]:
         yield from (Import(0, alias.name) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
         yield Import(node.level, node.module or "", tuple(alias.name for alias in node.names))
-    elif (
-        isinstance(node, ast.Call)
-        and node.args
-        and isinstance(node.args[0], ast.Constant)
-        and isinstance(node.args[0].value, str)
-    ):
+    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
         called = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        if called in _CALLS:
-            bare = node.args[0].value.lstrip(".")
-            yield Import(len(node.args[0].value) - len(bare), bare)
+        name = node.args[0].value
+        if called in _CALLS and isinstance(name, str):
+            bare = name.lstrip(".")
+            yield Import(len(name) - len(bare), bare)
 
 
 def is_relative(source: bytes) -> bool:
-    """Whether a source imports `from .` something, which only a module of a package can."""
+    """Return whether a source has a relative import, which only a module of a package can have."""
     return any(found.level for found in imports_of(source))
 
 
 def named_by(name: str, file: File) -> set[str]:
-    """Return the names of all modules that a module's imports may mean, whether there are such modules or
-    not."""
+    """Return the names of all modules that a module's imports may mean, whether they exist or not."""
     if file.content is None or file.compiled:
         return set()
     package = name if file.package else name.rpartition(".")[0]
@@ -62,7 +56,7 @@ def named_by(name: str, file: File) -> set[str]:
 
 
 def candidates(base: str, names: tuple[str, ...] = ()) -> list[str]:
-    """`a.b` and names -> a, a.b, a.b.NAME: what must be imported for it."""
+    """Return the modules that an import of names from `a.b` may load: a, a.b, and a.b.NAME for each name."""
     parts = base.split(".") if base else []
     above = [".".join(parts[: i + 1]) for i in range(len(parts))]
     return above + [f"{base}.{name}" if base else name for name in names]
@@ -73,9 +67,10 @@ def _candidates(found: Import, package: str) -> list[str]:
         return candidates(found.module, found.names)
     parts = package.split(".") if package else []
     kept = len(parts) - (found.level - 1)
-    if kept < 0:  # above the folder: Python refuses it too
+    if kept < 0:  # above the top package: Python refuses it too
         return []
-    return candidates(".".join([*parts[:kept], *([found.module] if found.module else [])]), found.names)
+    base = [*parts[:kept], found.module] if found.module else parts[:kept]
+    return candidates(".".join(base), found.names)
 
 
 def reach(
@@ -83,30 +78,37 @@ def reach(
     lookup: Callable[[str], File | None],
     more: Mapping[str, set[str]] | None = None,
 ) -> dict[str, File]:
-    """Return these modules and all of a user's that they may import in turn, by name.
+    """Return modules and all of a user's modules that they may import in turn, by name.
 
     Args:
         files: the modules to begin with.
-        lookup: the file of another module, or None where it is not a user's.
-        more: modules that a module was seen to import by names that its source does not spell out.
+        lookup: returns the file of another module, or None if it is not a user's.
+        more: for a module the names it was seen to import that its source does not spell out.
     """
     found, todo = dict(files), [*files]
     while todo:
         here = todo.pop()
-        for target in sorted(named_by(here, found[here]) | (more or {}).get(here, set())):
-            for each in _children(target, found) if target.endswith(".*") or target == "*" else [target]:
-                if (
-                    each not in found
-                    and each.partition(".")[0] not in SHARED
-                    and (file := lookup(each)) is not None
-                ):
-                    found[each] = file
-                    todo.append(each)
+        targets = named_by(here, found[here]) | (more or {}).get(here, set())
+        for name in _expand_stars(sorted(targets), found):
+            if name in found or name.partition(".")[0] in SHARED:
+                continue
+            file = lookup(name)
+            if file is not None:
+                found[name] = file
+                todo.append(name)
     return found
 
 
+def _expand_stars(names: Iterable[str], found: Mapping[str, File]) -> Iterator[str]:
+    for name in names:
+        if name == "*" or name.endswith(".*"):
+            yield from _children(name, found)
+        else:
+            yield name
+
+
 def _children(star: str, found: Mapping[str, File]) -> list[str]:
-    """The modules of a package from which everything is imported: its `__all__` may name any of them."""
+    """Return the modules of a package for `import *`: its `__all__` may name any of them."""
     package = found.get(star.rpartition(".")[0])
     if package is None or not package.package:
         return []

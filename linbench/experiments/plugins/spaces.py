@@ -1,9 +1,8 @@
-"""Modules made of a user's files, in a space of names of their own: plugins of two folders never meet, and
-what was read is what runs.
+"""Modules of users' files, loaded into spaces of names so that plugins of two folders never mix.
 
-In a space `import helper` means the helper beside the file that says so. It is loaded as
-`linbench_plugin_HASH.helper`, from the bytes that were read when the plugin was: an edit in the middle of a
-run changes nothing that runs. A plugin travels to another process as these bytes.
+In a space `import helper` means the helper beside the importing file. It is loaded as
+`linbench_plugin_HASH.helper` from the bytes that were read together with the plugin, so that an edit during a run
+changes nothing. A plugin is sent to another process as these bytes.
 """
 
 import builtins
@@ -25,14 +24,13 @@ from linbench.experiments.plugins.files import SHARED, File, find
 from linbench.experiments.plugins.imports import candidates, named_by, reach
 
 PREFIX = "linbench_plugin_"
-"""What the names of all spaces begin with."""
+"""The prefix of the names of all spaces."""
 
 _PYTHON = builtins.__import__
 
 
 class Plugin(NamedTuple):
-    """A module of a user's that is loaded, with every file of theirs that it imports, by the name that it
-    imports it by."""
+    """A loaded module of a user, with every file of theirs that it imports, by the imported name."""
 
     space: str
     name: str
@@ -41,13 +39,12 @@ class Plugin(NamedTuple):
 
     @property
     def module(self) -> ModuleType:
-        """The module itself."""
+        """The loaded module."""
         return sys.modules[f"{self.space}.{self.name}"]
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the file where there is but one; else of all files that hold anything, with their
-        names."""
+        """The SHA-256 of the only file, or of all files that are not empty, with their names."""
         held = {
             name: file.content
             for name, file in self.files.items()
@@ -60,26 +57,24 @@ class Plugin(NamedTuple):
 
 
 def digest_of(content: bytes) -> str:
-    """Return the SHA-256 in hexadecimal."""
+    """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def load(name: str, files: Mapping[str, File], folders: Sequence[Path]) -> Plugin:
-    """Load a module of a user's as its files are now; one whose files are all as they were is not loaded
-    again.
+    """Load a user's module as its files are now; if none has changed, the loaded module is returned.
 
     Args:
-        name: of the module, as code beside it would import it.
-        files: the module itself and the packages that it is in, by name.
-        folders: where its imports are looked for.
+        name: the name by which code beside the module would import it.
+        files: the module itself and the packages that contain it, by name.
+        folders: the folders in which its imports are looked for.
     """
     lookup = _Lookup(folders)
     return _space(tuple(map(str, folders)), name, reach(files, lookup)).load(name)
 
 
 def arrive(plugin: Plugin) -> ModuleType:
-    """Load a plugin that came from another process, from the bytes that it came with. Nothing is read or
-    written here."""
+    """Load a plugin that another process sent, from the bytes it came with. No file is read or written."""
     space = _SPACES.get(plugin.space)
     if space is None or not space.agrees(plugin.files):
         name = plugin.space if space is None else _fresh(plugin.folders)
@@ -91,7 +86,7 @@ def arrive(plugin: Plugin) -> ModuleType:
 
 
 class _Lookup:
-    """Files by name, each read once."""
+    """A lookup of files by name that reads each once."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self.folders, self.found = folders, dict[str, File | None]()
@@ -103,12 +98,12 @@ class _Lookup:
 
 
 class Space:
-    """Modules that import one another by their own names.
+    """A space of modules that import one another by their own names.
 
     Args:
-        name: of the package that they lie in for Python.
-        folders: where imports are looked for.
-        live: whether there may be more in these folders than is known, as on the machine where they are.
+        name: the name of the package that contains them for Python.
+        folders: the folders in which imports are looked for.
+        live: whether the folders exist on this machine, so that further files may be found there.
     """
 
     def __init__(self, name: str, folders: tuple[str, ...], *, live: bool) -> None:
@@ -116,29 +111,25 @@ class Space:
         self.files: dict[str, File] = {}
         self.loaded: dict[str, frozenset[str]] = {}
         self._seen: dict[str, set[str]] = {}
-        """By module, what it imported by names that its source does not spell out."""
+        """For each module the names it imported that its source does not spell out."""
         self._loading: str | None = None
         package = ModuleType(name)
         package.__path__ = []
         sys.modules[name] = package
 
     def agrees(self, files: Mapping[str, File]) -> bool:
-        """Whether no file is another than it was when it was read."""
+        """Return whether none of these files differs from the one that was read."""
         return all(self.files.get(name, file) == file for name, file in files.items())
 
     def is_current(self, name: str) -> bool:
-        """Whether what a loaded module imported besides is still as it was."""
-        return all(
-            find(each, [*map(Path, self.folders)]) == self.files[each]
-            for each in self.loaded.get(name, ())
-            if each in self._besides()
-        )
-
-    def _besides(self) -> set[str]:
-        return {each for names in self._seen.values() for each in names}
+        """Return whether files that a module imported without spelling out their names are unchanged."""
+        folders = [*map(Path, self.folders)]
+        not_spelt_out = set[str]().union(*self._seen.values())
+        to_check = not_spelt_out.intersection(self.loaded.get(name, ()))
+        return all(find(each, folders) == self.files[each] for each in to_check)
 
     def load(self, name: str) -> Plugin:
-        """Import a module whose files are known."""
+        """Load a module whose files are known."""
         if name not in self.loaded:
             before, self._loading = self._loading, name
             try:
@@ -152,16 +143,16 @@ class Space:
         )
 
     def has(self, top: str) -> bool:
-        """Whether `import top` means a module of this space."""
+        """Return whether `import top` means a module of this space."""
         return top not in SHARED and (top in self.files or self._find(top) is not None)
 
     def _find(self, name: str) -> File | None:
         return find(name, [*map(Path, self.folders)]) if self.live else None
 
     def require(self, importer: str, names: Iterable[str]) -> None:
-        """Take note of what a module imports by a name that its source does not spell out.
+        """Note the names that a module imports but does not spell out in its source.
 
-        Raises PluginError: it does so while it runs, when its identity is settled without.
+        Raises PluginError: the module does so while it runs, when its identity is already fixed.
         """
         spelt = named_by(importer, self.files[importer]) if importer in self.files else set()
         for name in names:
@@ -169,8 +160,9 @@ class Space:
                 self._note(importer, name)
 
     def file(self, name: str) -> File | None:
-        """The file of a module of this space, read now if it was not before; None: there is none."""
-        if name not in self.files and (file := self._find(name)) is not None:
+        """Return the file of a module of this space, read now if it was not before, or None."""
+        file = None if name in self.files else self._find(name)
+        if file is not None:
             self.files |= reach({**self.files, name: file}, _Lookup([*map(Path, self.folders)]))
         return self.files.get(name)
 
@@ -181,19 +173,16 @@ class Space:
         elif self._loading is not None:
             self._seen.setdefault(self._loading, set()).add(name)
         elif any(name not in known for known in self.loaded.values() if not importer or importer in known):
-            sentence = (
-                "its results would not be told from those of another version of it; import it at the top of"
-                " the file"
-            )
             raise PluginError(
-                f"{importer or 'a plugin'} imports {name} while it runs, by a name that is made up there:"
-                f" {sentence}."
+                f"{importer or 'a plugin'} imports {name} while it runs, by a name that its source does not spell"
+                " out, so that results of two versions could not be distinguished. Import it at the top of the"
+                " file."
             )
 
     def importer(self, module: str) -> Callable[..., ModuleType]:
-        """Return what `import` does in a module of this space."""
+        """Return the `__import__` of a module of this space."""
 
-        # the names of its arguments are Python's: code may give them by name
+        # the arguments have Python's names, since code may give them by name
         def imported(
             name: str,
             globals: Any = None,  # noqa: A002
@@ -211,23 +200,20 @@ class Space:
             found = _PYTHON(f"{self.name}.{name}", globals, locals, fromlist, 0)
             return found if fromlist else sys.modules[f"{self.name}.{name.partition('.')[0]}"]
 
-        # a compiled function that imports calls this, and is not to be compiled with it
+        # torch.compile must not trace into this when a compiled function imports something
         vars(imported)["_torchdynamo_disable"] = True
         return imported
 
     def _asked(self, name: str, level: int, where: Mapping[str, Any]) -> str | None:
-        """A module of this space by its name here; None: another one is meant."""
+        """Return the name in this space of an imported module; None if another module is meant."""
         if level:
-            return (
-                resolve_name("." * level + name, where.get("__package__"))
-                .removeprefix(self.name)
-                .removeprefix(".")
-            )
+            whole = resolve_name("." * level + name, where.get("__package__"))
+            return whole.removeprefix(self.name).removeprefix(".")
         return name if self.has(name.partition(".")[0]) else None
 
 
 class _Importlib(ModuleType):
-    """`importlib` as a module of a space has it: names mean there what they mean to `import`."""
+    """The `importlib` of a module of a space, where names mean the same as in `import`."""
 
     def __init__(self, space: Space, module: str) -> None:
         super().__init__("importlib")
@@ -237,7 +223,7 @@ class _Importlib(ModuleType):
         return getattr(importlib, name)
 
     def import_module(self, name: str, package: str | None = None) -> ModuleType:
-        """As importlib's own."""
+        """Import a module as importlib does."""
         whole = resolve_name(name, package) if name.startswith(".") else name
         space = self._space
         if whole.startswith(f"{space.name}."):
@@ -249,33 +235,32 @@ class _Importlib(ModuleType):
 
 
 _SPACES: dict[str, Space] = {}
-"""By name."""
 
 
 def _space(folders: tuple[str, ...], name: str, files: dict[str, File]) -> Space:
-    """The latest space of these folders that has the files as they are now, a new one if there is none."""
-    alike = [
-        space
-        for space in _SPACES.values()
-        if space.folders == folders and space.agrees(files) and space.is_current(name)
-    ]
-    space = next((space for space in alike if name in space.loaded), alike[-1] if alike else None)
+    """Return the latest space of these folders whose files are as they are now, or a new one."""
+    current = []
+    for known in _SPACES.values():
+        if known.folders == folders and known.agrees(files) and known.is_current(name):
+            current.append(known)
+    loaded = [known for known in current if name in known.loaded]
+    space = next(iter(loaded + current[::-1]), None)
     if space is None:
         new = _fresh(folders)
         space = _SPACES[new] = Space(new, folders, live=True)
-    space.live = True  # what came from elsewhere is here, too
+    space.live = True  # files that another process sent exist here, too
     space.files = files | space.files
     return space
 
 
 def _fresh(folders: tuple[str, ...]) -> str:
-    """A name that another process that reads the same files in the same order finds as well."""
+    """Return a name for a new space. Another process that reads the same files in order finds the same."""
     number = sum(space.folders == folders for space in _SPACES.values())
     return f"{PREFIX}{digest_of(json.dumps([folders, number]).encode())[:16]}"
 
 
 class _Finder(MetaPathFinder):
-    """Finds modules of spaces, and nothing else."""
+    """A finder of modules in spaces."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         prefix, _, name = fullname.partition(".")
@@ -285,7 +270,7 @@ class _Finder(MetaPathFinder):
         if name not in space.files:
             space.require("", [name])
         file = space.files.get(name)
-        if file is None:  # Python's own finders would look in the folder of its package
+        if file is None:  # otherwise Python would look in the folder of the package
             raise ModuleNotFoundError(f"No module named {name!r}", name=fullname)
         return _spec(fullname, name, file, space)
 
@@ -296,38 +281,37 @@ def _spec(fullname: str, name: str, file: File, space: Space) -> ModuleSpec | No
         spec = ModuleSpec(fullname, None, is_package=True)
         spec.submodule_search_locations = folders
         return spec
-    loader = (
-        ExtensionFileLoader(fullname, file.path)
-        if file.compiled
-        else _Loader(fullname, file, space.importer(name))
-    )
+    loader: ExtensionFileLoader | _Loader
+    if file.compiled:
+        loader = ExtensionFileLoader(fullname, file.path)
+    else:
+        loader = _Loader(fullname, file, space.importer(name))
     return spec_from_file_location(fullname, file.path, loader=loader, submodule_search_locations=folders)
 
 
 class _Loader(SourceFileLoader):
-    """Runs the source that was read, whatever stands in the file now or in bytecode beside it."""
+    """A loader that runs the source that was read, not the present file or bytecode beside it."""
 
     def __init__(self, fullname: str, file: File, importer: Callable[..., ModuleType]) -> None:
         super().__init__(fullname, file.path)
         self._source, self._importer = file.content or b"", importer
 
     def get_data(self, path: str) -> bytes:
-        """The source as it was read; other files from where they are."""
+        """Return the source that was read; other files are read now."""
         return self._source if path == self.path else super().get_data(path)
 
     def get_code(self, fullname: str) -> CodeType:
-        """The source, compiled."""
+        """Compile the source that was read."""
         return self.source_to_code(self._source, self.path)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the source with imports of the space; what asks for the source later, as Triton does, is given
-        the same."""
+        """Run the source with the imports of the space."""
         module.__dict__["__builtins__"] = {**vars(builtins), "__import__": self._importer}
         super().exec_module(module)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """None, for an ordinary module; its lines are kept for whoever shows them."""
-        self.get_code(spec.name)  # first, so that what is no Python is told with its line
+        """Return None, for an ordinary module, and keep its lines for tracebacks and for Triton."""
+        self.get_code(spec.name)  # first, so that a syntax error is reported with its line
         text = self.get_source(spec.name) or ""
         linecache.cache[self.path] = (len(text), None, text.splitlines(keepends=True), self.path)
         return None
