@@ -1,4 +1,4 @@
-"""One door for every variant whose state is a matrix S [K, V] and whose update is linear in S."""
+"""The recurrence of variants whose state is a matrix S [K, V] and whose update is linear in S."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -53,32 +53,31 @@ def matrix_state(
     final: bool = True,
     backend: Backend = "auto",
 ) -> tuple[Tensor, Any]:
-    """S_t = exp(log_decay_t) S_{t-1} + (what `update` writes),  o_t = scale * S_t^T q_t.
+    """Return o_t = scale * S_t^T q_t, with S_t = exp(log_decay_t) S_{t-1} + (the write of `update`).
 
     Args:
         q: [B, T, Hk, K]; Hk divides H, key head h serves the value heads h*H/Hk ... (h+1)*H/Hk - 1.
-        k: [B, steps T, Hk, K]. v: [B, steps T, H, V].
+        k: [B, steps T, Hk, K].
+        v: [B, steps T, H, V].
         log_decay: natural logarithm of the decay, <= 0, broadcastable to [B, T, H], or with a decay for every
             row of the state to [B, T, H, K]; None is no decay. From about -104 on, -inf included, nothing is
             left of what came before: a token with such a decay resets the state, and its gradient there is
-            zero. Not a number is not refused, and makes NaN.
+            zero. NaN is not refused, and makes NaN.
         update: `Add()` writes k v^T; `Delta(beta)` writes beta k (v - S^T k)^T; `LowRank(a, b)` writes b (S^T
             a)^T + k v^T.
         read: "after" the update of the token, or "before" it and its decay (RWKV-5/6 2404.05892).
-        bonus: u, broadcastable to [H, K], with read "before": what the token's own write counts, o_t + scale
-            * (q_t . (u k_t)) v_t.
+        bonus: u, broadcastable to [H, K], with read "before": the weight of the token's own write, o_t +
+            scale * (q_t . (u k_t)) v_t.
         steps: updates per token (DeltaProduct 2502.10297), the decay before the first.
         scale: factor on the output; None is K ** -0.5.
         state: [B, H, K, V] to start from; None is zero.
-        final: whether the final state is wanted; a GPU does not write it down otherwise.
-        backend: "auto" takes the fastest that runs on this device; "scan" is there to be compared with.
+        final: whether the final state is wanted; a GPU does not store it otherwise.
+        backend: "auto" takes the fastest that runs on this device; "scan" is there for comparisons.
 
-    Returns:
-        o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32, or None if it
-        is not wanted.
+    Returns: o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32, or None
+    if it is not wanted.
 
-    Raises:
-        ValueError: shapes that do not fit together, or a name that is not there.
+    Raises ValueError: shapes that do not fit together, or a name that is not there.
     """
     require_heads(q=q, k=k, v=v)
     alone = q.shape[1] == 1 and not torch.is_grad_enabled()  # a token needs no triangular system
@@ -100,7 +99,7 @@ def matrix_state(
 
 
 def _with_own_write(o: Tensor, recurrence: Recurrence) -> Tensor:
-    """o_t + scale * (q_t . (u k_t)) v_t, summed over a token's steps: [B, T, H, V]."""
+    """Return o_t + scale * (q_t . (u k_t)) v_t, summed over a token's steps: [B, T, H, V]."""
     recurrence, bonus = recurrence.promoted(), recurrence.bonus
     assert bonus is not None
     k, v = (
@@ -112,8 +111,10 @@ def _with_own_write(o: Tensor, recurrence: Recurrence) -> Tensor:
 
 
 def widens(v: Tensor) -> bool:
-    """Whether one more column of values [B, T, H, V] doubles the tiles of Triton's kernels where they are
-    large: it costs less in a call of its own, but for a token alone."""
+    """Tell whether one more column of values [B, T, H, V] doubles large tiles of Triton's kernels.
+
+    Then it costs less in a call of its own, but for a token alone.
+    """
     values = v.shape[-1]
     return runs_triton(v) and v.shape[1] > 1 and values >= 64 and values.bit_count() == 1
 
@@ -121,9 +122,9 @@ def widens(v: Tensor) -> bool:
 def flops_per_token(
     *, heads: int, key_dim: int, value_dim: int, decay: bool, delta: bool, steps: int = 1
 ) -> int:
-    """Floating-point operations of the recurrence itself, forward, per token (a multiply-add counts two).
+    """Return the floating-point operations of the recurrence itself, forward, per token.
 
-    Write and read cost 2KV each, a decay KV, the prediction of the delta rule 2KV more. Of `steps` per token
-    each writes and predicts.
+    A multiply-add counts as two. Write and read cost 2KV each, a decay KV, the prediction of the delta rule
+    2KV more. Of `steps` per token each writes and predicts.
     """
     return heads * key_dim * value_dim * (2 + decay + steps * (2 + 2 * delta))

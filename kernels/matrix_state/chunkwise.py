@@ -1,17 +1,16 @@
-"""The same recurrence a chunk at a time: matrix products inside a chunk, one state handed from chunk to
-chunk.
+"""The recurrence a chunk at a time: matrix products inside a chunk, one state passed from chunk to chunk.
 
 The algebra is that of DeltaNet's parallel form (2406.06484) with the decay of Gated DeltaNet (2412.06464) and
 KDA (2510.26692). Let A_xy be the scores x_i . y_j with what has decayed from j to i, and e^G what has decayed
 since the chunk's start:
 
     writes  z = X (u + e^G r S)     X = -(I + A_ry)^-1
-                                    r = beta p, u = -beta v         delta rule, erasing with p, written with
-                                    key y = k r = -a, u = A_rk v              low rank, written with key y =
-                                    b, beside v with key k
-            z = v                                                   sum
+            z = v                   for a sum
     O       = e^G q S + sum over keys and writes of A_qy z
     S      <- e^{G_C} S + sum over keys and writes of (e^{G_C - G} y)^T z
+
+The delta rule erases with p: r = beta p, u = -beta v, written under y = k. A low-rank update has r = -a, u =
+A_rk v, written under y = b, beside v under k.
 
 The inverse is a forward substitution: repeated squaring loses everything when keys are near-parallel and beta
 is near 2. Gradients go the same way back: from chunk to chunk those of S and of what r reads, X^T dz; all
@@ -41,11 +40,11 @@ from linbench.kernels.matrix_state.row_decay import VectorDecay
 from linbench.kernels.operators import apply_function, vmap_rule
 
 CHUNK, ALONE = 32, 64
-"""Tokens to a chunk; and up to how many are one chunk, which hands no state on."""
+"""Tokens of a chunk; and the most tokens that are taken as one chunk, which passes no state on."""
 
 
 def chunkwise(recurrence: Recurrence) -> tuple[Tensor, Tensor]:
-    """Results as in `reference`."""
+    """Return o and the final state, as `reference`."""
     q, k, v, log_decay, update, read, _, scale, state, _, _ = recurrence.promoted().unroll_steps()
     length = operator.index(q.shape[1])  # of a traced call, too: a program is for one number of chunks
     chunk = CHUNK if length > ALONE else 1 << (length - 1).bit_length()
@@ -66,8 +65,10 @@ def chunkwise(recurrence: Recurrence) -> tuple[Tensor, Tensor]:
 
 
 def _split(x: Tensor, chunk: int) -> Tensor:
-    """[B, T, H, D] -> [B H, N, C, D]. Zeros at the end write nothing and decay nothing, so the final state
-    stands."""
+    """Cut [B, T, H, D] into [B H, N, C, D].
+
+    Zeros at the end write nothing and decay nothing, so the final state stands.
+    """
     x = x.transpose(1, 2)
     if missing := -x.shape[2] % chunk:
         x = F.pad(x, (0, 0, 0, missing))
@@ -75,11 +76,11 @@ def _split(x: Tensor, chunk: int) -> Tensor:
 
 
 class Chunks(NamedTuple):
-    """What is given, by chunk: q, k, b, and p (of a low-rank update, a) [M, N, C, K], v [M, N, C, V],
-    log_decay [M, N, C, 1 or K], beta [M, N, C, 1].
+    """The arguments of a recurrence by chunk, M = B H sequences of N chunks.
 
-    The delta rule has a beta, and a p unless it erases with k; a low-rank update has p and b. state: [M, K,
-    V].
+    q, k, b, and p (for a low-rank update, a) [M, N, C, K], v [M, N, C, V], log_decay [M, N, C, 1 or K], beta
+    [M, N, C, 1], state [M, K, V]. The delta rule has a beta, and a p unless it erases with k; a low-rank
+    update has p and b.
     """
 
     q: Tensor
@@ -96,16 +97,20 @@ class Chunks(NamedTuple):
 
     @property
     def solves(self) -> bool:
-        """Whether what is written depends on the state."""
+        """Whether writes depend on the state."""
         return self.beta is not None or self.b is not None
 
     @property
     def eraser(self) -> Tensor:
-        """p of the equations, or a."""
+        """The key p of the equations, or a."""
         return self.k if self.p is None else self.p
 
     def decay(self, between: Between = (None, None)) -> NoDecay:
-        """`between`: as the one before had it."""
+        """Return the decay.
+
+        Args:
+            between: what an earlier one computed of it, if there was one.
+        """
         if self.log_decay is None:
             return NoDecay()
         return (
@@ -115,7 +120,7 @@ class Chunks(NamedTuple):
         )
 
     def readers(self) -> list[Reader]:
-        """q and, where there is one, r."""
+        """Return q and, if there is one, r."""
         readers = [Reader(self.q, self.q_before, own=not self.q_before)]
         if self.solves:
             readers.append(
@@ -126,18 +131,21 @@ class Chunks(NamedTuple):
         return readers
 
     def keys(self) -> list[Tensor]:
-        """What is `written` under."""
+        """Return the keys of `written`."""
         return [self.k] if self.b is None else [self.b, self.k]
 
     def written(self, z: Tensor | None) -> list[Tensor]:
-        """z, v or both."""
+        """Return z, v or both."""
         plain = [] if self.beta is not None else [self.v]
         return plain if z is None else [z, *plain]
 
 
 class Saved(NamedTuple):
-    """What backward needs of forward: the states that chunks start with [M, N, K, V], z and X where there are
-    any, what is `between`, and the scores."""
+    """Tensors that backward needs of forward.
+
+    The states that chunks start with [M, N, K, V], z and X if there are any, what is left `between` tokens,
+    and the scores.
+    """
 
     states: Tensor | None
     z: Tensor | None
@@ -147,7 +155,7 @@ class Saved(NamedTuple):
 
 
 def forward(given: Chunks) -> tuple[Tensor, Tensor, Saved]:
-    """o [M, N, C, V], the final state [M, K, V], and what backward needs."""
+    """Return o [M, N, C, V], the final state [M, K, V], and what backward needs."""
     decay, readers, keys = given.decay(), given.readers(), given.keys()
     scores = decay.scores(readers, keys)
     inverse = _inverse(scores[1][0]) if given.solves else None
@@ -166,7 +174,7 @@ def _walk(
     scores: Pairs,
     inverse: Tensor | None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """From chunk to chunk: the final state, the states before, and z if it is not v."""
+    """Go from chunk to chunk: return the final state, the states before, and z if it is not v."""
     u = (
         given.v
         if inverse is None
@@ -194,8 +202,10 @@ def _walk(
 
 
 def backward(given: Chunks, saved: Saved, do: Tensor, dlast: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Gradients of q, k, v, log_decay, beta, p, b and the state, None where there is none, from those of o
-    and the final state."""
+    """Return gradients of q, k, v, log_decay, beta, p, b and the state from those of o and the final state.
+
+    Each is None if there is none.
+    """
     states, z, _, between, scores = saved
     decay, readers, keys, written = given.decay(between), given.readers(), given.keys(), given.written(z)
     do = torch.mul(do, given.scale, out=torch.empty_like(do, memory_format=torch.contiguous_format))
@@ -246,8 +256,10 @@ def _walk_back(
     dz: Tensor,
     dlast: Tensor | None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """From chunk to chunk: gradients of the initial state, of the states after chunks, and of what r
-    reads."""
+    """Go back from chunk to chunk.
+
+    Returns: gradients of the initial state, of the states after chunks, and of what r reads.
+    """
     count, dstate = given.q.shape[1], dlast
     starts = (
         [decay.from_start(x, before=before) for x, before, _ in readers]
@@ -273,17 +285,17 @@ def _walk_back(
 
 
 class Chunkwise(torch.autograd.Function):
-    """`forward` of `Chunks`, and then `Saved` for backward."""
+    """The autograd function of `forward`, from the fields of `Chunks`; it returns those of `Saved`, too."""
 
     @staticmethod
     def forward(*args: Any) -> Any:
-        """As the function."""
+        """Return `forward` of the arguments."""
         o, last, saved = forward(Chunks(*args))
         return o, last, *saved[:3], *saved.between, *(x for row in saved.scores for x in row)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """All that is given or made is kept."""
+        """Keep all arguments and results."""
         *tensors, ctx.scale, ctx.q_before, ctx.p_before = inputs
         ctx.mark_non_differentiable(*(x for x in output[2:] if x is not None))
         ctx.save_for_backward(*tensors, *output[2:])
@@ -291,7 +303,7 @@ class Chunkwise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, do: Tensor | None, dlast: Tensor | None, *_: Any) -> Any:
-        """As `Backward`."""
+        """Return `Backward` of what was kept."""
         given, made = ctx.saved_tensors[:8], ctx.saved_tensors[8:]
         do = torch.zeros_like(given[2]) if do is None else do
         return (
@@ -303,34 +315,38 @@ class Chunkwise(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        """Replicas become more sequences."""
+        """Compute with replicas as more sequences."""
         return vmap_rule(Chunkwise.apply, info, in_dims, *args)
 
 
 class Backward(torch.autograd.Function):
-    """`backward`, which is not differentiated in turn: a function only so that replicas stack under
-    `torch.vmap` of a gradient, too."""
+    """The autograd function of `backward`, which has no derivative.
+
+    It is one only so that replicas stack under `torch.vmap` of a gradient, too.
+    """
 
     @staticmethod
     def forward(do: Tensor, dlast: Tensor | None, *args: Any) -> Any:
-        """As the function."""
+        """Return `backward` of the arguments."""
         given, (states, z, inverse, *between), scores = Chunks(*args[:11]), args[11:16], args[16:]
         rows = [[*scores[i : i + len(given.keys())]] for i in range(0, len(scores), len(given.keys()))]
         return backward(given, Saved(states, z, inverse, (between[0], between[1]), rows), do, dlast)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Nothing is kept."""
+        """Keep nothing."""
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        """Replicas become more sequences."""
+        """Differentiate with replicas as more sequences."""
         return vmap_rule(Backward.apply, info, in_dims, *args)
 
 
 def _inverse(lower: Tensor) -> Tensor:
-    """-(I + lower)^-1 of what is below the diagonal, by forward substitution: in small blocks, then Y_21 =
-    Y_22 lower_21 Y_11 of these."""
+    """Return -(I + lower)^-1 for entries below the diagonal, by forward substitution.
+
+    It is done in small blocks, then Y_21 = Y_22 lower_21 Y_11 joins these.
+    """
     half = lower.shape[-1] // 2
     if half < 16:
         ones = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).neg_()
@@ -346,11 +362,11 @@ def _inverse(lower: Tensor) -> Tensor:
 
 
 def _stacked(states: list[Tensor | None]) -> Tensor:
-    """[M, N, K, V] from [M, K, V] of every chunk, of which there is at least one; None is zero."""
+    """Stack [M, K, V] of every chunk, of which there is at least one, to [M, N, K, V]; None is zero."""
     like = next(x for x in states if x is not None)
     return torch.stack([torch.zeros_like(like) if x is None else x for x in states], dim=1)
 
 
 def _joined(chunks: list[Tensor]) -> Tensor:
-    """[M, N, ...] from [M, ...] of every chunk, not copied where there is one."""
+    """Stack [M, ...] of every chunk to [M, N, ...], without a copy if there is one."""
     return torch.stack(chunks, dim=1) if len(chunks) > 1 else chunks[0][:, None]

@@ -1,12 +1,11 @@
-"""Decay inside a chunk, in torch: between two tokens, from the chunk's start, to its end; and the gradient of
-what decays.
+"""Decay inside a chunk, in torch: between two tokens, from the chunk's start, to its end; and its gradient.
 
-Sums of log decays are never differences of what float32 has rounded: after a token that forgets all, these
+Sums of log decays are never differences of rounded float32 numbers: after a token that forgets all, these
 would keep nothing of the small decays that follow. For the same reason the gradient of a log decay sums over
 the pairs that it lies between, never over readers less writers.
 
-Tensors are [M, N, C, ...]: the C tokens of chunk n of sequence m. Nothing here is differentiated: what is
-made may be changed in place.
+Tensors are [M, N, C, ...]: the C tokens of chunk n of sequence m. Nothing here is differentiated: results may
+be changed in place.
 """
 
 import math
@@ -21,8 +20,11 @@ from linbench.kernels.decays import bounded
 
 
 class Reader(NamedTuple):
-    """x [M, N, C, K] reads the state `before` the decay of its token or after, and sees its `own` token's
-    write or only earlier ones."""
+    """Vectors x [M, N, C, K] that read the state.
+
+    They read it `before` the decay of their token or after, and see its `own` token's write or only earlier
+    ones.
+    """
 
     x: Tensor
     before: bool
@@ -30,35 +32,35 @@ class Reader(NamedTuple):
 
 
 Pairs = list[list[Tensor]]
-"""[M, N, C, C] for every reader and every key."""
+"""Matrices [M, N, C, C] for every reader and every key."""
 
 Between = tuple[Tensor | None, Tensor | None]
-"""[M, N, C, C], what is left of a write when a token reads after its decay, and before it, if one does and
-one decay per token says so."""
+"""What is left of a write when a token reads, [M, N, C, C]: after its decay, and before it. None if no token
+reads so, or if one decay per token does not tell."""
 
 Through = tuple[list[Tensor | None], list[Tensor | None]]
-"""Gradients of readers and of keys; None is zero."""
+"""Gradients of readers and of keys through the states; None is zero."""
 
 
 class NoDecay:
-    """Everything stays. What scales writes to `out` if asked to; it scales gradients alike."""
+    """No decay at all. Methods that scale vectors write to `out` if it is given; gradients are scaled alike."""
 
     between: Between = (None, None)
 
     def scores(self, readers: list[Reader], keys: list[Tensor]) -> Pairs:
-        """x_i . y_j with what has decayed since y_j was written, zero where x_i does not see it."""
+        """Return x_i . y_j with what has decayed since y_j was written, zero where x_i does not see it."""
         return [[self._left(x @ y.mT, before, own) for y in keys] for x, before, own in readers]
 
     def from_start(self, x: Tensor, *, before: bool, out: Tensor | None = None) -> Tensor:
-        """What of the state that the chunk starts with is left when x_i reads it."""
+        """Scale readers x_i by what is left, when they read, of the state that the chunk starts with."""
         return x
 
     def to_end(self, y: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """What of a write with key y_j is left at the end of the chunk."""
+        """Scale keys y_j by what is left of their writes at the end of the chunk."""
         return y
 
     def whole(self, state: Tensor, chunk: int) -> Tensor:
-        """What of `state` [M, K, V] is left after chunk number `chunk`."""
+        """Return what is left of `state` [M, K, V] after chunk number `chunk`."""
         return state
 
     def gradients(
@@ -71,18 +73,20 @@ class NoDecay:
         states: Tensor | None,
         following: Tensor | None,
     ) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
-        """Of readers, keys and the log decay, from those of the scores and, of readers and keys, those
-        `through` the states.
+        """Return the gradients of readers, keys and the log decay.
 
-        states, following: [M, N, K, V], the states before chunks and the gradients of those after. Gradients
-            that are given are overwritten.
+        Args:
+            states, following: [M, N, K, V], the states before chunks and the gradients of those after.
+
+        They come from the gradients of the scores and, for readers and keys, from those `through` the states.
+        Gradients that are given are overwritten.
         """
         return self._score_gradients(readers, keys, scores, dscores, through)
 
     def _score_gradients(
         self, readers: list[Reader], keys: list[Tensor], scores: Pairs, dscores: Pairs, through: Through
     ) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
-        """Added to the others but for that of the log decay."""
+        """Add what comes through the scores to the gradients of readers and keys."""
         pairs = [
             [self._left(dscore, before, own) for dscore in row]
             for (_, before, own), row in zip(readers, dscores, strict=True)
@@ -95,7 +99,7 @@ class NoDecay:
         return dreaders, dkeys, None
 
     def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
-        """Of products x_i . y_j, in place."""
+        """Scale products x_i . y_j in place by what is left."""
         return products.tril_(0 if own else -1)
 
 
@@ -110,7 +114,7 @@ class ScalarDecay(NoDecay):
         self._factors: dict[str, Tensor] = {}
 
     def _after(self) -> Tensor:
-        """Sums of log decays after each token of the chunk."""
+        """Return the sums of log decays after each token of the chunk."""
         return self._sums[0][..., -1:, :] - self._sums[0]
 
     def _left(self, products: Tensor, before: bool, own: bool) -> Tensor:
@@ -125,15 +129,15 @@ class ScalarDecay(NoDecay):
         return products if own or before else products.tril_(-1)
 
     def from_start(self, x: Tensor, *, before: bool, out: Tensor | None = None) -> Tensor:
-        """As `NoDecay.from_start`."""
+        """Scale readers, as `NoDecay.from_start`."""
         return torch.mul(x, self._factor(f"from start, {before}", lambda: self._sums[before]), out=out)
 
     def to_end(self, y: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """As `NoDecay.to_end`."""
+        """Scale keys, as `NoDecay.to_end`."""
         return torch.mul(y, self._factor("to end", self._after), out=out)
 
     def whole(self, state: Tensor, chunk: int) -> Tensor:
-        """As `NoDecay.whole`."""
+        """Return what is left of a state, as `NoDecay.whole`."""
         return state * self._whole()[:, chunk].mT
 
     def _whole(self) -> Tensor:
@@ -154,8 +158,10 @@ class ScalarDecay(NoDecay):
         states: Tensor | None,
         following: Tensor | None,
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """As `NoDecay.gradients`. A decay lies before the readers from it on, after the writes before it, and
-        between those of a chunk."""
+        """Return gradients, as `NoDecay.gradients`.
+
+        A decay lies before the readers from it on, after the writes before it, and between those of a chunk.
+        """
         gradient = torch.zeros_like(self.log_decay)
         for (x, before, _), dx in zip(readers, through[0], strict=True):
             if dx is not None:
@@ -184,12 +190,15 @@ class ScalarDecay(NoDecay):
         return dreaders, dkeys, shifted(total.cumsum(dim=-1).tril_(-1).sum(dim=-2)[..., None], 1)
 
     def _by_token(self, products: Tensor) -> Tensor:
-        """[..., K], summed over all that shares a decay."""
+        """Sum [..., K] over all rows that share a decay."""
         return products.sum(dim=-1, keepdim=True)
 
 
 def sum_of_products(matrices: list[Tensor], others: list[Tensor], total: Tensor | None = None) -> Tensor:
-    """Of pairs of matrices [M, N, ...], added to `total` in place if there is one."""
+    """Return the sum of products of pairs of matrices [M, N, ...].
+
+    It is added to `total` in place if there is one.
+    """
     for x, y in zip(matrices, others, strict=True):
         if total is None:
             total = x @ y
@@ -200,41 +209,47 @@ def sum_of_products(matrices: list[Tensor], others: list[Tensor], total: Tensor 
 
 
 def left_after(x: Tensor) -> Tensor:
-    """exp(min(x, 0)) for sums of log decays, and zero where that is next to nothing: exp is slow where it
-    makes denormal numbers, and so is what meets them."""
+    """Return exp(min(x, 0)) for sums of log decays, and zero where that is next to nothing.
+
+    exp is slow where it makes denormal numbers, and so is arithmetic with them.
+    """
     tiny = torch.finfo(x.dtype).tiny
     return torch.threshold_(x.clamp(math.log(tiny), 0).exp_(), 2 * tiny, 0.0)
 
 
 def _rounded(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """And what that lost: differences of the two are as good as in the wider type, and cheaper."""
+    """Return x rounded and what that lost.
+
+    Differences of the two are as exact as in the wider type, and cheaper.
+    """
     rounded = x.to(dtype)
     return rounded, (x - rounded).to(dtype)
 
 
 def reading_sums(x: Tensor, *, before: bool) -> Tensor:
-    """Sums of x [..., C, K] over the readers that a token's decay lies before: those from it on, or if they
-    read `before` decays those after it."""
+    """Sum x [..., C, K] over the readers that a token's decay lies before.
+
+    These are those from it on, or if they read `before` decays those after it.
+    """
     return (shifted(x, -1) if before else x).flip(-2).cumsum(dim=-2).flip(-2)
 
 
 def writing_sums(x: Tensor) -> Tensor:
-    """Sums over the writes that a token's decay lies after: those before it."""
+    """Sum over the writes that a token's decay lies after: those before it."""
     return shifted(x, 1).cumsum(dim=-2)
 
 
 def shifted(x: Tensor, tokens: int) -> Tensor:
-    """[..., C, K] moved to later tokens or, if negative, earlier ones; zeros follow."""
+    """Move [..., C, K] to later tokens or, if negative, to earlier ones; zeros follow."""
     return F.pad(x, (0, 0, tokens, -tokens))
 
 
 def blocks(x: Tensor, size: int) -> Tensor:
-    """[..., C, C] -> the view [..., C / size, size, size] of what is on its diagonal."""
+    """View the blocks on the diagonal of [..., C, C] as [..., C / size, size, size]."""
     count = x.shape[-1] // size
     return x.view(*x.shape[:-2], count, size, count, size).diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
 
 
 def across(x: Tensor, half: int) -> Tensor:
-    """[..., C, C] -> the view [..., C / 2 half, half, half] of what is between a token of a later and one of
-    an earlier half."""
+    """View [..., C, C] between later and earlier halves as [..., C / 2 half, half, half]."""
     return blocks(x, 2 * half)[..., half:, :half]

@@ -1,5 +1,7 @@
-"""The published recurrences as settings of the one door, with random inputs: what is verified, timed and
-tested is the same list."""
+"""The published recurrences as settings of `matrix_state`, with random inputs.
+
+Doctor, benchmarks and tests use the same list.
+"""
 
 from typing import Literal, NamedTuple
 
@@ -14,8 +16,13 @@ from linbench.kernels.matrix_state.update import Reads
 
 
 class Instance(NamedTuple):
-    """decay: per head and token, or also per row of the state. update: what is written; "erase" is a delta
-    rule with its own erase key, and with `neg_eigval` beta goes up to 2 instead of 1."""
+    """Settings of a published recurrence.
+
+    Args:
+        decay: "scalar" is per head and token, "vector" also per row of the state.
+        update: rule of the write; "erase" is a delta rule with an erase key of its own.
+        neg_eigval: whether beta of a delta rule goes up to 2 instead of 1.
+    """
 
     decay: Literal["none", "scalar", "vector"]
     update: Literal["add", "delta", "erase", "low_rank"]
@@ -36,9 +43,12 @@ INSTANCES = {
     "kda": Instance("vector", "delta"),
     "rwkv7": Instance("vector", "low_rank"),
 }
-"""Linear attention 2006.16236; RetNet 2307.08621, Mamba-2 2405.21060; GLA 2312.06635; RWKV-6 2404.05892;
+"""Recurrences by name.
+
+Linear attention 2006.16236; RetNet 2307.08621, Mamba-2 2405.21060; GLA 2312.06635; RWKV-6 2404.05892;
 DeltaNet 2406.06484; Gated DeltaNet 2412.06464; Gated DeltaProduct 2502.10297; Comba 2506.02475; KDA
-2510.26692; RWKV-7 2503.14456."""
+2510.26692; RWKV-7 2503.14456.
+"""
 
 
 def random_inputs(
@@ -55,10 +65,10 @@ def random_inputs(
     state: bool = False,
     seed: int = 0,
 ) -> dict[str, Tensor]:
-    """Signed random inputs by name, the same on every device: q, k, v, and of log_decay, beta, erase_key, a,
-    b, bonus and state what applies.
+    """Draw signed random inputs by name, the same on every device.
 
-    Keys are unit vectors, beta lies in (0, 2) or (0, 1), per-token log decays are -exp(N(0, 1)) / 4. Gates
+    These are q, k, v, and those of log_decay, beta, erase_key, a, b, bonus and state that the instance has.
+    Keys are unit vectors, beta lies in (0, 2) or (0, 1), log decays are -exp(N(0, 1)) / 4 per token. Gates
     and the state are float32 or better.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -100,7 +110,7 @@ def random_inputs(
 def apply(
     instance: Instance, inputs: dict[str, Tensor], *, final: bool = True, backend: str = "auto"
 ) -> tuple[Tensor, Tensor]:
-    """The recurrence of `inputs` (as from `random_inputs`): o and the final state, if it is wanted."""
+    """Return o of `inputs` (as from `random_inputs`), and the final state if it is wanted."""
     update: Update = Add()
     if instance.update in ("delta", "erase"):
         reads: Reads = "undecayed" if instance.update == "erase" else "decayed"

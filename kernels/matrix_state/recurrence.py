@@ -1,4 +1,4 @@
-"""One call of the recurrence, checked and brought into the form that every backend takes."""
+"""A call of the recurrence, checked and brought into the form that every backend takes."""
 
 from collections.abc import Hashable
 from typing import Any, Literal, NamedTuple
@@ -22,17 +22,22 @@ Tensors = tuple[
     Tensor | None,
     Tensor | None,
 ]
-"""q, k, v, and None where there is none: the decay, those of the update, the bonus and the initial state."""
+"""Tensors of a call: q, k, v, and, None if there is none, the decay, those of the update, the bonus and the
+initial state."""
 
 
 class Recurrence(NamedTuple):
-    """What a backend is given. Arguments mean what they mean at the door, `matrix_state`.
+    """Arguments of a backend, with the meaning they have at the door, `matrix_state`.
 
-    q: [B, T, Hk, K]. k (and erase_key, a, b): [B, steps T, Hk, K]. v: [B, steps T, H, V]. log_decay: None,
-        [B, T, H] or [B, T, H, K].
-    beta: [B, steps T, H]. state: None or [B, H, K, V]. bonus: [H, K], or None where the backend is not to add
-        what a token's own write counts: only
-    Triton's kernels do, to sums whose rows decay apart, of one step per token.
+    Args:
+        q: [B, T, Hk, K].
+        k: [B, steps T, Hk, K], as erase_key, a and b of the update.
+        v: [B, steps T, H, V].
+        log_decay: None, [B, T, H] or [B, T, H, K].
+        update: its beta is [B, steps T, H].
+        state: None or [B, H, K, V].
+        bonus: [H, K], or None if the backend is not to add a token's own write: only Triton's kernels do, to
+            sums whose rows decay apart, with one step per token.
     """
 
     q: Tensor
@@ -54,19 +59,21 @@ class Recurrence(NamedTuple):
 
     @property
     def tensors(self) -> Tensors:
-        """All that it has."""
+        """All tensors of the call."""
         return self.q, self.k, self.v, self.log_decay, *self.update.tensors, self.bonus, self.state
 
     def signature(self) -> Hashable:
-        """All that `check` looks at, types, and where a gradient is asked for: whatever is found out of these
-        holds for every recurrence of one signature."""
+        """Return a key of all that `check` looks at, of dtypes, and of where a gradient is asked for.
+
+        Whatever holds by these for one recurrence holds for every other with the same signature.
+        """
         q, k, v, log_decay, update, read, steps, scale, state, final, bonus = self
         given = q, k, v, log_decay, state, bonus, *(update if isinstance(update, tuple) else ())
         kinds = [(x.shape, x.dtype, x.device, x.requires_grad) if isinstance(x, Tensor) else x for x in given]
         return type(update), read, steps, scale, final, *kinds
 
     def slice_tokens(self, first: int, end: int) -> "Recurrence":
-        """Of a checked one the tokens from `first` to before `end`."""
+        """Return the tokens from `first` to before `end` of a checked recurrence."""
         writes = slice(self.steps * first, self.steps * end)
         update: Any = self.update
         return self._replace(
@@ -78,8 +85,10 @@ class Recurrence(NamedTuple):
         )
 
     def pad_heads(self, keys: int, values: int) -> "Recurrence":
-        """Of a checked one with so many zeros more in every key and every value, which change nothing of the
-        rest."""
+        """Append so many zeros to every key and every value of a checked recurrence.
+
+        They change nothing of the rest.
+        """
 
         def key(x: Tensor) -> Tensor:
             return F.pad(x, (0, keys))
@@ -102,7 +111,10 @@ class Recurrence(NamedTuple):
         )
 
     def promoted(self) -> "Recurrence":
-        """In at least float32, never down from float64, and with a key head for every value head."""
+        """Return the recurrence in at least float32, with a key head for every value head.
+
+        float64 stays float64.
+        """
         dtype = at_least_float32(self.v.dtype)
         groups = self.v.shape[2] // self.k.shape[2]
 
@@ -125,11 +137,10 @@ class Recurrence(NamedTuple):
         )
 
     def unroll_steps(self) -> "Recurrence":
-        """One step per token of a sequence `steps` times as long: decay comes with a token's first step,
-        reading with its last.
+        """Return the recurrence with one step per token, over a sequence `steps` times as long.
 
-        Reading before the update comes with the first. Outputs of the other steps are zero and of no
-        interest.
+        Decay comes with a token's first step, and reading with its last, or with the first if it reads before
+        the update. Outputs of the other steps are zero and of no interest.
         """
         if self.steps == 1:
             return self
@@ -140,19 +151,22 @@ class Recurrence(NamedTuple):
         )
 
     def outputs(self, o: Tensor) -> Tensor:
-        """Of the unrolled sequence's outputs, those that are due: [B, steps T, H, V] -> [B, T, H, V]."""
+        """Pick the outputs of tokens from those of the unrolled sequence.
+
+        [B, steps T, H, V] -> [B, T, H, V].
+        """
         return o[:, (0 if self.read == "before" else self.steps - 1) :: self.steps] if self.steps > 1 else o
 
 
 def _among(x: Tensor, zeros: tuple[int, int]) -> Tensor:
-    """[B, T, ...] -> [B, steps T, ...], each token between so many zeros."""
+    """Put zeros around each token, so that [B, T, ...] becomes [B, steps T, ...]."""
     return F.pad(x[:, :, None], (0, 0) * (x.dim() - 2) + zeros).flatten(1, 2)
 
 
 def check(recurrence: Recurrence) -> Recurrence:
-    """The recurrence with its gates and its bonus expanded to full shape.
+    """Return the recurrence with its gates and its bonus expanded to full shape.
 
-    Raises ValueError naming what does not fit.
+    Raises ValueError: something does not fit, which is named.
     """
     q, k, v, log_decay, update, read, steps, _, state, _, bonus = recurrence
     if not len(q.shape) == len(k.shape) == len(v.shape) == 4:
@@ -217,7 +231,7 @@ def _gate(name: str, gate: Tensor, full: tuple[int, ...], alternative: str = "")
 
 
 def expanded(x: Tensor, full: tuple[int, ...]) -> Tensor:
-    """x in full shape, without a node in the graph where there is nothing to expand."""
+    """Return x in full shape, without a node in the graph if there is nothing to expand."""
     return x if x.shape == full else x.expand(full)
 
 

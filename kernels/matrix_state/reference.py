@@ -1,4 +1,4 @@
-"""The recurrence as a loop, to be read beside the papers. Everything faster is tested against it.
+"""The recurrence as a loop, to be read beside the papers. Faster forms are tested against it.
 
 Linear attention 2006.16236, RetNet 2307.08621, Mamba-2 2405.21060, GLA 2312.06635, RWKV-5/6 2404.05892,
 DeltaNet 2102.11174, Gated DeltaNet 2412.06464, KDA 2510.26692, Comba 2506.02475, RWKV-7 2503.14456,
@@ -13,7 +13,7 @@ from linbench.kernels.matrix_state.update import Delta, LowRank
 
 
 def reference(recurrence: Recurrence) -> tuple[Tensor, Tensor]:
-    """Token by token, and within a token step by step: o [B, T, H, V] and the final state [B, H, K, V]."""
+    """Return o [B, T, H, V] and the final state [B, H, K, V], token by token and step by step."""
     q, k, v, log_decay, update, read, steps, scale, state, _, _ = recurrence.promoted()
     outputs = []
     if state is None:
@@ -39,7 +39,7 @@ def reference(recurrence: Recurrence) -> tuple[Tensor, Tensor]:
 
 
 def _decay(log_decay: Tensor, state: Tensor) -> Tensor:
-    """log_decay [B, H], one number per head, or [B, H, K]."""
+    """Return the decay of a log_decay [B, H], one number per head, or [B, H, K]."""
     rows = log_decay[..., None] if log_decay.dim() == 2 else log_decay
     return rows.exp()[..., None] * state
 

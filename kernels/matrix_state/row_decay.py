@@ -1,5 +1,4 @@
-"""A decay for every row of the state, inside a chunk: as in `decay`, with scores that have the decay inside
-their sum over rows.
+"""A decay for every row of the state, inside a chunk: scores have it inside their sum over rows.
 
 The sum does not split into exp(G_i) and exp(-G_j): the second overflows. So pairs (i, j) are taken by the
 power of two s for which i lies in the later and j in the earlier half of the same 2s tokens, and both factors
@@ -35,8 +34,10 @@ class VectorDecay(ScalarDecay):
         return self._sums_after
 
     def _levels(self) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-        """For s = 1, 2, 4 ... C, sums over blocks of s tokens [M, N, C, K]: up to and with each token, before
-        each, after each."""
+        """Return, for s = 1, 2, 4 ... C, sums of log decays over blocks of s tokens [M, N, C, K].
+
+        They are up to and with each token, before each, and after each.
+        """
         sums, before, after = (
             self.log_decay.clone(),
             torch.zeros_like(self.log_decay),
@@ -53,8 +54,10 @@ class VectorDecay(ScalarDecay):
             yield half, sums, before, after
 
     def _to_middle(self, readers: list[Reader]) -> Iterator[tuple[int, dict[bool, Tensor], Tensor]]:
-        """For s = 1, 2, 4 ... C / 2, what is left from the middle of 2s tokens to the reading of a later one,
-        and from an earlier one to it."""
+        """Return, for s = 1, 2, 4 ... C / 2, what is left between a token and the middle of its 2s tokens.
+
+        From the middle to the reading of a later one, and from an earlier one to it.
+        """
         for half, sums, before, after in self._levels():
             if half < sums.shape[-2]:
                 reading = {
@@ -63,7 +66,7 @@ class VectorDecay(ScalarDecay):
                 yield half, reading, left_after(_halves(after, half)[0])
 
     def scores(self, readers: list[Reader], keys: list[Tensor]) -> Pairs:
-        """As `NoDecay.scores`."""
+        """Return scores, as `NoDecay.scores`."""
         scores = [[y.new_zeros(*y.shape[:-1], y.shape[-2]) for y in keys] for _ in readers]
         for (x, _, own), row in zip(readers, scores, strict=True):
             for y, score in zip(keys, row, strict=True):
@@ -114,6 +117,6 @@ class VectorDecay(ScalarDecay):
 
 
 def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
-    """[..., C, K] -> two views of [..., C / 2 half, half, K]."""
+    """View [..., C, K] as two of [..., C / 2 half, half, K]."""
     pairs = x.view(*x.shape[:-2], -1, 2, half, x.shape[-1])
     return pairs[..., 0, :, :], pairs[..., 1, :, :]

@@ -1,11 +1,10 @@
-"""The same recurrence as a parallel scan over transition matrices: written to be compared with, and chosen by
-nothing.
+"""The recurrence as a parallel scan over transition matrices, written for comparisons: "auto" never takes it.
 
 A token takes the state from S to A S + B, with A [K, K] and B [K, V], and two tokens one after the other are
 a token of the same kind: (A', B') after (A, B) is (A' A, A' B + B'). So all states come of log2(T) rounds of
 products, each over many tokens at once (Blelloch 1990; with diagonal A S5, 2208.04933). The delta rule's A is
 a whole matrix: joining two tokens costs K^3 where the recurrence costs K V, and every token's A and S are
-kept in memory. That is what the chunkwise form avoids.
+kept in memory. The chunkwise form avoids that.
 """
 
 import torch
@@ -16,7 +15,7 @@ from linbench.kernels.matrix_state.update import Delta, LowRank
 
 
 def scan(recurrence: Recurrence) -> tuple[Tensor, Tensor]:
-    """Results as in `reference`."""
+    """Return o and the final state, as `reference`."""
     q, _, _, _, _, read, _, scale, state, _, _ = promoted = recurrence.promoted().unroll_steps()
     kept, written = _transitions(promoted)
     start = torch.zeros_like(written[:, 0]) if state is None else state
@@ -28,7 +27,7 @@ def scan(recurrence: Recurrence) -> tuple[Tensor, Tensor]:
 
 
 def _transitions(recurrence: Recurrence) -> tuple[Tensor, Tensor]:
-    """A [B, T, H, K, K] and B [B, T, H, K, V] of every token."""
+    """Return A [B, T, H, K, K] and B [B, T, H, K, V] of every token."""
     _, k, v, log_decay, update, *_ = recurrence
     left = torch.ones_like(k)  # of every row of the state
     if log_decay is not None:
@@ -46,8 +45,11 @@ def _transitions(recurrence: Recurrence) -> tuple[Tensor, Tensor]:
 
 
 def _scanned(kept: Tensor, written: Tensor) -> Tensor:
-    """S_t = A_t S_{t-1} + B_t from S = 0, for all t at once: pairs of tokens become one, half as many are
-    scanned, and every other state follows from the one before it."""
+    """Return S_t = A_t S_{t-1} + B_t from S = 0, for all t at once.
+
+    Pairs of tokens become one, half as many are scanned, and every other state follows from the one before
+    it.
+    """
     length = kept.shape[1]
     if length == 1:
         return written

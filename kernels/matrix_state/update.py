@@ -1,4 +1,4 @@
-"""What a token writes into the state, and what of the state it reads to do so."""
+"""Updates: the write of a token into the state, and what of the state it reads to do so."""
 
 from typing import Literal, NamedTuple
 
@@ -8,15 +8,16 @@ Reads = Literal["decayed", "undecayed"]
 
 
 Operands = tuple[Tensor | None, Tensor | None, Tensor | None]
-"""beta, what the state is read by and what is written there, where these are not 1 and k."""
+"""Tensors of an update: beta, the key that reads the state, and the key that is written under; None where
+these are 1 and k."""
 
 
 class Add(NamedTuple):
-    """S + k v^T, with S already decayed."""
+    """The update S + k v^T, with S already decayed."""
 
     @property
     def tensors(self) -> Operands:
-        """None of them."""
+        """No tensors."""
         return None, None, None
 
     @property
@@ -26,15 +27,16 @@ class Add(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """S + beta k (v - R^T p)^T, with S already decayed: erase what p recalls of R, then write.
+    """The update S + beta k (v - R^T p)^T, with S already decayed: erase what p recalls of R, then write.
 
-    beta: broadcastable to [B, T, H], in [0, 2]; with several steps per token to [B, steps T, H].
-    erase_key: p, shaped as k; None is k itself.
-    reads: R is the decayed state (Gated DeltaNet 2412.06464, KDA 2510.26692) or the one before the decay
-        (Comba 2506.02475).
-    neg_eigval: whether I - beta k p^T may have a negative eigenvalue, beta k . p above 1: writes along one
-        key then change sign with every token (2411.12537), and amplify what rounds them. False promises that
-        it has none: beside 16-bit inputs a GPU then rounds writes as it does values.
+    Args:
+        beta: broadcastable to [B, T, H], in [0, 2]; with several steps per token to [B, steps T, H].
+        erase_key: p, shaped as k; None is k itself.
+        reads: whether R is the decayed state (Gated DeltaNet 2412.06464, KDA 2510.26692) or the one before
+            the decay (Comba 2506.02475).
+        neg_eigval: whether I - beta k p^T may have a negative eigenvalue, beta k . p above 1: writes along
+            one key then change sign with every token (2411.12537), and amplify rounding errors of keys. False
+            promises that it has none: beside 16-bit inputs a GPU then rounds writes as it does values.
     """
 
     beta: Tensor
@@ -44,7 +46,7 @@ class Delta(NamedTuple):
 
     @property
     def tensors(self) -> Operands:
-        """beta, and p where it is not k."""
+        """The tensors beta, and p if it is not k."""
         return self.beta, self.erase_key, None
 
     @property
@@ -54,10 +56,12 @@ class Delta(NamedTuple):
 
 
 class LowRank(NamedTuple):
-    """S + b (a^T S')^T + k v^T, with S already decayed and S' the state before the decay: diagonal plus low
-    rank (RWKV-7 2503.14456).
+    """The update S + b (a^T S')^T + k v^T, with S already decayed and S' the state before the decay.
 
-    a, b: shaped as k.
+    The transition is diagonal plus low rank (RWKV-7 2503.14456).
+
+    Args:
+        a, b: shaped as k.
     """
 
     a: Tensor
@@ -65,12 +69,12 @@ class LowRank(NamedTuple):
 
     @property
     def tensors(self) -> Operands:
-        """a and b."""
+        """The tensors a and b."""
         return None, self.a, self.b
 
     @property
     def reads_before(self) -> bool:
-        """It reads the state before the decay."""
+        """Whether it reads the state before the decay: it does."""
         return True
 
 

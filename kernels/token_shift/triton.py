@@ -12,7 +12,10 @@ import triton.language as tl
 
 @triton.jit
 def _place(tokens, D, STEPS: tl.constexpr, BD: tl.constexpr):
-    """Return this program's sequence, chunk, number of chunks, and channels [1, BD] with their mask."""
+    """Return this program's sequence, chunk, number of chunks, and channels [1, BD].
+
+    The channels come with their mask.
+    """
     program = tl.program_id(0)
     blocks, chunks = tl.cdiv(D, BD), tl.cdiv(tokens, STEPS)
     c = program % blocks * BD + tl.arange(0, BD)[None, :]
@@ -23,7 +26,7 @@ def _place(tokens, D, STEPS: tl.constexpr, BD: tl.constexpr):
 def _share(mix, offset, n: tl.constexpr, c, place, exists, here, D, OFFSET: tl.constexpr):
     """Return how much of the token before stream n takes [ROWS, BD].
 
-    c is [ROWS, BD], so that it is loaded as it is used.
+    c is [ROWS, BD], so that it is loaded where it is used.
     """
     share = tl.load(mix + (n * D + c), mask=exists, other=0.0).to(tl.float32)
     if OFFSET:
@@ -45,8 +48,10 @@ def forward(
     x, mix, last, o0, o1, o2, o3, o4, o5, y0, y1, y2, y3, y4, y5, T, D, rows_per_replica,
     N: tl.constexpr, ROWS: tl.constexpr, BD: tl.constexpr, LAST: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
-    """Compute the streams. Grid (B * chunks * blocks). x, on, yn [B, T, D], mix [replicas, N, D], last [B,
-    D]."""
+    """Compute the streams. Grid (B * chunks * blocks).
+
+    x, on, yn [B, T, D], mix [replicas, N, D], last [B, D].
+    """
     b, chunk, _, c, exists = _place(T, D, ROWS, BD)
     row = tl.arange(0, ROWS)[:, None]
     at, place = (b * T + chunk * ROWS) * D, row * D + c

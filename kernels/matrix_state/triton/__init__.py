@@ -11,14 +11,16 @@ from linbench.kernels.matrix_state.update import Delta, LowRank
 from linbench.kernels.operators import any_requires_grad, is_traced
 
 _COUNTED = 2**31
-"""Numbers of one sequence that kernels count, in int32."""
+"""Most numbers of one sequence that kernels count, in int32."""
 
 
 def triton(recurrence: Recurrence) -> tuple[Tensor, Tensor | None]:
-    """Results as in `linbench.kernels.matrix_state.reference.reference`, in the precision of the inputs; the
-    state in float32, or None if not wanted.
+    """Return o and the state, as the reference, in the precision of the inputs.
 
-    Raises ValueError, as `check`: the recurrence need not be checked, and is not if one like it was.
+    The state is float32, or None if it is not wanted. The recurrence need not be checked, and is not if one
+    with its signature was.
+
+    Raises ValueError, as `check`.
     """
     seen = is_traced()
     signature = None if seen else (torch.is_grad_enabled(), recurrence.signature())
@@ -50,7 +52,7 @@ def triton(recurrence: Recurrence) -> tuple[Tensor, Tensor | None]:
 
 
 def _in_pieces(recurrence: Recurrence, longest: int) -> tuple[Tensor, Tensor | None]:
-    """One after the other, the state carried on."""
+    """Compute pieces of a sequence one after the other, with the state carried on."""
     length, last, outputs = recurrence.q.shape[1], recurrence.state, []
     for first in range(0, length, longest):
         end = min(first + longest, length)
@@ -62,16 +64,19 @@ def _in_pieces(recurrence: Recurrence, longest: int) -> tuple[Tensor, Tensor | N
 
 
 def _of_whole_words(recurrence: Recurrence) -> tuple[Tensor, Tensor | None]:
-    """Odd heads of 16 bits with one zero more. Their rows begin within a word of 32 bits, so that they are
-    read a number at a time; and of kernels for heads of 39 an H200 said that they read what is not there
-    (Triton 3.6), though all that the compiler was given lies within."""
+    """Compute odd heads of 16 bits with one zero more.
+
+    Their rows begin within a word of 32 bits, so that they would be read a number at a time. And an H200
+    reported that kernels for heads of 39 read out of bounds (Triton 3.6), though every address that the
+    compiler was given lies within.
+    """
     key_dim, value_dim = recurrence.k.shape[3], recurrence.v.shape[3]
     o, last = triton(recurrence.pad_heads(key_dim % 2, value_dim % 2))
     return o[..., :value_dim], None if last is None else last[..., :key_dim, :value_dim]
 
 
 def _kernel_arguments(recurrence: Recurrence) -> tuple[Tensors, Options]:
-    """What kernels take of one that was checked."""
+    """Return the tensors and options that kernels take, of a checked recurrence."""
     update, scale = recurrence.update, recurrence.scale
     if recurrence.state is not None:
         recurrence = recurrence._replace(state=recurrence.state.float())

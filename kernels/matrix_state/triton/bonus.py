@@ -1,5 +1,7 @@
-"""The bonus u of what a token itself writes (RWKV-5/6 2404.05892), and its gradient: a part from every chunk,
-always added in the same order."""
+"""The bonus u, the weight of a token's own write (RWKV-5/6 2404.05892), and its gradient.
+
+The gradient has a part from every chunk; they are always added in the same order.
+"""
 
 import triton
 import triton.language as tl
@@ -7,7 +9,7 @@ import triton.language as tl
 
 @triton.jit
 def load_bonus(u, bh, group, H, ks, K):
-    """[1, K]: that of recurrence bh, of u [B / group, H, K]."""
+    """Load the bonus [1, K] of recurrence bh from u [B / group, H, K]."""
     return tl.load(u + (bh // H // group * H + bh % H) * K + ks, mask=ks < K, other=0.0).to(tl.float32)[
         None, :
     ]
@@ -15,7 +17,7 @@ def load_bonus(u, bh, group, H, ks, K):
 
 @triton.jit
 def place_of_parts(bh, n, N, H, K):
-    """Where chunk n of N of recurrence bh leaves its part of the gradient, du [B, N, H, K]."""
+    """Return where chunk n of N of recurrence bh stores its part of the gradient, in du [B, N, H, K]."""
     return ((bh // H * N + n) * H + bh % H) * K
 
 
@@ -23,7 +25,7 @@ def place_of_parts(bh, n, N, H, K):
 def bonus_gradient(
     du, dbonus, parts, H: tl.constexpr, K: tl.constexpr, KEYS: tl.constexpr, AT_A_TIME: tl.constexpr
 ):
-    """Grid (R H, K / KEYS). du [R, parts, H, K] -> dbonus [R H, K], of R replicas."""
+    """Sum du [R, parts, H, K] to dbonus [R H, K], of R replicas. Grid (R H, K / KEYS)."""
     replica, head = tl.program_id(0) // H, tl.program_id(0) % H
     ks = tl.program_id(1) * KEYS + tl.arange(0, KEYS)
     du += (replica.to(tl.int64) * parts * H + head) * K + ks[None, :]

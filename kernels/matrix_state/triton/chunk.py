@@ -1,9 +1,8 @@
-"""What happens to one chunk, in the terms of `linbench.kernels.matrix_state.chunkwise`: the same for both
-schedules.
+"""Steps of one chunk, in the terms of `linbench.kernels.matrix_state.chunkwise`: the same for both schedules.
 
-Readers are q and, where what is written depends on the state, p (the erase key of the delta rule, a of a
-low-rank update). Writes z go in under `key`: k, or b of a low-rank update, which also writes v under k. The
-inverse X is that of I + beta A_pk or of I - A_ab:
+Readers are q and, if writes depend on the state, p (the erase key of the delta rule, a of a low-rank update).
+Writes z go in under `key`: k, or b of a low-rank update, which also writes v under k. The inverse X is that
+of I + beta A_pk or of I - A_ab:
 
     delta       z = X beta (v - e^G p S)
     low rank    z = X (A_ak v + e^G a S)
@@ -41,21 +40,23 @@ from linbench.kernels.matrix_state.triton.tiles import (
 
 @triton.jit
 def place_in_grid(count):
-    """Which of so many programs of a recurrence this is, and of which recurrence. They all lie on the grid's
-    first axis: there are 65,535 on the others."""
+    """Return this program's number among the `count` programs of a recurrence, and the recurrence.
+
+    They all lie on the grid's first axis: there are only 65,535 on the others.
+    """
     program = tl.program_id(0)
     return program % count, (program // count).to(tl.int64)
 
 
 @triton.jit
 def rows_of_grid(count):
-    """B H, of a grid of so many programs for each."""
+    """Return B H, from a grid with `count` programs for each recurrence."""
     return (tl.num_programs(0) // count).to(tl.int64)
 
 
 @triton.jit
 def place(bh, T, H, HK, K):
-    """Where recurrence bh begins: offsets of keys, and of gates."""
+    """Return where recurrence bh begins: offsets of keys, and of gates."""
     batch, head = bh // H, bh % H
     keys = (batch * T * HK + head // (H // HK)) * K
     return keys, batch * T * H + head
@@ -63,29 +64,33 @@ def place(bh, T, H, HK, K):
 
 @triton.jit
 def place_of_decays(gates, H, K, DECAY: tl.constexpr):
-    """Where its log decays begin, and their stride."""
+    """Return where a recurrence's log decays begin, and their stride."""
     return gates * K if DECAY == "vector" else gates, H * K if DECAY == "vector" else H
 
 
 @triton.jit
 def stored_scores(squares, chunk, which, C: tl.constexpr, UPDATE: tl.constexpr):
-    """Where those of a chunk are, scaled where q's: 0 of q and key; of a low-rank update also 1 of q and k, 2
-    of p and k."""
+    """Return where the scores of a chunk are stored; those of q are scaled.
+
+    which: 0 of q and key; of a low-rank update also 1 of q and k, 2 of p and k.
+    """
     COUNT: tl.constexpr = 3 if UPDATE == "low_rank" else 1
     return squares + (chunk * COUNT + which) * C * C
 
 
 @triton.jit
 def stored_gradients(dsquares, chunk, which, C: tl.constexpr, UPDATE: tl.constexpr):
-    """Where the gradients of a chunk's scores are: 0 of q and key, 1 of p and key, 2 of q and k, 3 of p and
-    k."""
+    """Return where the gradients of a chunk's scores are stored.
+
+    which: 0 of q and key, 1 of p and key, 2 of q and k, 3 of p and k.
+    """
     COUNT: tl.constexpr = 4 if UPDATE == "low_rank" else 2 if UPDATE == "delta" else 1
     return dsquares + (chunk * COUNT + which) * C * C
 
 
 @triton.jit
 def stored_both(dsquares, chunk, which, C: tl.constexpr, UPDATE: tl.constexpr):
-    """Those, and their transpose."""
+    """Load the `stored_gradients`, and their transpose."""
     at = stored_gradients(dsquares, chunk, which, C, UPDATE)
     return load_square(at, C), load_square_transposed(at, C)
 
@@ -94,7 +99,7 @@ def stored_both(dsquares, chunk, which, C: tl.constexpr, UPDATE: tl.constexpr):
 def inverse_of_writes(
     a_p, beta, t, LEVELS: tl.constexpr, UPDATE: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr
 ):
-    """X [C, C], from the scores of p and key."""
+    """Return X [C, C], from the scores of p and key."""
     return unit_triangular_inverse(
         beta[:, None] * a_p if UPDATE == "delta" else -a_p, t, LEVELS, EXTENDED, DT
     )
@@ -102,7 +107,7 @@ def inverse_of_writes(
 
 @triton.jit
 def read_state(x, state, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
-    """[C, V]: factor times what x_i [C, K] reads of the state that the chunk starts with."""
+    """Return [C, V], factor times what x_i [C, K] reads of the state that the chunk starts with."""
     return values_from_start(
         dot(keys_from_start(x, g, t, DECAY, BEFORE, False, DT), state, DT), g, factor, DECAY, BEFORE, DT
     )
@@ -110,7 +115,7 @@ def read_state(x, state, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr
 
 @triton.jit
 def advance_state(state, x_t, y, g, g_t, t, DECAY: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr):
-    """The state [K, V] that the chunk ends with, with what writes y [C, V] under keys x [K, C] add to it."""
+    """Add writes y [C, V] under keys x [K, C] to the state [K, V] that the chunk ends with."""
     return extended_dot(
         keys_to_end(x_t, g_t, t, DECAY, True, DT).to(DT),
         rounded(values_to_end(y, g, DECAY, DT), EXTENDED, DT),
@@ -121,7 +126,7 @@ def advance_state(state, x_t, y, g, g_t, t, DECAY: tl.constexpr, EXTENDED: tl.co
 
 @triton.jit
 def value_gradient_from_state(x, dstate, g, t, DECAY: tl.constexpr, DT: tl.constexpr):
-    """[C, V]: gradient of what was written under x [C, K], from that of the state at the chunk's end."""
+    """Return [C, V], the gradient of writes under x [C, K], from that of the state at the chunk's end."""
     return values_to_end(dot(keys_to_end(x, g, t, DECAY, False, DT), dstate, DT), g, DECAY, DT)
 
 
@@ -129,8 +134,10 @@ def value_gradient_from_state(x, dstate, g, t, DECAY: tl.constexpr, DT: tl.const
 def later_readings(
     key, stride, dstate, g, rows, vs, T, K, V, BK: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr
 ):
-    """[C, BV]: what later chunks give to values that were written under `key`, from the gradient of the state
-    at the chunk's end."""
+    """Return [C, BV], the gradient that later chunks give to values written under `key`.
+
+    It comes from the gradient of the state at the chunk's end.
+    """
     dv = tl.zeros([rows.shape[0], vs.shape[0]], tl.float32)
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
@@ -159,8 +166,10 @@ def add_query_to_dstate(
     EXTENDED: tl.constexpr,
     DT: tl.constexpr,
 ):
-    """The gradient of the state [K, V] at the chunk's start, with what comes from the gradient y [C, V] of
-    factor times what x [K, C] read of it."""
+    """Add the part of readers x [K, C] to the gradient of the state [K, V] at the chunk's start.
+
+    y [C, V] is the gradient of factor times their readings.
+    """
     y = rounded(values_from_start(y, g, factor, DECAY, BEFORE, DT), EXTENDED, DT)
     return extended_dot(keys_from_start(x_t, g_t, t, DECAY, BEFORE, True, DT).to(DT), y, DT, dstate)
 
@@ -169,9 +178,11 @@ def add_query_to_dstate(
 def solved_gradients(
     dz, do, later, beta, squares, inverses, chunk, C: tl.constexpr, UPDATE: tl.constexpr, DT: tl.constexpr
 ):
-    """From the gradient dz [C, V] of writes that depend on the state: that of what they are solved from, and
-    that of values, whose part from `later` chunks it comes on top of where values are also written as they
-    are."""
+    """Return the gradients of what writes are solved from, and of values, from dz [C, V].
+
+    For writes that depend on the state. Where values are also written as they are, their part from `later`
+    chunks is included.
+    """
     dr = transposed_inverse_dot(inverses, chunk, dz, C, DT)
     if UPDATE == "delta":
         dv = beta[:, None] * dr
@@ -187,8 +198,10 @@ def solved_gradients(
 
 @triton.jit
 def kept_gradient(product, decay, DECAY: tl.constexpr):
-    """Gradient of the log of a chunk's `chunk_decay`, from state . gradient by row [K]: [1, K] for a vector
-    decay, else one number."""
+    """Return the gradient of the log of a chunk's `chunk_decay`, from state . gradient by row [K].
+
+    It is [1, K] for a vector decay, else one number.
+    """
     if DECAY == "vector":
         kept = (product * decay)[None, :]
     else:
@@ -198,8 +211,10 @@ def kept_gradient(product, decay, DECAY: tl.constexpr):
 
 @triton.jit
 def state_products(do, v, z, seen, state_t, dstate_t, UPDATE: tl.constexpr, DT: tl.constexpr):
-    """Gradients of q, p, key and k [C, K] through the states [BV, K], but for scale and decay, from one block
-    of values; sums over blocks."""
+    """Return gradients of q, p, key and k [C, K] through the states [BV, K], without scale and decay.
+
+    They are of one block of values, and sums over blocks.
+    """
     dq, dkey = dot(do, state_t, DT), dot(z, dstate_t, DT)
     dp, dk = dq, dkey
     if UPDATE != "add":
@@ -216,7 +231,7 @@ def _add(a, b, a_more, b_more):
 
 @triton.jit
 def sums_by_token(a, b):
-    """Of two matrices [C, K] the sums [C] over K, in one exchange between warps."""
+    """Sum two matrices [C, K] over K to [C], in one exchange between warps."""
     return tl.reduce((a, b), 1, _add)
 
 
@@ -227,7 +242,7 @@ def _add_four(a, b, c, d, a_more, b_more, c_more, d_more):
 
 @triton.jit
 def four_sums_by_token(a, b, c, d):
-    """As `sums_by_token`, of four."""
+    """Sum four matrices, as `sums_by_token`."""
     return tl.reduce((a, b, c, d), 1, _add_four)
 
 
@@ -239,19 +254,20 @@ def store_key_gradients(
     LEVELS: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of q, k, key, p, beta and the log decay, from those through the states (`state_products`) and
-    of the chunk's scores.
+    """Store gradients of q, k, key, p, beta and the log decay.
+
+    They come through the states (`state_products`) and through the chunk's scores.
 
     da and dl: gradients of q's and p's scores of key (the delta rule subtracts what p reads, and dl is that
-    of beta p); da_k and dl_k of k, where this is another key; each with its transpose. dbeta_n: [C], its part
-    from the values, or what over the last axis sums to it, in the shape of keys; kept: as from
-    `kept_gradient`; u: [1, K], or None where a token's own write counts as others do, or not at all. Where k
-    is also the erase key, what p gets is k's.
+    of beta p); da_k and dl_k of k, if this is another key; each with its transpose. dbeta_n: [C], its part
+    from the values, or numbers in the shape of keys whose sum over the last axis it is; kept: as from
+    `kept_gradient`; u: [1, K], or None if a token's own write counts as others do, or not at all. Where k is
+    also the erase key, p's gradient goes to k.
 
     A log decay acts between a write and a reading. So its gradient sums reader . gradient over the readers
     from it on (after it, if they read before the decay) less the same of the chunk's writes, and writer .
-    gradient over the writes before it that reach the next
-    chunk: differences only of what belongs to the same pair.
+    gradient over the writes before it that reach the next chunk: differences only of what belongs to the same
+    pair.
     """
     base = gates * K
     reader = (beta[:, None] * p if UPDATE == "delta" else p).to(DT)

@@ -1,10 +1,10 @@
-"""What decays inside a chunk: since its start, to its end, and between a write and a reading.
+"""Decay inside a chunk: since its start, to its end, and between a write and a reading.
 
 A chunk has C tokens, a power of two, of numbers t [C] that begin with a multiple of C. g is its log decay to
 base 2: [C, K] with DECAY "vector", None with "none". With "scalar" it is a place in memory, where
-`sum_decays` has left the sums since the chunk began: there every use loads them in the layout that it needs,
-while a value in registers would have to be summed and moved between threads each time. What must hold for any
-decay is in the torch form, `linbench.kernels.matrix_state.decay`. Compile-time switches are in capitals.
+`sum_decays` has stored the sums since the chunk began: there every use loads them in the layout that it
+needs, while a value in registers would have to be summed and moved between threads each time. Rules for any
+decay are in the torch form, `linbench.kernels.matrix_state.decay`. Compile-time switches are in capitals.
 """
 
 import triton
@@ -21,23 +21,24 @@ from linbench.kernels.matrix_state.triton.tiles import (
 
 @triton.jit
 def to_base_2(x):
-    """Of what exp takes, what exp2 takes."""
+    """Convert a natural-log exponent to base 2."""
     return x * 1.4426950408889634
 
 
 @triton.jit
 def decay_to_base_2(g):
-    """Log decays to base 2 in float32, each at least the floor of float32 in `linbench.kernels.decays`:
-    nothing is left there, and what is summed with it keeps its digits, as do products with zeros and ones,
-    which an infinity would make NaN. NaN stays NaN."""
+    """Return log decays to base 2 in float32, each at least float32's floor in `linbench.kernels.decays`.
+
+    Nothing is left at the floor, and what is summed with it keeps its digits, as do products with zeros and
+    ones, which an infinity would make NaN. NaN stays NaN.
+    """
     # in its own type first: float64 goes beyond float32
     return to_base_2(tl.where(g < -128.0, -128.0, g).to(tl.float32))
 
 
 @triton.jit
 def without_floor(dg, g):
-    """Gradients dg of log decays, zero where g, as from `decay_to_base_2`, is at its floor: nothing is left
-    there to be changed."""
+    """Return gradients dg of log decays, zero where g, as from `decay_to_base_2`, is at its floor."""
     return tl.where(g <= to_base_2(-127.99), 0.0, dg)
 
 
@@ -55,11 +56,11 @@ def sum_decays(
     STEPS: tl.constexpr,
     DT: tl.constexpr,
 ):
-    """For `AT_ONCE` chunks of recurrence bh: its log decays g, to base 2, summed since the chunk began; sums
-    [B, H, N, C].
+    """Store the log decays of recurrence bh to base 2, summed since their chunk began, for AT_ONCE chunks.
 
-    For float32 [B, H, N, 2, C], with what rounding the sums lost: after a token that forgets all, their
-    differences would keep little of the small decays that follow. That is enough beside 16-bit factors.
+    sums is [B, H, N, C]; for float32 [B, H, N, 2, C], with what rounding the sums lost: after a token that
+    forgets all, their differences would keep little of the small decays that follow. One float32 is enough
+    beside 16-bit factors.
     """
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]
@@ -78,9 +79,11 @@ def sum_decays(
 
 @triton.jit
 def lay_out(gate, laid, bh, block, N, T, stride, C: tl.constexpr, AT_ONCE: tl.constexpr):
-    """For `AT_ONCE` chunks of recurrence bh: a gate of every token in float32, zero past the end; laid [B, H,
-    N, C], where the next chunk's can be loaded while a kernel works on one: of 16 bits that do not lie in a
-    row they cannot."""
+    """Store a gate of recurrence bh for AT_ONCE chunks: of every token in float32, zero past the end.
+
+    From laid [B, H, N, C] the next chunk's can be loaded while a kernel works on one; 16-bit gates that do
+    not lie in a row cannot be.
+    """
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]
     t = n * C + i
@@ -96,8 +99,10 @@ def decay_gradients(
     g, dsums, dg, bh, block, P, stride_p, N, T, stride, C: tl.constexpr,
     AT_ONCE: tl.constexpr, STEPS: tl.constexpr, BEFORE: tl.constexpr
 ):  # fmt: skip
-    """For `AT_ONCE` chunks of recurrence bh: the gradient dg of its log decay g, from dsums [P, B, H, N, 3,
-    C] as `store_decay_parts` left them."""
+    """Store the gradient dg of the log decay g of recurrence bh, for AT_ONCE chunks.
+
+    It comes from dsums [P, B, H, N, 3, C] as `store_decay_parts` stored them.
+    """
     n = block * AT_ONCE + tl.arange(0, AT_ONCE)[:, None]
     i = tl.arange(0, C)[None, :]
     at = dsums + (bh * N + n) * 3 * C + i
@@ -119,10 +124,12 @@ def decay_gradients(
 
 @triton.jit
 def store_decay_parts(dsums, chunk, kept, later, earlier, after, BEFORE: tl.constexpr, C: tl.constexpr):
-    """What the log decay of a token gets: later [C] of itself and the tokens after it, `after` [C, K] (if any
-    reads BEFORE its decay) of those after it, `earlier` [C] of those before it, and kept whatever the token.
-    To be summed by `decay_gradients`, which takes out again what was not the token's own: `earlier`, but
-    where any reads BEFORE."""
+    """Store parts of the gradient of a chunk's log decay, which `decay_gradients` sums.
+
+    A token's log decay gets `later` [C] of itself and the tokens after it, `after` [C, K] (if any reads
+    BEFORE its decay) of those after it, `earlier` [C] of those before it, and kept whatever the token.
+    `decay_gradients` takes out again what was not the token's own: `earlier`, unless any reads BEFORE.
+    """
     i = tl.arange(0, C)
     dsums += chunk * 3 * C
     if BEFORE:
@@ -139,7 +146,7 @@ def store_decay_parts(dsums, chunk, kept, later, earlier, after, BEFORE: tl.cons
 
 @triton.jit
 def scalar_decay(sums, chunk, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
-    """g of a chunk if it is a scalar decay, else None."""
+    """Return g of a chunk if it is a scalar decay, else None."""
     if DECAY == "scalar":
         g = sums + chunk * (2 * C if DT == tl.float32 else C)
     else:
@@ -152,7 +159,7 @@ def load_decay(
     g, sums, chunk, rows, T, stride, columns, width, DECAY: tl.constexpr,
     TRANSPOSED: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr
 ):  # fmt: skip
-    """g of a chunk; [C, K] as [K, C] if TRANSPOSED. Steps past the end decay nothing."""
+    """Return g of a chunk; [C, K] as [K, C] if TRANSPOSED. Steps past the end decay nothing."""
     if DECAY == "vector":
         tokens = token_of(rows, T, True, STEPS)
         if TRANSPOSED:
@@ -166,8 +173,10 @@ def load_decay(
 
 @triton.jit
 def running_sums(g, C: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
-    """Of a scalar decay, the sums [C] up to and with each token (BEFORE: without it), and for float32 what
-    rounding them lost."""
+    """Return the sums [C] of a scalar decay up to and with each token (BEFORE: without it).
+
+    For float32 also what rounding lost of them.
+    """
     i = tl.arange(0, C) - BEFORE
     if BEFORE:
         sums = tl.load(g + i, mask=i >= 0, other=0.0)
@@ -181,7 +190,7 @@ def running_sums(g, C: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
 
 @triton.jit
 def sums_after(g, C: tl.constexpr, DT: tl.constexpr):
-    """Of a scalar decay, the sums [C] over the tokens after each."""
+    """Return the sums [C] of a scalar decay over the tokens after each."""
     sums, lost = running_sums(g, C, False, DT)
     left = tl.load(g + C - 1) - sums
     if DT == tl.float32:
@@ -193,8 +202,10 @@ def sums_after(g, C: tl.constexpr, DT: tl.constexpr):
 def keys_from_start(
     x, g, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr
 ):
-    """x_i [C, K] (TRANSPOSED: [K, C], and g too) with what a vector decay left since the chunk began: up to
-    i's own, or just BEFORE it."""
+    """Scale x_i [C, K] (TRANSPOSED: [K, C], and g too) by what a vector decay left since the chunk began.
+
+    It counts up to i's own decay, or just BEFORE it.
+    """
     if DECAY == "vector":
         i, j = t[:, None], t[None, :]
         if TRANSPOSED:
@@ -206,8 +217,10 @@ def keys_from_start(
 
 @triton.jit
 def values_from_start(x, g, factor, DECAY: tl.constexpr, BEFORE: tl.constexpr, DT: tl.constexpr):
-    """factor x_i [C, V] likewise, for a scalar decay: one number per token commutes past the state, and is
-    cheaper on that side."""
+    """Scale x_i [C, V] by factor and by what a scalar decay left since the chunk began.
+
+    One number per token commutes past the state, and is cheaper on that side.
+    """
     if DECAY == "scalar":
         sums, lost = running_sums(g, x.shape[0], BEFORE, DT)
         x = x * (factor * tl.exp2(sums + lost))[:, None]
@@ -218,8 +231,7 @@ def values_from_start(x, g, factor, DECAY: tl.constexpr, BEFORE: tl.constexpr, D
 
 @triton.jit
 def keys_to_end(x, g, t, DECAY: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.constexpr):
-    """x_j [C, K] (TRANSPOSED: [K, C], and g too) with what a vector decay leaves of it when the chunk
-    ends."""
+    """Scale x_j [C, K] (TRANSPOSED: [K, C], and g too) by what a vector decay leaves at the chunk's end."""
     if DECAY == "vector":
         i, j = t[:, None], t[None, :]
         if TRANSPOSED:
@@ -231,7 +243,7 @@ def keys_to_end(x, g, t, DECAY: tl.constexpr, TRANSPOSED: tl.constexpr, DT: tl.c
 
 @triton.jit
 def values_to_end(x, g, DECAY: tl.constexpr, DT: tl.constexpr):
-    """x_j [C, V] likewise, for a scalar decay."""
+    """Scale x_j [C, V] by what a scalar decay leaves at the chunk's end."""
     if DECAY == "scalar":
         x = x * tl.exp2(sums_after(g, x.shape[0], DT))[:, None]
     return x
@@ -239,8 +251,10 @@ def values_to_end(x, g, DECAY: tl.constexpr, DT: tl.constexpr):
 
 @triton.jit
 def chunk_decay(sums, kept, chunk, ks, K, C: tl.constexpr, DECAY: tl.constexpr, DT: tl.constexpr):
-    """All that decays in a chunk: the log [] of a scalar decay; of a vector decay, where it is known, what it
-    keeps of rows ks [K]."""
+    """Return the decay of a whole chunk.
+
+    It is the log [] of a scalar decay; for a vector decay, if it is known, what it keeps of rows ks [K].
+    """
     if DECAY == "scalar":
         decay = tl.load(scalar_decay(sums, chunk, C, DECAY, DT) + C - 1)
     elif DECAY == "vector" and kept is not None:
@@ -252,13 +266,13 @@ def chunk_decay(sums, kept, chunk, ks, K, C: tl.constexpr, DECAY: tl.constexpr, 
 
 @triton.jit
 def row_decay(g, AXIS: tl.constexpr):
-    """[K]: what a vector decay g of a chunk, along AXIS, keeps of the state's rows."""
+    """Return what a vector decay g of a chunk, along AXIS, keeps of the state's rows [K]."""
     return tl.exp2(tl.sum(g, axis=AXIS))
 
 
 @triton.jit
 def decay_state(state, decay, DECAY: tl.constexpr):
-    """What is left of the state [K, V] after a chunk, from its `chunk_decay`."""
+    """Return what is left of the state [K, V] after a chunk, from its `chunk_decay`."""
     if DECAY == "vector":
         state = state * decay[:, None]
     elif DECAY == "scalar":
@@ -268,7 +282,7 @@ def decay_state(state, decay, DECAY: tl.constexpr):
 
 @triton.jit
 def sees(t, STRICT: tl.constexpr, TRANSPOSED: tl.constexpr):
-    """[C, C]: whether i sees j, at [i, j] (TRANSPOSED: at [j, i])."""
+    """Return whether i sees j, [C, C], at [i, j] (TRANSPOSED: at [j, i])."""
     i, j = t[:, None], t[None, :]
     if TRANSPOSED:
         i, j = j, i
@@ -286,8 +300,10 @@ def between(
     TRANSPOSED: tl.constexpr,
     DT: tl.constexpr,
 ):
-    """[C, C]: factor > 0 times what of a write at j is left when i reads, without or with one decay per
-    token; zero where i does not see j."""
+    """Return [C, C], factor > 0 times what is left of a write at j when i reads; zero where i does not see j.
+
+    Without a decay, or with one per token.
+    """
     if DECAY == "scalar":
         written, written_lost = running_sums(g, t.shape[0], False, DT)
         read, read_lost = running_sums(g, t.shape[0], BEFORE, DT)
@@ -317,13 +333,13 @@ def between(
 
 @triton.jit
 def later_half(level, t):
-    """[C, 1]: whether a token lies in the later half of the 2^(level + 1) it belongs to."""
+    """Return whether a token lies in the later half of the 2^(level + 1) it belongs to, [C, 1]."""
     return ((t[:, None] >> level) & 1) == 1
 
 
 @triton.jit
 def pairs(level, t):
-    """[C, C]: whether, of the 2^(level + 1) tokens that both belong to, i and j lie in different halves.
+    """Return whether i and j lie in different halves of the 2^(level + 1) tokens that both belong to, [C, C].
 
     Every i != j do at exactly one level: that of the highest bit in which they differ.
     """
@@ -332,15 +348,15 @@ def pairs(level, t):
 
 @triton.jit
 def to_middle(g, level, t, BEFORE: tl.constexpr, DT: tl.constexpr):
-    """[C, K]: what decays between a token and the middle of the 2^(level + 1) it belongs to; at most one,
-    whatever the decay.
+    """Return what is left [C, K] between a token and the middle of the 2^(level + 1) it belongs to.
 
-    A token of the later half reads: from the middle up to itself (to just BEFORE it). One of the earlier half
-    was written: from after itself up to the middle. Beside 16-bit inputs it goes into both factors of a
-    `wide_dot`, or into one and what comes out, and each gets back what TF32 takes of it: a factor is cut off
-    after eleven bits, by 2^-11 / m of a mantissa m on average; over all mantissas, as common as 1 / m, by 1 /
-    (2 ln 2) of 2^-11. So errors of many tokens do not add up; what has eight bits is cut off to what it
-    was.
+    It is at most one, whatever the decay. A token of the later half reads: from the middle up to itself (to
+    just BEFORE it). One of the earlier half was written: from after itself up to the middle.
+
+    Beside 16-bit inputs it goes into both factors of a `wide_dot`, or into one and the result, and each gets
+    back what TF32 takes of it: a factor is cut off after eleven bits, by 2^-11 / m of a mantissa m on
+    average; over all mantissas, as common as 1 / m, by 1 / (2 ln 2) of 2^-11. So errors of many tokens do not
+    add up; a number of eight bits is cut off to what it was.
     """
     i, u, later = t[:, None], t[None, :], later_half(level, t)
     if BEFORE:
@@ -355,6 +371,6 @@ def to_middle(g, level, t, BEFORE: tl.constexpr, DT: tl.constexpr):
 
 @triton.jit
 def sum_along(x, t, OVER: tl.constexpr, DT: tl.constexpr):
-    """Sums of x [C, K] over the tokens "from" each on, "after" each, or "before" each."""
+    """Sum x [C, K] over the tokens "from" each on, "after" each, or "before" each."""
     i, j = t[:, None], t[None, :]
     return sum_dot((i <= j) if OVER == "from" else (i < j) if OVER == "after" else (i > j), x, DT)

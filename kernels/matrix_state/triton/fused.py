@@ -1,5 +1,7 @@
-"""The fused schedule: one program per batch row and head walks the chunks, with the state in registers. One
-launch each way."""
+"""The fused schedule, with one launch each way.
+
+One program per batch row and head goes through the chunks, with the state in registers.
+"""
 
 import triton
 import triton.language as tl
@@ -51,8 +53,10 @@ from linbench.kernels.matrix_state.triton.tiles import (
 
 @triton.jit
 def first_chunk_rows(n, K: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr):
-    """Rows of the state that chunk n starts with which are kept: of a sum's all, or none where it starts with
-    nothing. Other updates have no registers to spare for that."""
+    """Return how many rows of the state that chunk n starts with are kept.
+
+    All of a sum's, or none if it starts with nothing. Other updates have no registers to spare for that.
+    """
     if STATE or UPDATE != "add":
         rows = K
     else:
@@ -71,8 +75,11 @@ def forward(
     STEPS: tl.constexpr, STATE: tl.constexpr, ALONE: tl.constexpr,
     SAVE: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B H). Tensors as the operator has them; SAVE keeps what `backward` needs. A chunk that is ALONE
-    starts with nothing, and hands nothing on."""
+    """Compute o and the final state. Grid (B H).
+
+    Tensors are the operator's; SAVE stores what `backward` needs. A chunk that is ALONE starts with nothing,
+    and passes nothing on.
+    """
     bh = tl.program_id(0).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
     queries, outputs = place(bh, T // STEPS, H, HK, K)
@@ -176,7 +183,7 @@ def backward(
     STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
     ALONE: tl.constexpr, EXTENDED: tl.constexpr, EXTENDED_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B H). dq, dk, dp and db come per value head: [B, T, H, K]."""
+    """Compute gradients. Grid (B H). dq, dk, dp and db come per value head: [B, T, H, K]."""
     bh = tl.program_id(0).to(tl.int64)
     keys, gates = place(bh, T, H, HK, K)
     queries, outputs = place(bh, T // STEPS, H, HK, K)

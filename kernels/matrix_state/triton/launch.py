@@ -1,5 +1,8 @@
-"""How the kernels are launched: by a rule from shapes and device, never a timing at run time; and again in
-less time than Triton takes to launch."""
+"""Launches of the kernels.
+
+A rule chooses them from shapes and device, never a timing at run time; and a launch that is repeated takes
+less time than Triton's own.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -11,41 +14,46 @@ import triton.language as tl
 from triton.runtime import driver
 
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-"""In which kernels multiply matrices (DT), by what they are given."""
+"""Dtypes in which kernels multiply matrices (DT), by the dtype of their inputs."""
 
 FALLBACK_PROCESSORS = 64
-"""Stands for the number of multiprocessors where there is no GPU to ask: in the interpreter."""
+"""Number of multiprocessors that is assumed if there is no GPU to ask: in the interpreter."""
 
 
 ALIGNMENT = 16
-"""Bytes: Triton compiles anew for tensors that do not begin with a multiple."""
+"""Bytes of which addresses are multiples by default: for others Triton compiles another kernel."""
 
 FEW = 8
-"""Tokens up to which, without a gradient, one launch goes from token to token."""
+"""Most tokens that, without a gradient, one launch takes token by token."""
 
 REGISTERS, ALL = 65536, 255
-"""Of a processor, and that a thread may have."""
+"""Registers of a multiprocessor, and the most that a thread may have (CUDA's limits since compute capability
+3.5)."""
 
 FEW_KEYS, FEW_VALUES = 32, 64
-"""Keys that `prepare_wy` takes at a time where they have a vector decay, and values, so that its tiles stay in
+"""Keys (with a vector decay) and values that `prepare_wy` takes at a time, so that its tiles stay in
 registers."""
 
 
 class Launch(NamedTuple):
-    """chunk: tokens per chunk. key_block, value_block: tile widths, but for `FEW_KEYS` and `FEW_VALUES`;
-    walk_keys, walk_values: what one program of a walk takes of them.
+    """Sizes and options of the launches of a call.
 
-    warps per program: of the fused schedule (forward, backward, none), of the split one (what walks, what
-    does not, `gradients`).
-    stages: in how many a kernel loads that goes from chunk to chunk, forward and backward, so that the next
-        comes while it works on one.
-    registers: of a thread at most, of the split schedule (what walks, what does not, `gradients`): few, so
-        that more programs run side by side; in a walk all,
-    where its programs have room for that: told nothing, the assembler of Triton 3.6 spares registers, and its
-    loops are longer.
-    joined: whether `gradients` has all keys of a chunk, and does what else takes kernels before and after the
-        walk back: what they would hand to each other
-    stays in registers.
+    The split schedule has three kinds of kernels: those that pass a state from chunk to chunk, those that
+    take chunks side by side, and `gradients`.
+
+    Args:
+        chunk: tokens of a chunk.
+        key_block, value_block: widths of tiles, but for `FEW_KEYS` and `FEW_VALUES`.
+        pass_keys, pass_values: widths of the state's part in a program that passes it on.
+        warps: warps per program: of the fused schedule (forward, backward, unused), of the split one (one for
+            each kind).
+        stages: stages in which a kernel that goes from chunk to chunk loads, forward and backward, so that
+            the next chunk comes while it works on one.
+        registers: most registers of a thread, of the split schedule (one for each kind): few, so that more
+            programs run side by side. Kernels that pass a state get all, if their programs have room for
+            that: told nothing, the assembler of Triton 3.6 spares registers, and its loops are longer.
+        joined: whether `gradients` has all keys of a chunk and does the work of the kernels before and after
+            the state's gradient is passed back: what they would hand to each other stays in registers.
     """
 
     schedule: Literal["fused", "split", "recurrent"]
@@ -58,6 +66,67 @@ class Launch(NamedTuple):
     stages: tuple[int, int] = (1, 1)
     registers: tuple[int | None, int | None, int | None] = (None, None, None)
     joined: bool = False
+
+
+class _Call(NamedTuple):
+    """What the rule knows of a call.
+
+    Args:
+        rows: B H, the recurrences.
+        keys, values: widths of a head, padded to powers of two.
+        value_dim: width of a head's values before that.
+        wide: whether numbers are float32 instead of 16 bits.
+        extended: whether writes count to 16 bits beside inputs of 16.
+        processors: multiprocessors of the device.
+        gradient: whether a gradient will be asked for.
+    """
+
+    rows: int
+    length: int
+    keys: int
+    values: int
+    value_dim: int
+    wide: bool
+    extended: bool
+    update: str
+    decay: str
+    processors: int
+    gradient: bool
+
+    @property
+    def widest(self) -> int:
+        """Width of the wider of keys and values."""
+        return max(self.keys, self.values)
+
+    @property
+    def narrowest(self) -> int:
+        """Width of the narrower of keys and values."""
+        return min(self.keys, self.values)
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether writes do not depend on the state."""
+        return self.update == "add"
+
+    @property
+    def two_keys(self) -> bool:
+        """Whether a token writes under two keys."""
+        return self.update == "low_rank"
+
+    @property
+    def heavy(self) -> bool:
+        """Whether a chunk takes much more than one solve and one product."""
+        return self.decay == "vector" or self.two_keys
+
+    @property
+    def light(self) -> bool:
+        """Whether a chunk takes little: a sum of 16-bit numbers without a decay for every row."""
+        return self.is_sum and not self.heavy and not self.wide
+
+    @property
+    def shortest(self) -> int:
+        """Length of the chunk that holds all tokens."""
+        return power_of_two(self.length)
 
 
 @cache
@@ -74,91 +143,128 @@ def rule(
     processors: int,
     gradient: bool,
 ) -> Launch:
-    """The launch for `rows` = B H recurrences over `length` tokens; `wide` is float32 instead of 16 bits,
-    `extended` whether writes count to 16 bits beside inputs of 16, `gradient` whether one will be asked for.
+    """Return the launch of a call; arguments are explained at `_Call`.
 
-    Fused when states are small enough for one program to hold state and gradient in registers, and there are
-    enough rows to fill the device's `processors`, or no second chunk to hand to; otherwise split over chunks.
-    The more is done per chunk (a solve; a decay for every row of the state; two keys), the shorter it is, so
-    that its tiles stay in registers, and small tiles go to few warps: with more, parts of a tile would be
-    computed twice, which Triton 3.6 was seen to get wrong. Warps and chunks were measured on an H200 with
-    Triton 3.6.
+    The schedule is fused if states are small enough for one program to hold state and gradient in registers,
+    and there are enough rows to fill the device's `processors`, or no second chunk to pass a state to;
+    otherwise it is split over chunks. The more is done per chunk (a solve; a decay for every row of the
+    state; two keys), the shorter it is, so that its tiles stay in registers, and small tiles go to few warps:
+    with more, parts of a tile would be computed twice, which Triton 3.6 was seen to get wrong.
+
+    The numbers of chunks, warps, stages and registers were measured on an H200 with Triton 3.6; see
+    docs/speed.md.
     """
-    key_block, value_block = power_of_two(key_dim), power_of_two(value_dim)
-    widest, narrowest = max(key_block, value_block), min(key_block, value_block)
-    two_keys = update == "low_rank"
-    heavy = decay == "vector" or two_keys
-    light = update == "add" and not heavy and not wide
-    # near-parallel keys with beta near two: the shorter the chunk, the less rounding it amplifies
-    exact = wide and update != "add"
-    shortest = power_of_two(length)
+    keys, values = power_of_two(key_dim), power_of_two(value_dim)
+    call = _Call(rows, length, keys, values, value_dim, wide, extended, update, decay, processors, gradient)
     if length <= FEW and not gradient:
-        pass_values = min(value_block, max(16, 4096 // key_block))
-        return Launch(
-            "recurrent",
-            shortest,
-            key_block,
-            value_block,
-            key_block,
-            pass_values,
-            (2 if key_block * pass_values <= 2048 else 4, 0, 0),
-            stages=(2, 2),
-        )
-    if widest <= (32 if heavy or wide else 64) and (rows >= processors or length <= 64):
-        chunk = min(shortest, narrowest, 64 if light else 32 if update == "add" and not heavy else 16)
-        few = 1 if narrowest == 16 or (widest == 32 and not wide) else 2
-        warps = (4, 4, 0) if narrowest == 64 and light else (2, 4, 0) if narrowest == 64 else (few, few, 0)
-        stages = (
-            (1, 1)
-            if narrowest < 64 or length <= chunk
-            else (3, 2)
-            if light and decay == "none"
-            else (2, 3)
-            if extended
-            else (3, 3)
-        )
-        return Launch("fused", chunk, key_block, value_block, key_block, value_block, warps, stages)
-    if (
-        key_block > 128
-        or (wide and value_block > 128)
-        or exact
-        or two_keys
-        or (heavy and (wide or widest <= 64))
-    ):
-        chunk = 16
-    else:
-        chunk = 32 if heavy or wide or narrowest < 64 else 64
-    pass_keys, pass_values = _pass_tile(rows, key_block, value_block, update == "add", processors)
-    narrowed = pass_keys < key_block or pass_values < min(value_block, 64)
-    few = 4 if not heavy else 1 if chunk == 16 and (two_keys or not wide) else 2
-    joined = heavy and widest <= 64 and not wide
-    warps = (
-        2
-        if (joined and update != "add" and rows > processors)
-        or (update == "add" and pass_keys * pass_values <= 1024)
-        else 4,
-        few,
-        4,
-    )
-    ahead = 2 if wide or not (heavy or narrowed) else 4 if update == "add" and narrowed else 3
-    three, four = 168, 128  # registers with which three programs of four warps fit where two did, and four
-    most = three if two_keys and not wide else four if joined else None
-    programs = rows * (key_block // pass_keys) * (value_block // pass_values)
-    roomy = programs <= processors * (REGISTERS // ((ALL + 1) * 32 * warps[0]))
-    registers = (ALL if roomy else None, three if chunk == 64 and update != "add" else None, most)
-    padded = value_block > 64 and (value_dim - 1) // 64 % 2 == 0  # half of the last 128 values would be none
-    values = min(value_block, 64 if wide or key_block > 128 or padded else 128)
+        return _recurrent(call)
+    # the widest state that one program holds in registers with its gradient
+    small = call.widest <= (32 if call.heavy or wide else 64)
+    if small and (rows >= processors or length <= 64):
+        return _fused(call)
+    return _split(call)
+
+
+def _recurrent(call: _Call) -> Launch:
+    """Return a launch that goes from token to token: at most 4096 numbers of the state to a program."""
+    values = min(call.values, max(16, 4096 // call.keys))
+    warps = 2 if call.keys * values <= 2048 else 4
     return Launch(
-        "split", min(shortest, chunk), min(key_block, 64), values,
-        pass_keys, pass_values, warps, (ahead, ahead), registers, joined,
-    )  # fmt: skip
+        "recurrent", call.shortest, call.keys, call.values, call.keys, values, (warps, 0, 0), stages=(2, 2)
+    )
+
+
+def _fused(call: _Call) -> Launch:
+    if call.light:
+        most = 64
+    else:
+        most = 32 if call.is_sum and not call.heavy else 16
+    chunk = min(call.shortest, call.narrowest, most)
+    if call.narrowest == 64:
+        warps = (4, 4, 0) if call.light else (2, 4, 0)
+    else:
+        few = 1 if call.narrowest == 16 or (call.widest == 32 and not call.wide) else 2
+        warps = (few, few, 0)
+    if call.narrowest < 64 or call.length <= chunk:
+        stages = (1, 1)
+    elif call.light and call.decay == "none":
+        stages = (3, 2)
+    else:
+        stages = (2, 3) if call.extended else (3, 3)
+    return Launch("fused", chunk, call.keys, call.values, call.keys, call.values, warps, stages)
+
+
+def _split(call: _Call) -> Launch:
+    chunk = _split_chunk(call)
+    pass_keys, pass_values = _pass_tile(call.rows, call.keys, call.values, call.is_sum, call.processors)
+    narrowed = pass_keys < call.keys or pass_values < min(call.values, 64)
+    joined = call.heavy and call.widest <= 64 and not call.wide
+    small_pass = call.is_sum and pass_keys * pass_values <= 1024
+    many_joined = joined and not call.is_sum and call.rows > call.processors
+    pass_warps = 2 if small_pass or many_joined else 4
+    if not call.heavy:
+        chunk_warps = 4
+    else:
+        chunk_warps = 1 if chunk == 16 and (call.two_keys or not call.wide) else 2
+    if call.wide or not (call.heavy or narrowed):
+        stages = 2
+    else:
+        stages = 4 if call.is_sum and narrowed else 3
+    programs = call.rows * (call.keys // pass_keys) * (call.values // pass_values)
+    return Launch(
+        "split",
+        min(call.shortest, chunk),
+        min(call.keys, 64),
+        _split_values(call),
+        pass_keys,
+        pass_values,
+        (pass_warps, chunk_warps, 4),
+        (stages, stages),
+        _split_registers(call, chunk, joined, programs, pass_warps),
+        joined,
+    )
+
+
+def _split_chunk(call: _Call) -> int:
+    # near-parallel keys with beta near two: the shorter the chunk, the less rounding errors it amplifies
+    exact = call.wide and not call.is_sum
+    large = call.keys > 128 or (call.wide and call.values > 128)
+    if large or exact or call.two_keys or (call.heavy and (call.wide or call.widest <= 64)):
+        return 16
+    return 32 if call.heavy or call.wide or call.narrowest < 64 else 64
+
+
+def _split_values(call: _Call) -> int:
+    """Return the values of a tile: 64 where half of the last 128 would be padding."""
+    half_empty = call.values > 64 and (call.value_dim - 1) // 64 % 2 == 0
+    return min(call.values, 64 if call.wide or call.keys > 128 or half_empty else 128)
+
+
+def _split_registers(
+    call: _Call, chunk: int, joined: bool, programs: int, pass_warps: int
+) -> tuple[int | None, int | None, int | None]:
+    """Return the most registers of a thread, by kind of kernel.
+
+    Args:
+        programs: programs of the kernel that passes the state, with `pass_warps` warps each.
+    """
+    three, four = 168, 128  # registers with which three programs of four warps fit where two did, and four
+    side_by_side = call.processors * (REGISTERS // ((ALL + 1) * 32 * pass_warps))
+    solves_long_chunks = chunk == 64 and not call.is_sum
+    if call.two_keys and not call.wide:
+        gradients: int | None = three
+    else:
+        gradients = four if joined else None
+    return ALL if programs <= side_by_side else None, three if solves_long_chunks else None, gradients
 
 
 def _pass_tile(rows: int, keys: int, values: int, apart: bool, processors: int) -> tuple[int, int]:
-    """What one program of a walk takes of the keys and of the values: the less, the fewer rows there are to
-    fill the device, as its steps are shorter then.
+    """Return the keys and values of the state that one program passes on.
 
-    apart: whether rows of the state have nothing to do with each other, as those of a sum.
+    They are the fewer, the fewer rows there are to fill the device, as steps are shorter then.
+
+    Args:
+        apart: whether rows of the state do not affect each other, as those of a sum.
     """
     if keys > 128:
         return keys, min(values, 32)
@@ -175,7 +281,7 @@ def _pass_tile(rows: int, keys: int, values: int, apart: bool, processors: int) 
 
 @cache
 def processors(device: torch.device) -> int:
-    """How many programs the device runs side by side at the least."""
+    """Return how many programs the device runs side by side at the least."""
     return (
         torch.cuda.get_device_properties(device).multi_processor_count
         if device.type == "cuda"
@@ -184,7 +290,7 @@ def processors(device: torch.device) -> int:
 
 
 def power_of_two(n: int) -> int:
-    """The least that is not below n, nor below the smallest tile of a product, 16."""
+    """Return the least power of two that is at least n and at least 16, the smallest tile of a product."""
     return max(16, 1 << (n - 1).bit_length())
 
 
@@ -193,13 +299,15 @@ _HOOKS: Any = triton.knobs.runtime if hasattr(triton, "knobs") else triton.compi
 
 
 class KernelLaunch:
-    """A launch of a Triton kernel that is repeated, from the second time on in a tenth of the time that
-    Triton takes to find what it compiled.
+    """A repeated launch of a Triton kernel.
 
-    values: those of the kernel's parameters, by name, that are no tensors. warps, stages, registers: as in
-        `Launch`; None is as many as it takes.
-    All that Triton may compile for is the same every time: these, and which tensors there are, of which
-    types.
+    From the second time on it takes a tenth of the time that Triton takes to find what it compiled. All that
+    Triton may compile for is the same every time: the values and options here, and which tensors there are,
+    with which dtypes.
+
+    Args:
+        values: parameters of the kernel that are no tensors, by name.
+        warps, stages, registers: as in `Launch`; None registers is as many as it takes.
     """
 
     def __init__(
@@ -220,9 +328,15 @@ class KernelLaunch:
     def launch(
         self, addresses: Mapping[str, int], tensors: Callable[[], Mapping[str, Any]], aligned: bool
     ) -> None:
-        """Addresses of tensors by the names of the kernel's parameters, which take Triton's launcher less
-        time than the tensors, which are asked for the first time; aligned, whether all begin with a multiple
-        of `ALIGNMENT`: if not, Triton launches what it compiles for them."""
+        """Launch the kernel.
+
+        Args:
+            addresses: addresses of tensors by the names of the kernel's parameters, which take Triton's
+                launcher less time than tensors.
+            tensors: returns the tensors themselves, for the first time.
+            aligned: whether all begin with a multiple of `ALIGNMENT`; if not, Triton launches what it
+                compiles for them.
+        """
         compiled = self.compiled
         if compiled is not None and aligned:
             compiled.launch(self.grid, addresses)
@@ -236,13 +350,13 @@ class KernelLaunch:
             self.compiled = _Compiled(made, arguments, places)
 
     def arguments(self, tensors: Mapping[str, Any]) -> list[Any]:
-        """In the kernel's order; None for what there is not."""
+        """Return arguments in the kernel's order; None for tensors that are not there."""
         given = {**self.values, **tensors}
         return [given.get(name) for name in self.kernel.arg_names]
 
 
 class _Compiled:
-    """What Triton made of a kernel; its arguments but for tensors, and where which of these go."""
+    """A compiled kernel; its arguments but for tensors, and the places of these."""
 
     def __init__(self, kernel: Any, arguments: list[Any], places: list[tuple[int, str]]) -> None:
         self.kernel, self.arguments, self.places = kernel, arguments, places
@@ -250,7 +364,7 @@ class _Compiled:
         self.device, self.stream_of = driver.active.get_current_device(), driver.active.get_current_stream
 
     def launch(self, grid: tuple[int, ...], addresses: Mapping[str, int]) -> None:
-        """As `kernel[grid]` does, which makes up for hooks what nobody reads if there are none."""
+        """Launch as `kernel[grid]` does, but without the metadata for hooks, if there are none."""
         arguments = self.arguments.copy()
         for place, name in self.places:
             arguments[place] = addresses[name]

@@ -1,5 +1,7 @@
-"""From tensors to launches. A kernel's parameters are looked up by name: a name means the same thing in all
-of them."""
+"""From tensors to launches.
+
+A kernel's parameters are looked up by name: a name means the same thing in all of them.
+"""
 
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -30,22 +32,24 @@ from linbench.kernels.matrix_state.triton.plan import (
 from linbench.kernels.precompile import KernelCall, compile_together
 
 BONUS_KEYS, BONUS_PARTS, BONUS_WARPS = 16, 512, 4
-"""That one program adds up, that it reads at once, and that it has: few programs, so that each has much on
-its way."""
+"""Keys that one program of `bonus_gradient` adds up, parts that it reads at once, and its warps.
+
+Programs are few, so that each has many loads on their way.
+"""
 
 
 class Call:
-    """One call by a plan: where its tensors lie."""
+    """One call by a plan: the addresses of its tensors."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
         self.addresses: dict[str, int] = {}
         self.aligned = True
-        """Whether all begin where Triton expects it by default."""
+        """Whether all tensors begin where Triton expects it by default."""
         self.rooms: list[tuple[Workspace, Tensor]] = []
 
     def place(self, names: Iterable[str], tensors: Iterable[Tensor | None]) -> None:
-        """More tensors by name; None for what there is not."""
+        """Add tensors by name; None for those that are not there."""
         ends = 0
         for name, x in zip(names, tensors, strict=True):
             if x is not None:
@@ -55,33 +59,33 @@ class Call:
         self.aligned &= ends % launch.ALIGNMENT == 0
 
     def bind(self, room: Workspace, memory: Tensor) -> None:
-        """More tensors: all that lie in a room."""
+        """Add all tensors that lie in a workspace."""
         self.rooms.append((room, memory))
         start = memory.data_ptr()
         for name, offset in room.offsets.items():
             self.addresses[name] = start + offset
 
     def views(self) -> dict[str, Tensor]:
-        """All tensors, for a kernel that is not compiled yet."""
+        """Return all tensors, for a kernel that is not compiled yet."""
         return self.tensors | {
             name: room.view(memory, name) for room, memory in self.rooms for name in room.contents
         }
 
     def run(self, steps: Iterable[KernelLaunch]) -> None:
-        """Launch one after the other."""
+        """Launch kernels one after the other."""
         for step in steps:
             step.launch(self.addresses, self.views, self.aligned)
 
 
 def by_row(plan: Plan, kernel: Any, *, back: bool = False) -> KernelLaunch:
-    """What goes through all tokens for every row."""
+    """Return the launch of a kernel that goes through all tokens for every row."""
     return KernelLaunch(
         kernel, (plan.rows,), plan.values, warps=plan.launch.warps[back], stages=plan.launch.stages[back]
     )
 
 
 def by_chunk(plan: Plan, kernel: Any, **values: Any) -> KernelLaunch:
-    """What goes through all chunks side by side."""
+    """Return the launch of a kernel that takes all chunks side by side."""
     return KernelLaunch(
         kernel,
         (plan.chunks * plan.rows,),
@@ -92,7 +96,7 @@ def by_chunk(plan: Plan, kernel: Any, **values: Any) -> KernelLaunch:
 
 
 def by_chunks(plan: Plan, kernel: Any, **values: Any) -> KernelLaunch:
-    """What goes through the tokens of several chunks of a scalar decay side by side."""
+    """Return the launch of a kernel that takes several chunks of a scalar decay together."""
     return KernelLaunch(
         kernel,
         (-(-plan.chunks // plan.at_once) * plan.rows,),
@@ -102,7 +106,7 @@ def by_chunks(plan: Plan, kernel: Any, **values: Any) -> KernelLaunch:
 
 
 def by_block(plan: Plan, kernel: Any, *, back: bool = False) -> KernelLaunch:
-    """What goes through all tokens for every row, block of values and block of keys."""
+    """Return the launch of a kernel that goes through all tokens for every row and block of the state."""
     keys, values = plan.launch.pass_keys, plan.launch.pass_values
     grid = -(-plan.value_dim // values) * plan.rows, -(-plan.key_dim // keys)
     blocks = plan.values | {"BK": keys, "BV": values}
@@ -118,7 +122,7 @@ def by_block(plan: Plan, kernel: Any, *, back: bool = False) -> KernelLaunch:
 
 @cache
 def forward_launches(plan: Plan) -> tuple[KernelLaunch, ...]:
-    """The launches of forward."""
+    """Return the launches of forward."""
     if plan.launch.schedule == "recurrent":
         return (by_block(plan, recurrent.recurrent),)
     if plan.launch.schedule == "fused":
@@ -142,7 +146,7 @@ def forward_launches(plan: Plan) -> tuple[KernelLaunch, ...]:
 
 @cache
 def backward_launches(plan: Plan) -> tuple[KernelLaunch, ...]:
-    """The launches of backward."""
+    """Return the launches of backward."""
     steps = list(_split_backward(plan)) if plan.split else [by_row(plan, fused.backward, back=True)]
     if plan.replicas:
         values = plan.values | {
@@ -184,8 +188,10 @@ def _split_backward(plan: Plan) -> Iterator[KernelLaunch]:
 
 
 def compile_launches(plan: Plan) -> None:
-    """What the plan launches, side by side; and what the way back will from a gradient of o alone, if one is
-    asked for."""
+    """Compile what the plan launches, side by side.
+
+    If a gradient is asked for, also what backward will launch for a gradient of o alone.
+    """
     plans = [plan]
     if plan.gradient and not plan.back:
         plans.append(plan.backward(plan.types()["o"], None))
@@ -198,7 +204,7 @@ def compile_launches(plan: Plan) -> None:
 
 
 def results(v: Tensor, plan: Plan) -> tuple[Tensor, Tensor | None]:
-    """Places for o and, if it is wanted, for the final state."""
+    """Allocate o and, if it is wanted, the final state."""
     o = v.new_empty((plan.batch, plan.tokens, plan.heads, plan.value_dim))
     return o, v.new_empty(
         (plan.batch, plan.heads, plan.key_dim, plan.value_dim), dtype=torch.float32
@@ -206,8 +212,7 @@ def results(v: Tensor, plan: Plan) -> tuple[Tensor, Tensor | None]:
 
 
 def forward(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None, Tensor]:
-    """o, the final state if it is wanted, and what `backward` needs if the plan is for a gradient: the room
-    that it calls `saved`."""
+    """Return o, the final state if it is wanted, and the `saved` workspace, which `backward` needs."""
     if not plan.compiled:
         compile_launches(plan)
     call = Call()
@@ -223,7 +228,10 @@ def forward(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None, Tensor
 def backward(
     tensors: Tensors, saved: Tensor, do: Tensor, dlast: Tensor | None, plan: Plan
 ) -> list[Tensor | None]:
-    """Gradients of the tensors, None for what was not given. The plan is one for `backward`."""
+    """Return the gradients of the tensors, None for those that were not given.
+
+    The plan is one for `backward`.
+    """
     if not plan.compiled:
         compile_launches(plan)
     call = Call()
@@ -254,12 +262,12 @@ def backward(
 
 
 def _place_of_gradient(name: str, x: Tensor, plan: Plan) -> Tensor:
-    """Like x; of what several value heads share, one for each of them: [B, T, H, K]."""
+    """Allocate a gradient: like x, or [B, T, H, K], one for each value head, if several share x."""
     if plan.grouped and name in PER_KEY_HEAD:
         return x.new_empty((*x.shape[:2], plan.heads, plan.key_dim), dtype=plan.gradient_type(name, x.dtype))
     return torch.empty_like(x)
 
 
 def _per_key_head(gradient: Tensor, x: Tensor) -> Tensor:
-    """Summed over the value heads that a key head serves."""
+    """Sum a gradient over the value heads that a key head serves."""
     return gradient.reshape(*x.shape[:3], -1, x.shape[3]).sum(dim=3).to(x.dtype)

@@ -1,5 +1,7 @@
-"""The recurrence as torch operators: they differentiate, stack under vmap, compile, and are captured by CUDA
-graphs."""
+"""The recurrence as torch operators.
+
+They differentiate, stack under vmap, compile, and are captured by CUDA graphs.
+"""
 
 from typing import Any, cast
 
@@ -34,8 +36,10 @@ def forward(
     save: bool,
     final: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """o, the final state, empty if not wanted, and what `backward` needs if asked to `save` it. u: [H, K], or
-    of several replicas one below the other."""
+    """Return o, the final state, empty if not wanted, and what `backward` needs if asked to `save` it.
+
+    u is [H, K], or those of several replicas one below the other.
+    """
     tensors = (q, k, v, g, beta, p, b, u, state)
     o, last, saved = launches.forward(
         tensors, plan_key(tensors, Options(scale, update, q_before, p_before, neg_eigval), save, final).plan()
@@ -48,7 +52,7 @@ def _type(x: Tensor | None) -> torch.dtype | None:
 
 
 def _none(v: Tensor) -> Tensor:
-    """What stands for a tensor that there is not: [B, 0]."""
+    """Return an empty tensor [B, 0] that stands for one that is not there."""
     return v.new_empty((len(v), 0), dtype=torch.float32)
 
 
@@ -72,7 +76,7 @@ def backward(
     p_before: bool,
     neg_eigval: bool,
 ) -> Gradients:
-    """Gradients of q, k, v, g, beta, p, b, u and the initial state; empty for what was not given."""
+    """Return gradients of q, k, v, g, beta, p, b, u and the initial state; empty for what was not given."""
     tensors = (q, k, v, g, beta, p, b, u, state)
     key = plan_key(tensors, Options(scale, update, q_before, p_before, neg_eigval), True, True)
     made = launches.backward(tensors, saved, do, dlast, key.backward(do.dtype, _type(dlast)).plan())
@@ -112,7 +116,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> 
 
 
 def _zero_gradient(q: Tensor, _: Tensor, v: Tensor) -> Tensor:
-    """A gradient of o that is zero: [B, T, H, V]."""
+    """Return a gradient of o that is zero: [B, T, H, V]."""
     return v.new_zeros(*q.shape[:2], *v.shape[2:])
 
 
@@ -128,8 +132,11 @@ fold_replicas(backward)
 
 
 class _EagerFunction(Function):  # type: ignore[misc]
-    """The same where nothing of torch's looks on: what passes between forward and backward, and what was not
-    given, needs no tensors, nor a plan made anew."""
+    """The recurrence as an autograd function, for calls that torch is not tracing.
+
+    What passes between forward and backward, and arguments that were not given, need no tensors, and no plan
+    is made anew.
+    """
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, *tensors: Any) -> Tensor | tuple[Tensor, Tensor]:
@@ -151,8 +158,10 @@ class _EagerFunction(Function):  # type: ignore[misc]
 
 
 def apply_eager(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None]:
-    """o, and the final state if it is wanted: where nothing is `is_traced`, of tensors for which the plan is
-    made."""
+    """Return o, and the final state if it is wanted, for tensors that the plan was made for.
+
+    Only for calls that are not traced (`is_traced`).
+    """
     if plan.gradient:
         made = _EagerFunction.apply(plan, *tensors)
         return made if plan.final else (made, None)

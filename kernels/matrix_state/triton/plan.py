@@ -1,5 +1,7 @@
-"""What all calls of one form have in common, worked out once: their launch, their sizes, and room for what
-they keep."""
+"""Plans: what all calls with one key have in common, worked out once.
+
+These are their launch, their sizes, and the workspaces of what they keep.
+"""
 
 from collections.abc import Hashable, Mapping
 from functools import cache
@@ -13,26 +15,28 @@ from linbench.kernels.matrix_state.recurrence import Tensors
 from linbench.kernels.matrix_state.triton import launch
 
 GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "u", "first")
-"""A recurrence's tensors by the names of the kernels' parameters; any but the first three may be None."""
+"""Names of a recurrence's tensors, which are those of the kernels' parameters; any but the first three may be
+None."""
 
 COTANGENTS = ("do", "dlast")
-"""The gradients of its results, likewise; the second may be None."""
+"""Names of the gradients of its results; the second may be None."""
 
 GRADIENTS = ("dq", "dk", "dv", "dg", "dbeta", "dp", "db", "dbonus", "dfirst")
-"""Of what is `GIVEN`, likewise."""
+"""Names of the gradients of the tensors in `GIVEN`."""
 
 PER_KEY_HEAD = ("q", "k", "p", "b")
-"""Whose heads several value heads may share."""
+"""Names of tensors whose heads several value heads may share."""
 
 SQUARES = {"add": (1, 1), "delta": (1, 2), "low_rank": (3, 4)}
-"""How many [C, C] matrices of a chunk backward needs: scores (the inverse aside), and their gradients."""
+"""Numbers of [C, C] matrices of a chunk that backward needs: scores (the inverse aside), and their gradients.
+"""
 
 AT_ONCE = 16
-"""Chunks at most over whose tokens gates, and gradients of decays, are summed or laid out side by side."""
+"""Most chunks whose gates, and gradients of decays, are summed or laid out side by side."""
 
 
 class Options(NamedTuple):
-    """What the recurrence is, beside which tensors are given."""
+    """Options of the recurrence, beside which tensors are given."""
 
     scale: float
     update: str
@@ -42,9 +46,16 @@ class Options(NamedTuple):
 
 
 class PlanKey(NamedTuple):
-    """All that a plan depends on: sizes of q, k and v, dimensions of g, of how many replicas u is, 0 where
-    there is none, types of what is `GIVEN` and of `COTANGENTS`; whether a gradient is, or will be, asked for,
-    and whether the final state is."""
+    """All that a plan depends on.
+
+    Args:
+        queries, keys, values: sizes of q, k and v.
+        decays: dimensions of g.
+        replicas: number of replicas that u has, 0 if there is no u.
+        types: dtypes of the tensors in `GIVEN` and `COTANGENTS`.
+        gradient: whether a gradient is, or will be, asked for.
+        final: whether the final state is.
+    """
 
     queries: tuple[int, ...]
     keys: tuple[int, ...]
@@ -58,21 +69,25 @@ class PlanKey(NamedTuple):
     final: bool
 
     def of_numbers(self) -> "PlanKey":
-        """Of a traced call, whose sizes may be symbols: a launch is for one size."""
+        """Return the key of a traced call, whose sizes may be symbols: a launch is for one size."""
         queries, keys, values = (tuple(map(int, shape)) for shape in self[:3])
         return self._replace(queries=queries, keys=keys, values=values, replicas=int(self.replicas))
 
     def backward(self, do: torch.dtype, dlast: torch.dtype | None) -> "PlanKey":
-        """Of the way back, given the types of the gradients of o and of the final state."""
+        """Return the key of backward, given the dtypes of the gradients of o and of the final state."""
         return self._replace(types=(*self.types[:9], do, dlast), gradient=True, final=True)
 
     def plan(self) -> "Plan":
-        """Made once."""
+        """Return the plan, which is made once."""
         return planned(self)
 
 
 def plan_key(tensors: Tensors, switches: Options, gradient: bool, final: bool) -> PlanKey:
-    """Of forward: gradient, final, whether these are wanted."""
+    """Return the key of a forward call.
+
+    Args:
+        gradient, final: whether these are wanted.
+    """
     q, k, v, g, _, _, _, u, _ = tensors
     types = (*(None if x is None else x.dtype for x in tensors), None, None)
     replicas = 0 if u is None else u.shape[0] // v.shape[2]
@@ -83,10 +98,12 @@ def plan_key(tensors: Tensors, switches: Options, gradient: bool, final: bool) -
 
 
 class Workspace:
-    """Several arrays one after the other in one allocation, since each takes the host about as long as half a
-    launch.
+    """Several arrays one after the other in one allocation.
 
-    contents: shape and type of each by name; None what is not needed.
+    An allocation takes the host about as long as half a launch.
+
+    Args:
+        contents: shape and dtype of each by name; None for one that is not needed.
     """
 
     def __init__(
@@ -99,41 +116,50 @@ class Workspace:
             self.offsets[name] = end
             end += -(-prod(shape) * dtype.itemsize // launch.ALIGNMENT) * launch.ALIGNMENT
         self.shape = (batch, -(-end // batch))
-        """Of bytes. The batch is in front for whoever stacks; arrays are not cut along it."""
+        """Shape of the allocation in bytes. The batch is in front for vmap, which stacks there; arrays are
+        not cut along it."""
 
     def empty(self, like: Tensor) -> Tensor:
-        """On the device of another."""
+        """Allocate the workspace on the device of another tensor."""
         return like.new_empty(self.shape, dtype=torch.uint8)
 
     def view(self, room: Tensor, name: str) -> Tensor:
-        """One of the arrays."""
+        """Return one of the arrays."""
         shape, dtype = self.contents[name]
         start = self.offsets[name]
         return room.view(-1)[start : start + prod(shape) * dtype.itemsize].view(dtype).view(shape)
 
 
 class Plan:
-    """Of a form: sizes, `launch`, the `values` of the kernels' parameters that are no tensors, and two rooms.
-    T are steps, of which a token may have several.
+    """Sizes, `launch`, `values` of the kernels' parameters that are no tensors, and two workspaces.
 
-    saved: what the kernels of forward hand to each other and to backward. sums: of a scalar decay, as from
-        `decay.sum_decays`. betas
-    [B, H, N, C]: in the fused schedule, as from `decay.lay_out`. states [B, H, N, K, V]: at the start of
-    chunks. writes [B, T, H, V]: z. squares [B, H, N, S, C, C]: scores. inverses [B, H, N, 1, C, C], or of 16
-    bits twice. In the split schedule also erasers [B, T, H, K]: W; and for a vector decay q_start [B, tokens,
-    H, K], key_end and k_end [B, T, H, K], and kept [B, H, N, K].
+    T counts steps, of which a token may have several.
 
-    scratch: what the kernels of backward hand to each other. du [B, N, H, K]: of the bonus, a part from each
-        chunk. dsums [P, B, H, N, 3, C]: of a
-    scalar decay, a part from each of P blocks of keys. In the split schedule also dstates, dsquares and
-    dwrites, and dbeta [P + 1, B, T, H]: a part from each block, and of the values.
+    `saved` holds what the kernels of forward hand to each other and to backward:
+
+        sums: of a scalar decay, as from `decay.sum_decays`.
+        betas [B, H, N, C]: in the fused schedule, as from `decay.lay_out`.
+        states [B, H, N, K, V]: at the start of chunks.
+        writes [B, T, H, V]: z.
+        squares [B, H, N, S, C, C]: scores.
+        inverses [B, H, N, 1, C, C], or of 16 bits twice.
+        erasers [B, T, H, K]: W, in the split schedule.
+        q_start [B, tokens, H, K], key_end and k_end [B, T, H, K], kept [B, H, N, K]: in the split schedule,
+            for a vector decay.
+
+    `scratch` holds what the kernels of backward hand to each other:
+
+        du [B, N, H, K]: of the bonus, a part from each chunk.
+        dsums [P, B, H, N, 3, C]: of a scalar decay, a part from each of P blocks of keys.
+        dstates, dsquares, dwrites: in the split schedule.
+        dbeta [P + 1, B, T, H]: in the split schedule, a part from each block of keys, and of the values.
     """
 
     def __init__(self, key: PlanKey) -> None:
         self.key, self.update = key, key.switches.update
         self.backwards: dict[tuple[torch.dtype, torch.dtype | None], Plan] = {}
         self.compiled = False
-        """Whether all that it launches is, or was to be."""
+        """Whether all that it launches is compiled, or will be when it is launched."""
         switches, given = key.switches, dict(zip((*GIVEN, *COTANGENTS), key.types, strict=True))
         self.batch, self.length, self.key_heads, self.key_dim = key.keys
         self.heads, self.value_dim = key.values[2:]
@@ -154,11 +180,11 @@ class Plan:
         """Whether writes, and gradients of scores that they were made with, count to 16 bits: those of
         near-parallel keys cancel."""
         self.extended_back = self.extended and self.decay == "none"
-        """Whether gradients of writes do, too, and writes on the way back: where nothing decays, all later
+        """Whether gradients of writes, and writes in backward, do, too: where nothing decays, all later
         tokens add to them."""
         self.scores = torch.float32 if self.decay == "vector" else self.dtype
-        """Of scores and their gradients: where every row of the state forgets, few tokens count, and so does
-        every rounding of what they are to each other."""
+        """Dtype of scores and their gradients: where every row of the state forgets, few tokens count, and so
+        does every rounding error of their scores."""
         self.launch = launch.rule(
             rows=self.rows, length=self.length, key_dim=self.key_dim, value_dim=self.value_dim,
             wide=self.dtype == torch.float32, extended=self.extended, update=self.update, decay=self.decay,
@@ -186,8 +212,10 @@ class Plan:
         self.saved, self.scratch = self._saved(), self._scratch()
 
     def backward(self, do: torch.dtype, dlast: torch.dtype | None) -> "Plan":
-        """Of the way back, given the types of the gradients of o and of the final state: looked up in less
-        time than by its whole key."""
+        """Return the plan of backward, given the dtypes of the gradients of o and of the final state.
+
+        It is looked up in less time than by its whole key.
+        """
         types = do, dlast
         plan = self.backwards.get(types)
         if plan is None:
@@ -195,7 +223,7 @@ class Plan:
         return plan
 
     def types(self) -> dict[str, torch.dtype]:
-        """Of all tensors that its kernels are given, by the names of their parameters."""
+        """Return the dtypes of all tensors that its kernels are given, by the names of their parameters."""
         given = {
             name: dtype
             for name, dtype in zip((*GIVEN, *COTANGENTS), self.key.types, strict=True)
@@ -215,8 +243,10 @@ class Plan:
         return given | made | {name: dtype for room in rooms for name, (_, dtype) in room.contents.items()}
 
     def gradient_type(self, name: str, dtype: torch.dtype) -> torch.dtype:
-        """In which kernels write the gradient of what is `GIVEN` in this one: exactly, where it is a part
-        that other value heads add to."""
+        """Return the dtype in which kernels write the gradient of a tensor in `GIVEN` that has another.
+
+        It is float32 for tensors shared by several value heads, since partial sums are added later.
+        """
         return torch.float32 if self.grouped and name in PER_KEY_HEAD else dtype
 
     def _saved(self) -> Workspace:
@@ -309,12 +339,14 @@ class Plan:
 
     @property
     def values_shape(self) -> tuple[int, ...]:
-        """[B, T, H, V]."""
+        """Shape of values, [B, T, H, V]."""
         return self.batch, self.length, self.heads, self.value_dim
 
 
 planned = cache(Plan)
 
 known: dict[Hashable, Plan] = {}
-"""For recurrences that were found right and are as kernels take them, by what they have in common:
-`Recurrence.signature`, and whether gradients are recorded."""
+"""Plans of recurrences that were found right and are as kernels take them.
+
+The key is `Recurrence.signature`, and whether gradients are recorded.
+"""

@@ -1,5 +1,7 @@
-"""The recurrence as it is defined, token by token in one launch: for decoding, where there is no chunk to
-speak of and no gradient."""
+"""The recurrence as it is defined, token by token in one launch.
+
+It is for decoding, with few tokens and no gradient.
+"""
 
 import triton
 import triton.language as tl
@@ -12,7 +14,7 @@ from linbench.kernels.matrix_state.triton.tiles import load_rows, store_rows
 
 @triton.jit
 def row(base, stride, t, places, width):
-    """Row t of a row-major matrix, in float32."""
+    """Load row t of a row-major matrix, in float32."""
     return tl.load(base + t * stride + places, mask=places < width, other=0.0).to(tl.float32)
 
 
@@ -23,7 +25,7 @@ def recurrent(
     BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr, UPDATE: tl.constexpr, ERASE: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr, STATE: tl.constexpr,
 ):  # fmt: skip
-    """Grid (V / BV of every B H), BK all of K."""
+    """Compute o and the final state. Grid (V / BV of every B H), BK all of K."""
     block, bh = place_in_grid(tl.cdiv(V, BV))
     vs = block * BV + tl.arange(0, BV)
     keys, gates = place(bh, T, H, HK, K)

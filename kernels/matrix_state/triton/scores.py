@@ -1,5 +1,7 @@
-"""What tokens of a chunk are to each other: scores, their gradients, and the triangular inverse. A chunk has
-C = 2^LEVELS tokens, t [C]."""
+"""Scores of the tokens of a chunk, their gradients, and the triangular inverse.
+
+A chunk has C = 2^LEVELS tokens, t [C].
+"""
 
 import triton
 import triton.language as tl
@@ -20,7 +22,7 @@ from linbench.kernels.matrix_state.triton.tiles import (
 
 @triton.jit
 def exact_scores(p, y_t, DT: tl.constexpr):
-    """p @ y_t, of which the inverse is made; 16-bit factors have exact products anyway."""
+    """Return p @ y_t, of which the inverse is made; 16-bit factors have exact products anyway."""
     if DT == tl.float32:
         a = exact_dot(p, y_t, False, DT)
     else:
@@ -30,7 +32,7 @@ def exact_scores(p, y_t, DT: tl.constexpr):
 
 @triton.jit
 def own_scores(q, key, t):
-    """[C, C]: q_i . key_i, on the diagonal."""
+    """Return q_i . key_i on the diagonal of [C, C]."""
     return tl.where(
         t[:, None] == t[None, :], tl.sum(q.to(tl.float32) * key.to(tl.float32), axis=1)[:, None], 0.0
     )
@@ -38,7 +40,7 @@ def own_scores(q, key, t):
 
 @triton.jit
 def own_gradients(da, t):
-    """[C, 1]: the gradients of `own_scores`, from those of all."""
+    """Return the gradients [C, 1] of `own_scores`, from those of all."""
     return tl.sum(tl.where(t[:, None] == t[None, :], da.to(tl.float32), 0.0), axis=1)[:, None]
 
 
@@ -48,11 +50,10 @@ def scores(
     DECAY: tl.constexpr, Q: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """[C, C] four times: scale q_i . key_j and p_i . key_j, scale q_i . k_j and p_i . k_j, with what has
-    decayed from j to i, zero where i does not see j.
+    """Return four matrices [C, C]: scale q_i . key_j, p_i . key_j, scale q_i . k_j and p_i . k_j.
 
-    Q and P say which readers are wanted, TWO whether k is another key. q sees its own token unless it reads
-    BEFORE it, p never does.
+    Each has what has decayed from j to i, and is zero where i does not see j. Q and P say which readers are
+    wanted, TWO whether k is another key. q sees its own token unless it reads BEFORE it, p never does.
     """
     a_q, a_p, a_qk, a_pk = (
         tl.zeros([C, C], tl.float32),
@@ -102,11 +103,12 @@ def score_gradient(
     x, z, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr, STRICT: tl.constexpr,
     TRANSPOSED: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr
 ):  # fmt: skip
-    """[C, C] (TRANSPOSED: its transpose): factor times the gradient of the products under `scores`, but for a
-    vector decay, which has its part in every level.
+    """Return factor times the gradient [C, C] of the products under `scores` (TRANSPOSED: its transpose).
+
+    For a vector decay it is without the decay, which has its part in every level.
 
     x: [C, V], gradient of what was read; z: [C, V], what was written, which counts to 16 bits if it is not
-        transposed and has them.
+    transposed and has them.
     """
     if TRANSPOSED:
         a = dot(z, tl.trans(x), DT)
@@ -130,8 +132,10 @@ def decayed(
     TRANSPOSED: tl.constexpr,
     DT: tl.constexpr,
 ):
-    """factor a [C, C] (TRANSPOSED: its transpose), but for a vector decay with what is left `between` tokens,
-    and zero where i does not see j."""
+    """Return factor a [C, C] (TRANSPOSED: its transpose) with what is left `between` tokens.
+
+    For a vector decay that is left out. It is zero where i does not see j.
+    """
     if DECAY == "vector":
         a = factor * a
     else:
@@ -144,7 +148,7 @@ def both_decayed(
     a, a_t, g, factor, t, DECAY: tl.constexpr, BEFORE: tl.constexpr,
     STRICT: tl.constexpr, EXTENDED: tl.constexpr, EXTENDED_T: tl.constexpr, DT: tl.constexpr
 ):  # fmt: skip
-    """a [C, C] and its transpose, each `decayed` and, but for a vector decay, `rounded`."""
+    """Return a [C, C] and its transpose, each `decayed` and, but for a vector decay, `rounded`."""
     a, a_t = (
         decayed(a, g, factor, t, DECAY, BEFORE, STRICT, False, DT),
         decayed(a_t, g, factor, t, DECAY, BEFORE, STRICT, True, DT),
@@ -154,32 +158,32 @@ def both_decayed(
 
 @triton.jit
 def with_transposed(a, b_t, t):
-    """[C, C]: a [C, C] below the diagonal, and above it b_t [C, C], the transpose of a or of another."""
+    """Return [C, C]: below the diagonal a [C, C], above it b_t [C, C], the transpose of a or of another."""
     return tl.where(t[:, None] > t[None, :], a, b_t)
 
 
 @triton.jit
 def met(reader, written, left, level, t):
-    """[C, K]: what tokens are to those of the other half of a level: of the later half what reads, of the
-    earlier what is written.
+    """Return the factors [C, K] by which tokens meet those of the other half of a level.
 
-    left: what decays `to_middle`.
+    Of the later half what reads, of the earlier what is written. left: what is left `to_middle`.
     """
     return tl.where(later_half(level, t), left * reader, left * written)
 
 
 @triton.jit
 def with_pairs(of_reader, of_written, more, left, level, t):
-    """Gradients [C, K] of what reads and of what is written, with those `more` [C, K] from the pairs of one
-    level."""
+    """Add `more` [C, K] from the pairs of one level to the gradients [C, K] of readers and of keys."""
     later, more = later_half(level, t), left * more
     return tl.where(later, of_reader + more, of_reader), tl.where(later, of_written, of_written + more)
 
 
 @triton.jit
 def from_pairs(da, factor, level, t, DT: tl.constexpr, onto=None):
-    """[C, K]: what the pairs of one level give with gradients da [C, C] of their scores, those of later
-    tokens below the diagonal, to a `met` factor."""
+    """Return what the pairs of one level give [C, K] to a `met` factor.
+
+    da [C, C] are gradients of their scores, those of later tokens below the diagonal.
+    """
     return wide_dot(tl.where(pairs(level, t), da, 0.0), factor, DT, onto)
 
 
@@ -189,8 +193,10 @@ def key_gradients(
     LEVELS: tl.constexpr, DECAY: tl.constexpr, P: tl.constexpr, TWO: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """dq and dp [C, K] with what comes through `scores`, and what comes to key and k. Each da, dl is a
-    `score_gradient`, each _t its transpose."""
+    """Return dq and dp [C, K] with their parts through `scores`, and those of key and k.
+
+    Each da, dl is a `score_gradient`, each _t its transpose.
+    """
     dkey, dk = tl.zeros(dq.shape, tl.float32), tl.zeros(dq.shape, tl.float32)
     if DECAY == "vector":
         if not Q_BEFORE:
@@ -246,11 +252,10 @@ def key_gradients(
 
 @triton.jit
 def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr):
-    """(I + lower)^-1 for a strictly lower triangular [C, C], by blockwise substitution; up to 16 tokens in
-    the diagonal blocks alone.
+    """Return (I + lower)^-1 for a strictly lower triangular [C, C], by blockwise substitution.
 
-    Every factor is a true inverse, so near-parallel keys with beta near two lose nothing, as they do by
-    repeated squaring.
+    Up to 16 tokens that happens in the diagonal blocks alone. Every factor is a true inverse, so
+    near-parallel keys with beta near two lose nothing, as they do by repeated squaring.
     """
     i, blocks = tl.arange(0, 16), diagonal_blocks(lower)
     apart = i[:, None] ^ i[None, :]
@@ -263,11 +268,11 @@ def unit_triangular_inverse(lower, t, LEVELS: tl.constexpr, EXTENDED: tl.constex
 def substituted(
     x, lower, apart, FIRST: tl.constexpr, END: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr
 ):
-    """x [.., S, S], which inverts diagonal blocks of 2^FIRST tokens of I + lower, taken to those of 2^END.
+    """Take x [.., S, S] from the inverse of diagonal blocks of 2^FIRST tokens of I + lower to that of 2^END.
 
-    With X the inverse of the blocks of s tokens and M what `lower` holds between the two of each 2s, that of
-    2s is X - X M X. The left product comes first: what comes out of it stays in its warp to be a left factor,
-    and M can be read before X is known.
+    With X the inverse of the blocks of s tokens and M the entries of `lower` between the two of each 2s, that
+    of 2s is X - X M X. The left product comes first: its result stays in its warp to be a left factor, and M
+    can be read before X is known.
     """
     for level in tl.static_range(FIRST, END):
         x -= exact_dot(
@@ -278,8 +283,10 @@ def substituted(
 
 @triton.jit
 def diagonal_blocks(a):
-    """[C / 16, 16, 16] of a [C, C]: tensor cores are given a warp for every block, which waits for no
-    other."""
+    """Return the blocks [C / 16, 16, 16] of a [C, C].
+
+    Tensor cores are given a warp for every block, which waits for no other.
+    """
     N: tl.constexpr = a.shape[0] // 16
     n = tl.arange(0, N)[:, None, None, None]
     return tl.sum(
@@ -289,7 +296,7 @@ def diagonal_blocks(a):
 
 @triton.jit
 def block_diagonal(blocks):
-    """[C, C] with `diagonal_blocks` [C / 16, 16, 16], and zeros."""
+    """Return [C, C] with `diagonal_blocks` [C / 16, 16, 16], and zeros."""
     N: tl.constexpr = blocks.shape[0]
     n = tl.arange(0, N)[:, None, None, None]
     return tl.reshape(
@@ -299,8 +306,10 @@ def block_diagonal(blocks):
 
 @triton.jit
 def inverse_dot(x, b, DT: tl.constexpr):
-    """x @ b for an inverse x [C, C] in float32, whose rounding would be amplified when keys are
-    near-parallel: to 16 bits beside 16-bit inputs."""
+    """Return x @ b for an inverse x [C, C] in float32, to 16 bits beside 16-bit inputs.
+
+    Rounding it further would be amplified when keys are near-parallel.
+    """
     if DT == tl.float32:
         product = exact_dot(x, b.to(DT), False, DT)
     else:
@@ -310,7 +319,7 @@ def inverse_dot(x, b, DT: tl.constexpr):
 
 @triton.jit
 def store_inverse(inverses, chunk, x, C: tl.constexpr, DT: tl.constexpr):
-    """Number `chunk` of inverses [1, C, C] in float32, or [2, C, C] of 16 bits each that add up to one."""
+    """Store number `chunk` of inverses: [1, C, C] in float32, or [2, C, C] of 16 bits that add up to one."""
     if DT == tl.float32:
         store_square(inverses + chunk * C * C, C, x)
     else:
@@ -321,7 +330,7 @@ def store_inverse(inverses, chunk, x, C: tl.constexpr, DT: tl.constexpr):
 
 @triton.jit
 def transposed_inverse_dot(inverses, chunk, b, C: tl.constexpr, DT: tl.constexpr):
-    """`inverse_dot` with the transpose of what `store_inverse` stored."""
+    """Return `inverse_dot` with the transpose of what `store_inverse` stored."""
     if DT == tl.float32:
         product = exact_dot(load_square_transposed(inverses + chunk * C * C, C), b.to(DT), False, DT)
     else:

@@ -1,11 +1,12 @@
-"""The split schedule, forward: what needs no state runs for all chunks at once, and only the state itself is
-handed from chunk to chunk.
+"""The split schedule, forward: `prepare_wy`, `pass_state`, `chunk_output`.
 
-`prepare_wy`, `pass_state`, `chunk_output`. With neither a vector decay nor two keys `chunk_output`, which has q at hand, computes its
-scores; then, unless writes depend on the state, there is nothing to prepare. Solving ahead of the state takes
-its part of the writes out: z = U - W S with U = X beta v, W = X beta e^G p (delta), or U = X A_ak v, W = -X
-e^G a. What is handed on and read has its vector decay by then, so that for the state itself there is
-none: INSIDE is the decay that is left.
+Work that needs no state is done for all chunks at once, and only the state itself is passed from chunk to
+chunk. With neither a vector decay nor two keys `chunk_output`, which has q at hand, computes its scores;
+then, unless writes depend on the state, there is nothing to prepare.
+
+Solving ahead of the state takes its part of the writes out: z = U - W S with U = X beta v, W = X beta e^G p
+(delta), or U = X A_ak v, W = -X e^G a. What is passed on and read has its vector decay by then, so that for
+the state itself there is none: INSIDE is the decay that is left.
 """
 
 import triton
@@ -52,8 +53,10 @@ def query_scores(
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, DECAY: tl.constexpr,
     Q_BEFORE: tl.constexpr, STEPS: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """[C, C]: q's scores of y, times scale. Of one key at a time: with two in a loop, Triton 3.6 was seen to
-    get float32 wrong."""
+    """Return q's scores of y, times scale: [C, C].
+
+    They are of one key at a time: with two in a loop, Triton 3.6 was seen to get float32 wrong.
+    """
     a = tl.zeros([C, C], tl.float32)
     for block in range(0, tl.cdiv(K, BK)):
         ks = block * BK + tl.arange(0, BK)
@@ -73,7 +76,7 @@ def decay_sums(
     AT_ONCE: tl.constexpr, DECAY: tl.constexpr, STEPS: tl.constexpr,
     DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N / AT_ONCE of every B H), for a scalar decay: its sums."""
+    """Store the sums of a scalar decay. Grid (N / AT_ONCE of every B H)."""
     N = tl.cdiv(T, C)
     several, bh = place_in_grid(tl.cdiv(N, AT_ONCE))
     _, outputs = place(bh, T // STEPS, H, HK, K)
@@ -92,13 +95,12 @@ def prepare_wy(
     STEPS: tl.constexpr, PREPARED: tl.constexpr, SAVE: tl.constexpr,
     EXTENDED: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N of every B H), for a vector decay, or where writes depend on the state: all of a chunk that
-    needs no state.
+    """Compute all of a chunk that needs no state, for a vector decay or writes that depend on the state.
 
-    q's scores if they are to be PREPARED, and of a low-rank update p's of k (in `squares`). Of a vector decay
-    q since the chunk's start and keys up to its end [B, T, H, K], and what it keeps [B, H, N, K]. Of writes
-    that depend on the state the inverse (SAVE: only backward reads it), and U [B, T, H, V] (in `writes`) and
-    W [B, T, H, K].
+    Grid (N of every B H). Stores q's scores if they are to be PREPARED, and of a low-rank update p's of k (in
+    `squares`). Of a vector decay: q since the chunk's start and keys up to its end [B, T, H, K], and what it
+    keeps [B, H, N, K]. Of writes that depend on the state: the inverse (SAVE: only backward reads it), and U
+    [B, T, H, V] (in `writes`) and W [B, T, H, K].
     """
     n, bh = place_in_grid(tl.cdiv(T, C))
     keys, gates = place(bh, T, H, HK, K)
@@ -198,8 +200,10 @@ def pass_state(
     DECAY: tl.constexpr, UPDATE: tl.constexpr, STATE: tl.constexpr,
     EXTENDED: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (V / BV of every B H, K / BK): the state at the start of every chunk. Where writes depend on the
-    state, writes z where U was, too, and BK is all of K."""
+    """Store the state at the start of every chunk. Grid (V / BV of every B H, K / BK).
+
+    Where writes depend on the state, writes z where U was, too, and BK is all of K.
+    """
     block, bh = place_in_grid(tl.cdiv(V, BV))
     vs = block * BV + tl.arange(0, BV)
     keys, gates = place(bh, T, H, HK, K)
@@ -260,7 +264,7 @@ def chunk_output(
     Q_BEFORE: tl.constexpr, STEPS: tl.constexpr, PREPARED: tl.constexpr,
     SAVE: tl.constexpr, EXTENDED: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N of every B H): the outputs."""
+    """Compute the outputs. Grid (N of every B H)."""
     n, bh = place_in_grid(tl.cdiv(T, C))
     keys, gates = place(bh, T, H, HK, K)
     queries, outputs = place(bh, T // STEPS, H, HK, K)

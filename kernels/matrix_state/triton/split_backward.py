@@ -1,6 +1,9 @@
-"""The split schedule, backward: `write_gradients`, `pass_state_backward`, `value_gradients`; where writes do not depend
-on the state, nor then the gradient of the state on theirs: `pass_state_backward`, `write_gradients`. Then comes
-`split_gradients`; JOINED, that does the rest for all keys of a chunk, after `pass_state_backward` alone."""
+"""The split schedule, backward, up to `split_gradients`.
+
+It is `write_gradients`, `pass_state_backward` and `value_gradients`; where writes do not depend on the state,
+nor then the gradient of the state on theirs, `pass_state_backward` and `write_gradients`. JOINED,
+`pass_state_backward` is alone, and `split_gradients` does the rest for all keys of a chunk.
+"""
 
 import triton
 import triton.language as tl
@@ -39,11 +42,10 @@ def write_gradients(
     UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, STEPS: tl.constexpr,
     EXTENDED_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N of every B H): what the outputs of their own chunk give to the writes z, and to q's scores of
-    key and of k.
+    """Compute what the outputs of a chunk give to its writes z, and to q's scores of key and of k.
 
-    Where writes do not depend on the state, after `pass_state_backward`, and with what outputs of later chunks give:
-    all of dv.
+    Grid (N of every B H). Where writes do not depend on the state, it comes after `pass_state_backward` and
+    adds what outputs of later chunks give: all of dv.
     """
     n, bh = place_in_grid(tl.cdiv(T, C))
     INSIDE: tl.constexpr = "none" if DECAY == "vector" else DECAY
@@ -97,8 +99,10 @@ def pass_state_backward(
     STEPS: tl.constexpr, STATE: tl.constexpr, DLAST: tl.constexpr,
     JOINED: tl.constexpr, EXTENDED_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (V / BV of every B H, K / BK): the gradient of the state at the end of every chunk. Where writes
-    depend on the state, all of the gradient of the writes z, too, and BK is all of K."""
+    """Store the gradient of the state at the end of every chunk. Grid (V / BV of every B H, K / BK).
+
+    Where writes depend on the state, it stores all of the gradient of the writes z, too, and BK is all of K.
+    """
     block, bh = place_in_grid(tl.cdiv(V, BV))
     vs = block * BV + tl.arange(0, BV)
     keys, gates = place(bh, T, H, HK, K)
@@ -180,11 +184,10 @@ def value_gradients(
     UPDATE: tl.constexpr, Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr,
     STEPS: tl.constexpr, EXTENDED_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N of every B H), where writes depend on the state: what the gradient of the writes gives to the
-    values, and to p's scores of key and of k.
+    """Compute what the gradient of the writes gives to the values, and to p's scores of key and of k.
 
-    Leaves the gradient of what p reads where that of the writes was, and the values' part of that of beta
-    beside those of blocks of keys.
+    Grid (N of every B H), where writes depend on the state. Stores the gradient of what p reads where that of
+    the writes was, and the values' part of that of beta beside those of blocks of keys.
     """
     n, bh = place_in_grid(tl.cdiv(T, C))
     keys, gates = place(bh, T, H, HK, K)

@@ -1,4 +1,4 @@
-"""The split schedule, the end of the way back: `gradients`, and of a scalar decay `summed_gradients`."""
+"""The split schedule, the end of backward: `gradients`, and for a scalar decay `summed_gradients`."""
 
 import triton
 import triton.language as tl
@@ -43,11 +43,11 @@ def gradients(
     STEPS: tl.constexpr, JOINED: tl.constexpr, EXTENDED: tl.constexpr,
     EXTENDED_BACK: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N of every B H, K / BK): all that is left to do once the states, the scores and their gradients
-    are known; JOINED, the latter, too, and dv.
+    """Compute all that is left once the states, the scores and their gradients are known.
 
-    Every block of keys leaves its part of the gradient of beta, and of what `summed_gradients` sums for a
-    scalar decay, in a place of its own.
+    Grid (N of every B H, K / BK). JOINED, the gradients of scores, too, and dv. Every block of keys stores
+    its part of the gradient of beta, and for a scalar decay of what `summed_gradients` sums, in a place of
+    its own.
     """
     n, bh = place_in_grid(tl.cdiv(T, C))
     block_k = tl.program_id(1)
@@ -177,7 +177,10 @@ def summed_gradients(
     C: tl.constexpr, AT_ONCE: tl.constexpr, DECAY: tl.constexpr,
     Q_BEFORE: tl.constexpr, P_BEFORE: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Grid (N / AT_ONCE of every B H), for a scalar decay: its gradient, from what P blocks of keys left."""
+    """Compute the gradient of a scalar decay from what P blocks of keys stored.
+
+    Grid (N / AT_ONCE of every B H).
+    """
     N = tl.cdiv(T, C)
     several, bh = place_in_grid(tl.cdiv(N, AT_ONCE))
     _, outputs = place(bh, T // STEPS, H, HK, K)

@@ -1,7 +1,7 @@
-"""Tiles: read, written and multiplied. DT, here and everywhere, is the type in which matrices are multiplied.
+"""Tiles: loaded, stored and multiplied. DT is the dtype in which matrices are multiplied, here and elsewhere.
 
-What comes out of a product is never transposed to be the left factor of another: Triton 3.4 to 3.7.0
-miscompile that on Hopper. What is needed transposed is computed, or loaded, transposed.
+The result of a product is never transposed to be the left factor of another: Triton 3.4 to 3.7.0 miscompile
+that on Hopper. What is needed transposed is computed, or loaded, transposed.
 """
 
 import triton
@@ -10,8 +10,10 @@ import triton.language as tl
 
 @triton.jit
 def dot(a, b, DT: tl.constexpr, onto=None):
-    """a @ b, accumulated in float32 `onto` what is given. float32 factors have 22 bits, in three products of
-    TF32."""
+    """Return a @ b, accumulated in float32 `onto` what is given.
+
+    float32 factors have 22 bits, in three products of TF32.
+    """
     if DT == tl.float32:
         high_a, low_a = rounded_tf32(a.to(DT))
         high_b, low_b = rounded_tf32(b.to(DT))
@@ -24,7 +26,10 @@ def dot(a, b, DT: tl.constexpr, onto=None):
 
 @triton.jit
 def product_onto(a, b, onto):
-    """a @ b, added to `onto` if that is not None, which Triton 3.3 does not take for an accumulator."""
+    """Return a @ b, added to `onto` if that is not None.
+
+    Triton 3.3 does not take None for an accumulator.
+    """
     if onto is None:
         product = tl.dot(a, b, input_precision="tf32")
     else:
@@ -34,7 +39,7 @@ def product_onto(a, b, onto):
 
 @triton.jit
 def rounded_tf32(x):
-    """x [.., ..] in float32 as one of the 11 bits that a TF32 product reads, and the rest.
+    """Split x [.., ..] in float32 into one of the 11 bits that a TF32 product reads, and the rest.
 
     Triton's own "tf32x3" does as much, but also looks for infinities, in a quarter more instructions and
     twice the shared memory.
@@ -45,15 +50,17 @@ def rounded_tf32(x):
 
 @triton.jit
 def halved(x):
-    """x [.., ..] in float32 as two bfloat16 that add up to it, to 16 bits."""
+    """Split x [.., ..] in float32 into two bfloat16 that add up to it, to 16 bits."""
     high = ((x.to(tl.int32, bitcast=True) + 32768) & -65536).to(tl.float32, bitcast=True)
     return high.to(tl.bfloat16), (x - high).to(tl.bfloat16)
 
 
 @triton.jit
 def sum_dot(ones, x, DT: tl.constexpr):
-    """ones @ x for a matrix of zeros and ones: sums of log decays, in float32; to 16 bits and more where the
-    factors have 8."""
+    """Return ones @ x for a matrix of zeros and ones: sums of log decays, in float32.
+
+    They are exact to 16 bits and more where the factors have 8.
+    """
     if DT == tl.float32:
         high, low = rounded_tf32(x)
         summed = tl.dot(
@@ -74,7 +81,7 @@ def sum_dot(ones, x, DT: tl.constexpr):
 
 @triton.jit
 def sum_dot_transposed(x, ones, DT: tl.constexpr):
-    """x @ ones, as `sum_dot`."""
+    """Return x @ ones, as `sum_dot`."""
     if DT == tl.float32:
         high, low = rounded_tf32(x)
         summed = tl.dot(
@@ -95,8 +102,10 @@ def sum_dot_transposed(x, ones, DT: tl.constexpr):
 
 @triton.jit
 def extended_dot(a, b, DT: tl.constexpr, onto=None):
-    """`dot`, but that beside 16-bit inputs a float32 factor counts to 16 bits, as the sum of two halves; one
-    of DT is taken as it is."""
+    """Return `dot`, with a float32 factor to 16 bits beside 16-bit inputs, as the sum of two halves.
+
+    A factor of DT is taken as it is.
+    """
     if DT == tl.float32:
         product = dot(a, b, DT, onto)
     elif a.dtype == tl.float32:
@@ -116,7 +125,7 @@ def extended_dot(a, b, DT: tl.constexpr, onto=None):
 
 @triton.jit
 def wide_dot(a, b, DT: tl.constexpr, onto=None):
-    """`dot` of float32 factors, which beside 16-bit inputs count to the 11 bits of TF32."""
+    """Return `dot` of float32 factors, which beside 16-bit inputs count to the 11 bits of TF32."""
     if DT == tl.float32:
         product = dot(a, b, DT, onto)
     else:
@@ -126,7 +135,7 @@ def wide_dot(a, b, DT: tl.constexpr, onto=None):
 
 @triton.jit
 def rounded(x, EXTENDED: tl.constexpr, DT: tl.constexpr):
-    """x as a factor of `extended_dot`: as it is if FINE, else as one of DT."""
+    """Return x as a factor of `extended_dot`: as it is if EXTENDED, else in DT."""
     if not EXTENDED:
         x = x.to(DT)
     return x
@@ -134,8 +143,10 @@ def rounded(x, EXTENDED: tl.constexpr, DT: tl.constexpr):
 
 @triton.jit
 def exact_dot(a, b, EXTENDED: tl.constexpr, DT: tl.constexpr):
-    """a @ b of two float32 matrices, of which a triangular inverse is made: in float32, or beside 16-bit
-    inputs with factors of 11 bits, of 16 if FINE."""
+    """Return a @ b of two float32 matrices, of which a triangular inverse is made.
+
+    It is in float32, or beside 16-bit inputs with factors of 11 bits, of 16 if EXTENDED.
+    """
     if EXTENDED:
         product = extended_dot(a, b, tl.bfloat16)
     else:
@@ -145,11 +156,11 @@ def exact_dot(a, b, EXTENDED: tl.constexpr, DT: tl.constexpr):
 
 @triton.jit
 def token_of(t, T, FIRST: tl.constexpr, STEPS: tl.constexpr):
-    """Of steps t, STEPS for every token and T in all, the token that each is the FIRST or the last of; T
-    where it is neither.
+    """Return the token whose FIRST or last step each of steps t is; T where it is neither.
 
-    Keys, values and beta have a row for every step. A decay, which comes with the first, and q and o, which
-    come with the last or, read before the write, with the first, have one for every token.
+    There are STEPS for every token and T in all. Keys, values and beta have a row for every step. A decay,
+    which comes with the first, and q and o, which come with the last or, read before the write, with the
+    first, have one for every token.
     """
     if STEPS == 1:
         token = t
@@ -160,7 +171,7 @@ def token_of(t, T, FIRST: tl.constexpr, STEPS: tl.constexpr):
 
 @triton.jit
 def load_rows(base, rows, T, stride, columns, width):
-    """[len(rows), len(columns)] of a row-major matrix with T rows; zero outside."""
+    """Load [len(rows), len(columns)] of a row-major matrix with T rows; zero outside."""
     return tl.load(
         base + rows[:, None] * stride + columns[None, :],
         mask=(rows[:, None] < T) & (columns[None, :] < width),
@@ -170,7 +181,7 @@ def load_rows(base, rows, T, stride, columns, width):
 
 @triton.jit
 def load_transposed(base, rows, T, stride, columns, width):
-    """The transpose of `load_rows`: [len(columns), len(rows)]."""
+    """Load the transpose of `load_rows`: [len(columns), len(rows)]."""
     return tl.load(
         base + rows[None, :] * stride + columns[:, None],
         mask=(rows[None, :] < T) & (columns[:, None] < width),
@@ -180,7 +191,7 @@ def load_transposed(base, rows, T, stride, columns, width):
 
 @triton.jit
 def store_rows(base, rows, T, stride, columns, width, x):
-    """Where `load_rows` would read."""
+    """Store where `load_rows` would read."""
     tl.store(
         base + rows[:, None] * stride + columns[None, :],
         x.to(base.dtype.element_ty),
@@ -190,20 +201,20 @@ def store_rows(base, rows, T, stride, columns, width, x):
 
 @triton.jit
 def load_square(base, C: tl.constexpr):
-    """[C, C], stored as such."""
+    """Load a stored [C, C]."""
     i = tl.arange(0, C)
     return tl.load(base + i[:, None] * C + i[None, :])
 
 
 @triton.jit
 def load_square_transposed(base, C: tl.constexpr):
-    """The transpose of `load_square`."""
+    """Load the transpose of `load_square`."""
     i = tl.arange(0, C)
     return tl.load(base + i[None, :] * C + i[:, None])
 
 
 @triton.jit
 def store_square(base, C: tl.constexpr, x):
-    """Where `load_square` would read."""
+    """Store where `load_square` would read."""
     i = tl.arange(0, C)
     tl.store(base + i[:, None] * C + i[None, :], x.to(base.dtype.element_ty))
