@@ -43,7 +43,10 @@ Through = tuple[list[Tensor | None], list[Tensor | None]]
 
 
 class NoDecay:
-    """No decay at all. Methods that scale vectors write to `out` if it is given; gradients are scaled alike."""
+    """No decay at all.
+
+    Methods that scale vectors write to `out` if it is given; gradients are scaled alike.
+    """
 
     between: Between = (None, None)
 

@@ -1,4 +1,4 @@
-"""What a task's baselines score, with nothing trained: the rows that a trained model is read beside."""
+"""Scores of a task's baselines, with nothing trained: rows to read a trained model's beside."""
 
 import torch
 
@@ -9,25 +9,23 @@ __all__ = ["baselines", "has_baselines"]
 
 
 def has_baselines(task: type[Task]) -> bool:
-    """Whether there is anything but the exact solver."""
+    """Tell whether a task has any baseline beside the exact solver."""
     return task.baselines is not Task.baselines
 
 
 def baselines(task: Task, *, examples: int, seed: int = 0, device: str = "cpu") -> dict[str, Marks]:
-    """Each baseline by its name, then the exact solver by what it is, `task.bound`, on the examples that a
-    model of that seed is tested on.
+    """Return the scores of each baseline by its name, and of the exact solver by what it is, `task.bound`.
 
-    There is no "nll": an exact solver gives answers alone, and n-grams hold what they never saw for
-    impossible.
+    They are of the examples that a model of that seed is tested on. There is no "nll": an exact solver gives
+    answers alone, and n-grams give answers that they never saw no probability.
     """
     totals: dict[str, Scores] = {}
     for index in torch.split(torch.arange(examples, device=device), EXAMPLES):
         batch = task.sample(index, seed=seed, split="test")
         solved = Prediction(task.solve(batch), torch.zeros(batch.positions.shape, device=device))
         for name, prediction in {**task.baselines(batch), task.bound: solved}.items():
-            scores = task.score(batch, prediction)
-            add(
-                totals.setdefault(name, {}),
-                {metric: pair for metric, pair in scores.items() if metric != "nll"},
-            )
+            scores = {
+                metric: pair for metric, pair in task.score(batch, prediction).items() if metric != "nll"
+            }
+            add(totals.setdefault(name, {}), scores)
     return dict(zip(totals, marks(list(totals.values())), strict=True))

@@ -1,5 +1,7 @@
-"""How much of a test was already seen in training. Splits are streams of their own; where few examples exist,
-they meet."""
+"""Overlap of test and training examples.
+
+Splits are streams of their own; where few examples exist, they meet.
+"""
 
 from typing import NamedTuple
 
@@ -10,15 +12,21 @@ from linbench.tasks.base import Split, Task
 from linbench.tasks.random import content
 
 MOST = 1 << 16
-"""Examples to train on that are looked through."""
+"""Largest number of training examples that are looked through."""
 
 NUMBERS = 1 << 22
-"""Tokens, or numbers in vectors, in these."""
+"""Largest number of tokens, or numbers in vectors, in these."""
 
 
 class Collisions(NamedTuple):
-    """shared: how many of the first `tested` examples of the test split have the inputs of one of the first
-    `looked` of the `trained` that training draws."""
+    """Test examples that training may have seen.
+
+    Args:
+        tested: test examples that are looked for, the first of their split.
+        shared: how many of these have the inputs of a training example that is looked through.
+        looked: training examples that are looked through, the first of their split.
+        trained: training examples that a run draws.
+    """
 
     tested: int
     shared: int
@@ -26,7 +34,10 @@ class Collisions(NamedTuple):
     trained: int
 
     def __str__(self) -> str:
-        """`9.6 % of 2,048 test examples are among the first 65,536 of 198,019 to train on`."""
+        """Return a sentence.
+
+        For instance `9.6 % of 2,048 test examples are among the first 65,536 of 198,019 to train on`.
+        """
         share = f"{self.shared / self.tested:.1%} of" if self.shared else "none of"
         first = f"the first {self.looked:,} of " if self.looked < self.trained else "the "
         return (
@@ -36,26 +47,29 @@ class Collisions(NamedTuple):
 
 
 def collisions(task: Task, protocol: Protocol, *, seed: int = 0, most: int = MOST) -> Collisions:
-    """As by these settings a run with that seed trains and is tested; at most so many examples to train on
-    are looked through."""
+    """Count test examples that are also training examples, for a run with these settings and that seed.
+
+    Args:
+        most: largest number of training examples to look through.
+    """
     trained = protocol.examples or protocol.steps(task.seq_len) * protocol.batch_size
     looked = max(1, min(trained, most, NUMBERS // _numbers(task)))
     tested = min(protocol.test_examples, looked)
     known = set(_contents(task, looked, seed, "train"))
-    return Collisions(
-        tested, sum(content in known for content in _contents(task, tested, seed, "test")), looked, trained
-    )
+    shared = sum(content in known for content in _contents(task, tested, seed, "test"))
+    return Collisions(tested, shared, looked, trained)
 
 
 def _contents(task: Task, count: int, seed: int, split: Split) -> list[int]:
-    """By the inputs of each example."""
+    """Return a number for each example that depends on its inputs alone."""
     found: list[int] = []
     at_once = max(1, (NUMBERS >> 3) // _numbers(task))
     for first in range(0, count, at_once):
-        inputs = task.sample(
-            torch.arange(first, min(first + at_once, count)), seed=seed, split=split
-        ).inputs.flatten(1)
-        found += content(inputs.view(torch.int32) if inputs.is_floating_point() else inputs).tolist()
+        index = torch.arange(first, min(first + at_once, count))
+        inputs = task.sample(index, seed=seed, split=split).inputs.flatten(1)
+        if inputs.is_floating_point():
+            inputs = inputs.view(torch.int32)  # the bits themselves
+        found += content(inputs).tolist()
     return found
 
 

@@ -1,9 +1,8 @@
-"""What update rules recall with nothing trained: random keys and values are written, and read with the same
-keys.
+"""Recall of update rules with nothing trained: random keys and values are written, and read by these keys.
 
-It tells what the arithmetic of a memory gives before a network learns to use it, in seconds, and it holds the
-kernels to figures that were found without them. Keys and values are unit vectors; a value is recalled when no
-other of its sequence has a larger product with what is read. Functions return plain rows, each figure a mean
+It shows what the arithmetic of a memory gives before a network learns to use it, in seconds, and it holds the
+kernels to figures that were found without them. Keys and values are unit vectors; a value is recalled if no
+other of its sequence has a larger product with the reading. Functions return plain rows, each figure a mean
 over all trials.
 """
 
@@ -43,14 +42,16 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sum:
-    """S <- decay S + k v^T, read as S^T q; normalised: over z . q, where z <- decay z + k. Linear attention
-    2006.16236, RetNet 2307.08621."""
+    """The rule S <- decay S + k v^T, read as S^T q.
+
+    normalised: read over z . q, where z <- decay z + k. Linear attention 2006.16236, RetNet 2307.08621.
+    """
 
     decay: float = 1.0
     normalised: bool = False
 
     def __call__(self, k: Tensor, v: Tensor, q: Tensor) -> Tensor:
-        """What q [B, Q, K] reads after k [B, N, K] and v [B, N, V] were written: [B, Q, V]."""
+        """Return what q [B, Q, K] reads after k [B, N, K] and v [B, N, V] were written: [B, Q, V]."""
         if not self.normalised:
             return _through_kernel(k, v, q, self.decay, Add())
         read = _through_kernel(k, torch.cat([v, torch.ones_like(v[..., :1])], dim=-1), q, self.decay, Add())
@@ -62,17 +63,18 @@ class Sum:
 
 @dataclass(frozen=True)
 class DeltaRule:
-    """S <- decay S, then S <- S + beta k (v - S^T k)^T: least mean squares in one pass. DeltaNet 2102.11174,
-    Gated DeltaNet 2412.06464."""
+    """The rule S <- decay S, then S <- S + beta k (v - S^T k)^T: least mean squares in one pass.
+
+    DeltaNet 2102.11174, Gated DeltaNet 2412.06464.
+    """
 
     beta: float = 1.0
     decay: float = 1.0
 
     def __call__(self, k: Tensor, v: Tensor, q: Tensor) -> Tensor:
-        """As of `Sum`."""
-        return _through_kernel(
-            k, v, q, self.decay, Delta(k.new_full((1, k.shape[1] + q.shape[1], 1), self.beta))
-        )
+        """Return readings, as `Sum`."""
+        beta = k.new_full((1, k.shape[1] + q.shape[1], 1), self.beta)
+        return _through_kernel(k, v, q, self.decay, Delta(beta))
 
     def __str__(self) -> str:
         return f"delta, beta {self.beta:g}" + _decaying(self.decay)
@@ -80,22 +82,23 @@ class DeltaRule:
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """S = (H + penalty I)^-1 G, where H <- decay H + k k^T and G <- decay G + k v^T: recursive least squares,
-    as in MesaNet 2506.05233."""
+    """The rule S = (H + penalty I)^-1 G, where H <- decay H + k k^T and G <- decay G + k v^T.
+
+    It is recursive least squares, as in MesaNet 2506.05233.
+    """
 
     penalty: float = 0.01
     decay: float = 1.0
 
     def __call__(self, k: Tensor, v: Tensor, q: Tensor) -> Tensor:
-        """As of `Sum`, by a loop over what is written."""
-        told = torch.cat([k, v], dim=2)
-        moments = k.new_zeros(len(k), k.shape[2], told.shape[2])
+        """Return readings, as `Sum`, by a loop over the writes."""
+        pairs = torch.cat([k, v], dim=2)
+        moments = k.new_zeros(len(k), k.shape[2], pairs.shape[2])
         for t in range(k.shape[1]):
-            moments = self.decay * moments + k[:, t, :, None] * told[:, t, None, :]
+            moments = self.decay * moments + k[:, t, :, None] * pairs[:, t, None, :]
         gram, cross = moments.split_with_sizes([k.shape[2], v.shape[2]], dim=2)
-        memory: Tensor = torch.linalg.solve(
-            gram + self.penalty * torch.eye(k.shape[2], dtype=k.dtype, device=k.device), cross
-        )
+        penalty = self.penalty * torch.eye(k.shape[2], dtype=k.dtype, device=k.device)
+        memory: Tensor = torch.linalg.solve(gram + penalty, cross)
         return q @ memory
 
     def __str__(self) -> str:
@@ -113,14 +116,17 @@ RULES: tuple[Rule, ...] = (
     LeastSquares(),
     LeastSquares(decay=0.98),
 )
-"""What is compared unless other rules are named."""
+"""Rules that are compared unless others are named."""
 
 DECAYS: tuple[Rule, ...] = tuple(Sum(decay) for decay in (1.0, 0.99, 0.98, 0.96, 0.95, 0.94, 0.9, 0.8))
 """Sums that forget, from not at all to within a few writes."""
 
 
 def named(text: str) -> Rule:
-    """The rule that is called so, as in `delta, beta 0.5, decay 0.98`. Raises UserError."""
+    """Return the rule with a name such as `delta, beta 0.5, decay 0.98`.
+
+    Raises UserError: there is no rule with that name.
+    """
     kind, *settings = text.split(", ")
     kinds: dict[str, Callable[..., Rule]] = {
         "sum": Sum,
@@ -129,9 +135,8 @@ def named(text: str) -> Rule:
         "least squares": LeastSquares,
     }
     try:
-        return kinds[kind](
-            **{name: _share(value) for name, value in (setting.split(" ") for setting in settings)}
-        )
+        pairs = [setting.split(" ") for setting in settings]
+        return kinds[kind](**{name: _share(value) for name, value in pairs})
     except (KeyError, TypeError, ValueError):
         raise UserError(
             f"'{text}' is no update rule; they are called {'; '.join(map(str, RULES))}; normalised sum; or so"
@@ -140,15 +145,16 @@ def named(text: str) -> Rule:
 
 
 def _share(text: str) -> float:
-    """Raises ValueError: it is no number from 0 to 2, between which all of a rule's are."""
-    if (found := number(text, 0, 2)) is None:
+    """Return a number from 0 to 2, the range of all settings of rules. Raises ValueError: it is none."""
+    found = number(text, 0, 2)
+    if found is None:
         raise ValueError(text)
     return found
 
 
 @dataclass(frozen=True)
 class Trials:
-    """How many sequences, of directions in how many dimensions, and where and how they are computed with."""
+    """Random sequences: how many, in how many dimensions, and where and in which dtype they are computed."""
 
     count: int = 32
     dim: int = 64
@@ -157,17 +163,14 @@ class Trials:
     dtype: torch.dtype = torch.float64
 
     def stream(self, draw: str) -> Stream:
-        """One stream per trial."""
-        return Stream.of(
-            torch.arange(self.count, device=self.device), seed=self.seed, split="untrained"
-        ).child(draw)
+        """Return a random stream for each trial."""
+        index = torch.arange(self.count, device=self.device)
+        return Stream.of(index, seed=self.seed, split="untrained").child(draw)
 
     def directions(self, draw: str, count: int) -> Tensor:
-        """[trials, count, dim], uniform on the sphere."""
-        return normalize(
-            self.stream(draw).normals(count * self.dim).view(self.count, count, self.dim).to(self.dtype),
-            dim=-1,
-        )
+        """Draw [trials, count, dim] uniformly on the sphere."""
+        numbers = self.stream(draw).normals(count * self.dim).view(self.count, count, self.dim)
+        return normalize(numbers.to(self.dtype), dim=-1)
 
 
 def capacity(
@@ -177,23 +180,19 @@ def capacity(
     correlations: Sequence[float] = (0.0, 0.3, 0.6),
     trials: Trials = Trials(),
 ) -> list[Row]:
-    """Keys written once, of a given mean cosine to each other: how many are recalled, and the squared error
-    over the squares of the values.
+    """Return how many keys written once are recalled, and the squared error over the squares of the values.
 
     A key is sqrt(c) common + sqrt(1 - c) own, the first a direction that the sequence's keys share, the
     second one at right angles to it.
+
+    Args:
+        pairs: numbers of keys.
+        correlations: c, the mean cosine of keys to each other.
     """
     rows: list[Row] = []
     for correlation in correlations:
         for count in pairs:
-            common, own, v = (
-                trials.directions("common", 1),
-                trials.directions("keys", count),
-                trials.directions("values", count),
-            )
-            if correlation:
-                own = normalize(own - (own * common).sum(dim=-1, keepdim=True) * common, dim=-1)
-            k = correlation**0.5 * common + (1 - correlation) ** 0.5 * own
+            k, v = _correlated_keys(trials, count, correlation), trials.directions("values", count)
             for rule in rules:
                 read = rule(k, v, k)
                 error = float((read - v).square().sum() / v.square().sum())
@@ -211,6 +210,13 @@ def capacity(
     return rows
 
 
+def _correlated_keys(trials: Trials, count: int, correlation: float) -> Tensor:
+    common, own = trials.directions("common", 1), trials.directions("keys", count)
+    if correlation:
+        own = normalize(own - (own * common).sum(dim=-1, keepdim=True) * common, dim=-1)
+    return correlation**0.5 * common + (1 - correlation) ** 0.5 * own
+
+
 def overwriting(
     rules: Sequence[Rule] = RULES,
     *,
@@ -218,8 +224,14 @@ def overwriting(
     keys: int = 8,
     trials: Trials = Trials(),
 ) -> list[Row]:
-    """Every key written so many times, all in random order, each time another value: how often the last is
-    recalled, how often an earlier one."""
+    """Return how often the last value of a key is recalled, and how often an earlier one.
+
+    Every key is written so many times, all in random order, each time with another value.
+
+    Args:
+        writes: writes of every key.
+        keys: number of keys.
+    """
     rows: list[Row] = []
     own = torch.arange(keys, device=trials.device)
     for count in writes:
@@ -245,8 +257,11 @@ def overwriting(
 
 
 def retention(rules: Sequence[Rule] = DECAYS, *, pairs: int = 32, trials: Trials = Trials()) -> list[Row]:
-    """What forgetting costs and gains: how often the oldest quarter of keys written once is recalled, and the
-    last value of 8 keys written five times; and the lesser of the two."""
+    """Return what forgetting costs and gains, and the lesser of the two.
+
+    It costs recall of the oldest quarter of keys written once, and gains recall of the last value of 8 keys
+    written five times.
+    """
     k, v = trials.directions("keys", pairs), trials.directions("values", pairs)
     oldest = torch.arange(pairs // 4, device=trials.device)
     rows: list[Row] = []
@@ -265,8 +280,11 @@ def blend(
     values: Sequence[float] = (5.0, 10.0),
     trials: Trials = Trials(),
 ) -> list[Row]:
-    """One key, one number after the other written to it: what is read then, and the weight in it of the last
-    (0), the one before (1), and so on. Of 5 and 10 a sum makes 15, a mean 7.5, what overwrites 10."""
+    """Return the reading after numbers are written to one key, one after the other.
+
+    The weight in it of the last is that on old 0, of the one before on old 1, and so on. Of 5 and 10 a sum
+    makes 15, a mean 7.5, and a rule that overwrites 10.
+    """
     v = torch.eye(len(values), max(len(values), trials.dim), dtype=trials.dtype, device=trials.device)[None]
     k = torch.zeros_like(v)
     k[..., 0] = 1
@@ -287,13 +305,13 @@ def blend(
 def reflections(
     *, betas: Sequence[float] = (0.5, 1.0, 2.0), tokens: int = 64, trials: Trials = Trials()
 ) -> list[Row]:
-    """PaTH's scores (2505.16381), before their softmax and with unit keys for directions, beside the weights
-    by which a delta rule reads values.
+    """Compare PaTH's scores (2505.16381) with the weights by which a delta rule reads values.
 
-    scores: by how much they differ at most, those of PaTH times the beta of the value. reflection: by how
-        much a factor I - beta k k^T differs from its own
-    inverse at most, which is nothing where it is a reflection: with beta 2, or with keys of norm sqrt(2) and
-    no beta.
+    The scores are those before the softmax, with unit keys for directions. Returns, as largest differences:
+
+        scores: PaTH's scores, times the beta of the value, less the delta rule's weights.
+        reflection: a factor I - beta k k^T less its own inverse. It is zero where the factor is a reflection:
+            with beta 2, or with keys of norm sqrt(2) and no beta.
     """
     q, k = trials.directions("queries", tokens), trials.directions("keys", tokens)
     every = torch.eye(tokens, dtype=k.dtype, device=k.device).expand(trials.count, -1, -1)
@@ -308,7 +326,7 @@ def reflections(
         )
         one = torch.eye(trials.dim, dtype=k.dtype, device=k.device)
         factors = one - beta * k[:, :, :, None] * k[:, :, None, :]
-        apart = {
+        differences = {
             "scores": beta * _accumulated(q, k, beta) - weights[:, :, 0],
             "reflection": factors @ factors - one,
         }
@@ -317,33 +335,33 @@ def reflections(
                 "rule": str(DeltaRule(beta)),
                 "dim": trials.dim,
                 "tokens": tokens,
-                **{name: float(x.abs().max()) for name, x in apart.items()},
+                **{name: float(x.abs().max()) for name, x in differences.items()},
             }
         )
     return rows
 
 
 def _accumulated(q: Tensor, k: Tensor, beta: float) -> Tensor:
-    """Of every query with each key [B, N, N], which all directions have changed that came after it: q_i^T H_i
-    ... H_{j+1} k_j, H_t = I - beta k_t k_t^T."""
-    changed, scores = torch.zeros_like(k), []
+    """Return scores [B, N, N] of every query with each key, changed by all directions after the key.
+
+    q_i^T H_i ... H_{j+1} k_j, with H_t = I - beta k_t k_t^T.
+    """
+    keys, scores = torch.zeros_like(k), []
     for t in range(k.shape[1]):
-        changed = changed - beta * (changed @ k[:, t, :, None]) * k[:, t, None, :]
-        changed[:, t] = k[:, t]
-        scores.append(changed @ q[:, t, :, None])
+        keys = keys - beta * (keys @ k[:, t, :, None]) * k[:, t, None, :]
+        keys[:, t] = k[:, t]
+        scores.append(keys @ q[:, t, :, None])
     return torch.cat(scores, dim=2).mT
 
 
 def _through_kernel(k: Tensor, v: Tensor, q: Tensor, decay: float, update: Update) -> Tensor:
-    """The reads stand after the writes, as tokens that write nothing and let nothing decay."""
+    """Read after writing. Reads stand after the writes as tokens that write nothing and let nothing decay."""
     writes, reads = k.shape[1], q.shape[1]
     queries, keys = torch.cat([torch.zeros_like(k), q], dim=1), torch.cat([k, torch.zeros_like(q)], dim=1)
     values = torch.cat([v, v.new_zeros(len(v), reads, v.shape[2])], dim=1)
-    log_decay = (
-        None
-        if decay == 1
-        else torch.cat([k.new_full((1, writes, 1), math.log(decay)), k.new_zeros(1, reads, 1)], dim=1)
-    )
+    log_decay = None
+    if decay != 1:
+        log_decay = torch.cat([k.new_full((1, writes, 1), math.log(decay)), k.new_zeros(1, reads, 1)], dim=1)
     read, _ = matrix_state(
         queries[:, :, None],
         keys[:, :, None],
@@ -356,7 +374,7 @@ def _through_kernel(k: Tensor, v: Tensor, q: Tensor, decay: float, update: Updat
 
 
 def _nearest(read: Tensor, v: Tensor) -> Tensor:
-    """[B, Q], the number of the value [B, N, V] with the largest product with each read [B, Q, V]."""
+    """Return the number [B, Q] of the value [B, N, V] with the largest product with each read [B, Q, V]."""
     return (read @ v.mT).argmax(dim=-1)
 
 

@@ -13,8 +13,10 @@ from linbench.verify.laws._measuring import LENGTH, said, within
 @law("batch neighbours", place=6)
 @torch.no_grad()
 def batch_neighbours(subject: Subject) -> Found:
-    """A row of a batch does not depend on the others, in training, too, nor on its place among them: to 1e-12
-    in float64."""
+    """A row of a batch does not depend on the others, in training, too, nor on its place among them.
+
+    It holds to 1e-12 in float64.
+    """
     x, errors = subject.tokens(LENGTH, rows=3), {}
     changed = torch.cat([x[:1], 5 * x[1:] + 1])
     for index, training in itertools.product(PLACES, (False, True)):

@@ -18,8 +18,11 @@ The longer sequence holds several blocks of 128 tokens, and is split within the 
 @law("causality", place=2)
 @torch.no_grad()
 def causality(subject: Subject) -> Found:
-    """Other tokens from t on leave every output before t as it was, in training, too, bit for bit (or within
-    rounding, where a mixer declares that, and of an nn.Module, which cannot)."""
+    """Other tokens from t on leave every output before t as it was, in training, too.
+
+    It holds bit for bit, or within rounding where a mixer declares that, and for an nn.Module, which cannot
+    declare it.
+    """
     exact = subject.cls.causality == "exact" and not subject.cls.opaque
     limit, worst = 0.0 if exact else subject.limit(1e-5, 1e-5), 0.0
     for index, training, length in itertools.product(PLACES, (False, True), SPLITS):

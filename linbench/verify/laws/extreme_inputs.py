@@ -11,8 +11,10 @@ from linbench.verify.laws._measuring import LENGTH
 
 @law("extreme inputs", place=9)
 def extreme_inputs(subject: Subject) -> Found:
-    """Inputs of zeros, of one token again and again, 10,000 times as large and as small give finite outputs
-    and gradients in float32."""
+    """Extreme inputs give finite outputs and gradients in float32.
+
+    They are zeros, one token again and again, and inputs 10,000 times as large and as small.
+    """
     x = subject.tokens(LENGTH, torch.float32)
     spike = x.clone()
     spike[:, 9] *= 1e4

@@ -20,8 +20,11 @@ A long one misses how a gradient turns, a short one drowns in rounding.
 
 @law("gradients", place=5)
 def gradients(subject: Subject) -> Found:
-    """Gradients of the input and of every parameter are finite and those of finite differences, with the step
-    that suits each best: to 1e-5 in float64, 1e-2 in float32. A parameter that has none is noted."""
+    """Gradients of the input and of every parameter are finite and those of finite differences.
+
+    They are compared with the step that suits each best: to 1e-5 in float64, 1e-2 in float32. A parameter
+    that has none is noted.
+    """
     if subject.precision not in STEPS:
         raise UndeclaredError(f"it computes in {subject.precision}, too coarse for finite differences")
     mixer, x = subject.build(), subject.tokens(LENGTH).requires_grad_()

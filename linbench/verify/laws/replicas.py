@@ -14,8 +14,10 @@ SEEDS = (0, 1)
 @law("replicas", place=11)
 @torch.no_grad()
 def replicas(subject: Subject) -> Found:
-    """Trained as replicas in one program it computes what it computes alone; where it cannot be, runs go one
-    after another."""
+    """Trained as replicas in one program it computes what it computes alone.
+
+    Where it cannot be stacked, runs go one after another.
+    """
     tokens = torch.randint(0, 16, (len(SEEDS), 3, 9), generator=torch.Generator().manual_seed(0))
     places = torch.arange(9).expand(len(SEEDS), 3, -1)
     models = [_model(subject, seed) for seed in SEEDS]

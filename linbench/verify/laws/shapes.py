@@ -14,8 +14,10 @@ SIZES = ((1, 1), (ROWS, 7), (3, 65))
 @law("shapes and dtypes", place=1)
 @torch.no_grad()
 def shapes(subject: Subject) -> Found:
-    """y has the shape and dtype of x in float32, at any length and batch; in float64 and bfloat16, too, or it
-    is noted that these are not taken."""
+    """y has the shape and dtype of x in float32, at any length and batch.
+
+    It has in float64 and bfloat16, too, or it is noted that these are not taken.
+    """
     notes = []
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         try:

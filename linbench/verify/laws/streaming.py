@@ -16,8 +16,10 @@ from linbench.verify.laws._measuring import LENGTH, dtype_name, within
 @law("streaming", place=3)
 @torch.no_grad()
 def streaming(subject: Subject) -> Found:
-    """A sequence stopped anywhere and carried on, token by token too, by prefill and decode too, gives what
-    it gives as a whole: to 1e-9 in float64."""
+    """A sequence stopped anywhere and carried on gives what it gives as a whole.
+
+    It holds token by token, and by prefill and decode, too: to 1e-9 in float64.
+    """
     x, errors = subject.tokens(LENGTH), {}
     for index, decoding in itertools.product(PLACES, (False, True)):
         mixer = subject.placed(index)
