@@ -10,7 +10,7 @@ from linbench.experiments.device import pick_device
 from linbench.experiments.model_spec import FORMS, Form, ModelSpec
 from linbench.experiments.plan_models import make_model, refuse_narrow_model, refuse_unused_settings
 from linbench.experiments.plan_tasks import make_segments, make_task, make_tests, settings_by_room
-from linbench.experiments.presets import preset_with, within
+from linbench.experiments.presets import layer_settings, matching_preset
 from linbench.experiments.protocol import Protocol, default_protocol, published
 from linbench.experiments.run_spec import RunSpec
 from linbench.tasks.base import Preset, Task
@@ -121,9 +121,9 @@ def _matching_preset(task: Task, model: ModelSpec, protocol: Protocol) -> str | 
     """Return the preset that task, model and protocol still equal, if there is one."""
     backbone = model.backbone.model_dump()
     layers = [
-        within(model.form, backbone, layer.entry.name, layer.settings.model_dump())
+        layer_settings(model.form, backbone, layer.entry.name, layer.settings.model_dump())
         for layer in model.layers
         if not layer.entry.cls.opaque
     ]
     settings = task.settings.model_dump(mode="json")
-    return preset_with(type(task), settings, protocol.model_dump(mode="json"), layers)
+    return matching_preset(type(task), settings, protocol.model_dump(mode="json"), layers)

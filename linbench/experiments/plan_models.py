@@ -10,7 +10,7 @@ from linbench.common.task_io import IO
 from linbench.experiments.model_spec import Form, LayerSpec, ModelSpec
 from linbench.experiments.pattern import Term, parse_pattern, tidy
 from linbench.experiments.registry import Entry, registry
-from linbench.experiments.sizing import sensible, sized, widened
+from linbench.experiments.sizing import channel_width_for_parameters, check_layer_settings, head_dim_for_state
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
 from linbench.tasks.base import Task
@@ -57,11 +57,11 @@ def make_model(
                 f"{pattern} has no heads, so model.{STATE_FLOATS} cannot choose its size; run it without that"
                 " setting."
             )
-        head_dim = sized(lambda head_dim: make(head_dim=head_dim), task, sizes[STATE_FLOATS])
+        head_dim = head_dim_for_state(lambda head_dim: make(head_dim=head_dim), task, sizes[STATE_FLOATS])
         if head_dim is not None:
             settings["head_dim"] = head_dim
     if PARAMETERS in sizes:
-        settings["channel_width"] = widened(lambda width: make(channel_width=width), task, sizes[PARAMETERS])
+        settings["channel_width"] = channel_width_for_parameters(lambda width: make(channel_width=width), task, sizes[PARAMETERS])
     return make()
 
 
@@ -126,7 +126,7 @@ def _specify_layer(
     for source in (given,) if mixer.opaque else (from_preset, given):
         values |= _settings_for(term, entry, source)
     values |= _settings_in_pattern(term, mixer)
-    return LayerSpec(entry, sensible(mixer, mixer.Settings.parse(values, where="model")))
+    return LayerSpec(entry, check_layer_settings(mixer, mixer.Settings.parse(values, where="model")))
 
 
 def _settings_for(term: Term, entry: Entry, given: Mapping[str, Any]) -> dict[str, Any]:

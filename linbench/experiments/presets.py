@@ -25,11 +25,11 @@ def preset_of(cells: Sequence[Mapping[str, Any]]) -> str | None:
     for model in (cell["model"] for cell in cells):
         backbone = model["backbone"]["settings"]
         for layer in model["layers"]:
-            layers.append(within(model["form"], backbone, layer["mixer"], layer["settings"]))
-    return preset_with(entry.cls, task["settings"], protocol, layers, but=USUALLY_GIVEN)
+            layers.append(layer_settings(model["form"], backbone, layer["mixer"], layer["settings"]))
+    return matching_preset(entry.cls, task["settings"], protocol, layers, but=USUALLY_GIVEN)
 
 
-def within(form: str, backbone: Mapping[str, Any], mixer: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def layer_settings(form: str, backbone: Mapping[str, Any], mixer: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return all settings of a layer that a preset may constrain.
 
     These are the form, the backbone's settings, and the mixer's settings as NAME and as MIXER.NAME.
@@ -38,7 +38,7 @@ def within(form: str, backbone: Mapping[str, Any], mixer: str, settings: Mapping
     return {**backbone, "form": form, **settings, **qualified}
 
 
-def preset_with(
+def matching_preset(
     task: type[Task],
     settings: Mapping[str, Any],
     protocol: Mapping[str, Any],
@@ -52,7 +52,7 @@ def preset_with(
         task: the task.
         settings: the task's settings, as JSON values.
         protocol: the protocol's settings, as JSON values.
-        layers: the settings of each layer, as `within` returns them. A setting that a layer lacks is no
+        layers: the settings of each layer, as `layer_settings` returns them. A setting that a layer lacks is no
             difference.
         but: settings of protocol and model that may differ.
     """

@@ -25,7 +25,7 @@ _COARSEST = 16
 rotates pairs."""
 
 
-def sized(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | None:
+def head_dim_for_state(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | None:
     """Return the head dimension whose total state is nearest to `floats`.
 
     Args:
@@ -66,7 +66,7 @@ WIDTH_STEP = 8
 """The step between widths of the channel mixer, so that a GPU reads whole rows."""
 
 
-def widened(make: Callable[[int], ModelSpec], task: Task, parameters: int) -> int:
+def channel_width_for_parameters(make: Callable[[int], ModelSpec], task: Task, parameters: int) -> int:
     """Return the width of the channel mixer at which the number of parameters is nearest to `parameters`.
 
     Args:
@@ -124,7 +124,7 @@ def _state(model: ModelSpec, task: Task) -> StateSize:
     return size
 
 
-def sensible(mixer: type[Mixer], settings: Settings) -> Settings:
+def check_layer_settings(mixer: type[Mixer], settings: Settings) -> Settings:
     """Return the settings of a layer after checking that it can be built.
 
     Raises UserError: a setting of a shipped layer is too large.

@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from linbench.common.errors import EXIT_STORAGE
 from linbench.results.store import Store
@@ -136,6 +138,13 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def linbench_here(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """The command line in this process, which `linbench` in this file is not."""
+    here: Callable[..., Any] = request.getfixturevalue("linbench")
+    return here
+
+
 def models(*what: str) -> str:
     return ",".join(f"./ill.py:Ill[what={each}]" for each in what)
 
@@ -144,36 +153,28 @@ def longer(tiny: list[str]) -> list[str]:
     return [word.replace("protocol.tokens=640", "protocol.tokens=2560") for word in tiny]
 
 
+def write_suite(folder: Path, settings: list[str], *models: str, seeds: str = "0") -> None:
+    """Write suite.yaml with models and settings from words such as `task.seq_len=16`.
+
+    A sweep draws no figures, which would take longer than training here.
+    """
+    pairs = dict(word.split("=") for word in settings if "=" in word)
+    values = {name: int(value) for name, value in pairs.items()}
+    suite = {"about": "a test", "tasks": ["mqar"], "models": list(models), "seeds": seeds, "form": "native"}
+    (folder / "suite.yaml").write_text(yaml.safe_dump({**suite, "set": values}))
+
+
 @pytest.mark.slow
-def test_each_costs_its_own_cell_with_a_clear_reason(mine: Path, tiny: list[str]) -> None:
+def test_each_costs_its_own_cell_with_a_clear_reason(
+    mine: Path, tiny: list[str], linbench_here: Callable[..., Any]
+) -> None:
+    write_suite(mine, longer(tiny), *(f"./ill.py:Ill[what={what}]" for what in REASONS), "deltanet")
+    words = ["sweep", "suite.yaml", "--device", "cpu", "--json"]
     alone = json.loads(
-        linbench(
-            mine,
-            "run",
-            "mqar",
-            "--model",
-            "deltanet",
-            "--json",
-            "--results",
-            "alone",
-            "--workers",
-            "1",
-            *longer(tiny),
-        ).stdout
+        linbench_here(*words, "--model", "deltanet", "--results", "alone", "--workers", "1").out
     )
-    ended = linbench(
-        mine,
-        "run",
-        "mqar",
-        "--model",
-        f"{models(*REASONS)},deltanet",
-        "--timeout",
-        "15",
-        "--stack",
-        "1",
-        "--json",
-        *longer(tiny),
-    )
+    # two workers: the two that say nothing are waited for side by side
+    ended = linbench(mine, *words, "--timeout", "15", "--stack", "1", "--workers", "2")
     *found, other = json.loads(ended.stdout)
     for (what, (status, reason)), result in zip(REASONS.items(), found, strict=True):
         assert result["status"] == status, what
@@ -212,12 +213,7 @@ def test_in_this_process_by_hand_they_spoil_no_other_cell_and_no_output(mine: Pa
 def test_a_cell_whose_worker_was_killed_is_run_again_by_every_verb_and_one_that_failed_when_asked(
     mine: Path, tiny: list[str]
 ) -> None:
-    (mine / "suite.yaml").write_text(
-        "about: layers that misbehave\ntasks: [mqar]\nmodels: ['./ill.py:Ill[what=is killed]',"
-        " './ill.py:Ill[what=leaves]']\nseeds: [0]\nform: native\nset: {task.seq_len: 16, task.kv_pairs: 2,"
-        " task.vocab_size: 16, model.d_model: 16, protocol.batch_size: 4, protocol.tokens: 2560,"
-        " protocol.evaluations: 5, protocol.validation_examples: 8, protocol.test_examples: 16}\n"
-    )
+    write_suite(mine, longer(tiny), "./ill.py:Ill[what=is killed]", "./ill.py:Ill[what=leaves]")
     words = ["sweep", "suite.yaml", "--device", "cpu", "--workers", "1"]
     first = linbench(mine, *words)
     assert first.returncode == 3, first.stderr
@@ -233,12 +229,8 @@ def test_a_cell_whose_worker_was_killed_is_run_again_by_every_verb_and_one_that_
 def test_descriptors_that_are_closed_fail_no_cell(
     tmp_path: Path, tiny: list[str], closed: tuple[int, ...]
 ) -> None:
-    words = " ".join(
-        [
-            "run mqar --model deltanet,attention --workers 2 --stack 2 --seeds 0-3",
-            *(f"'{word}'" for word in tiny),
-        ]
-    )
+    write_suite(tmp_path, tiny, "deltanet", "attention", seeds="0-3")
+    words = "sweep suite.yaml --device cpu --workers 2 --stack 2"
     shut = " ".join(f"{number}{'<' if number == 0 else '>'}&-" for number in closed)
     script = f"exec {shut}; exec {sys.executable} -m linbench {words}"
     ended = subprocess.run(
