@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from linbench.cli import pull_request
 from linbench.experiments.suite import expand, narrowed
 from linbench.experiments.suite import load as load_suite
 from linbench.results.gate_policy import Policy, load
@@ -147,72 +148,110 @@ def test_bad_input_is_refused(words: list[str], said: str) -> None:
     assert said in ended.stderr
 
 
+PLAN = [
+    "answer",
+    "models",
+    "suite",
+    "seeds",
+    "rounds",
+    "form",
+    "against",
+    "device",
+    "policy",
+    "workers",
+    "time",
+    "gated",
+    "same",
+]
+"""What the script asks linbench to plan by, in order."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"models": "delatnet"}, ["delatnet cannot be compared", "did you mean 'deltanet'?"]),
+        ({"models": "--help"}, ["unknown model '--help'"]),
+        ({"suite": "--help"}, ["unknown suite '--help'"]),
+        ({"seeds": "--help"}, ["0,1,2 or 0-4", "'--help'"]),
+        ({"rounds": "0"}, ["--rounds", "1 to 1,000", "'0'"]),
+        ({"rounds": "9" * 5000}, ["--rounds", "1 to 1,000", "'999"]),
+        ({"form": "--help"}, ["unknown form '--help'"]),
+        ({"against": "--help"}, ["no results in --help"]),
+        ({"device": "--help"}, ["unknown device '--help'"]),
+        ({"policy": "nope.yaml"}, ["policy nope.yaml", "No such file"]),
+        ({"policy": "--help"}, ["policy --help"]),
+        ({"workers": "two"}, ["--workers", "0 to 1,024", "'two'"]),
+        ({"time": "abc"}, ["--time", "'abc'"]),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_trained(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    changed: dict[str, str],
+    said: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(SUITE)
+    usual = {"answer": "plan", "models": "deltanet,gla", "suite": "tiny.yaml", "seeds": "0-5", "rounds": "3"}
+    given = dict.fromkeys(PLAN, "") | usual | {"device": "cpu", "gated": "gated", "same": "yes"} | changed
+    monkeypatch.setattr(sys, "argv", ["pull_request", "plan", *given.values()])
+    with pytest.raises(SystemExit) as ended:
+        pull_request.main()
+    told = capsys.readouterr().err
+    assert (ended.value.code, told.startswith("compare.sh: "), told.count("\n")) == (2, True, 1)
+    assert not [words for words in said if words not in told]
+    assert not Path("plan").exists()
+
+
+def test_every_option_reaches_the_plan_as_it_was_given(
+    repository: Callable[..., str],
+    script: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """In place of Python a program that notes what it is called with, and refuses to plan."""
+    repository({"tiny.yaml": SUITE})
+    noting = tmp_path / "python"
+    noting.write_text(
+        f'#!/bin/sh\ncase "$*" in *pull_request*) printf "%s\\n" "$@" > {tmp_path}/noted; exit 2;; esac\n'
+    )
+    noting.chmod(0o755)
+    given = {
+        "models": "--help",
+        "suite": "a b",
+        "seeds": "$(touch ran)",
+        "rounds": "-1",
+        "form": "`touch ran`",
+    }
+    given |= {"against": "*", "device": "'", "policy": '"', "workers": ";", "time": "--"}
+    words = [word for name, value in given.items() for word in (f"--{name}", value)]
+    ended = script(*words, python=str(noting))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    noted = (tmp_path / "noted").read_text().splitlines()
+    assert noted[:4] == ["-P", "-m", "linbench.cli.pull_request", "plan"]
+    assert noted[5:] == [*given.values(), "", ""]
+    assert not (tmp_path / "theirs" / "ran").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
-            ["--models", "deltanet,gla", "--rounds", "0"],
-            "compare.sh: --rounds takes a whole number from 1 to 1,000, not '0'.\n",
-        ),
-        (
-            ["--models", "delatnet,gla"],
-            (
-                "compare.sh: delatnet cannot be compared on this suite: unknown model 'delatnet'; did you"
-                " mean 'deltanet'?"
-            ),
-        ),
-        (
-            ["--models", "deltanet,gla", "--policy", "nope.yaml"],
-            "compare.sh: cannot read the policy nope.yaml: No such file or directory.\n",
-        ),
-        (
-            ["--models", "deltanet,gla", "--time", "abc"],
-            "compare.sh: --time takes whole numbers from 1 to 1,073,741,824, such as 64,256, not 'abc'.\n",
-        ),
-        (
-            ["--models", "deltanet,gla", "--workers", "two"],
-            "compare.sh: --workers takes a whole number from 0 to 1,024, not 'two'.\n",
-        ),
-        (
-            ["--models", "deltanet,gla", "--base", "nosuchref"],
-            "compare.sh: --base nosuchref is no commit of this repository, nor one that origin has.\n",
-        ),
-        (
-            ["--models", "deltanet,gla"],
-            (
-                "compare.sh: deltanet, gla: linbench ships all of these, so head and base cannot differ; name"
-                " a variant of"
-            ),
-        ),
-        (
-            ["--models", "--help"],
-            "compare.sh: --help cannot be compared on this suite: unknown model '--help'",
-        ),
-        (["--models", "deltanet,gla", "--suite", "--help"], "compare.sh: unknown suite '--help'"),
-        (
-            ["--models", "deltanet,gla", "--seeds", "--help"],
-            "such as 0,1,2 or 0-4, not '--help'",
-        ),
-        (
-            ["--models", "deltanet,gla", "--against", "--help"],
-            "compare.sh: there are no results in --help to compare against",
-        ),
-        (["--models", "deltanet,gla", "--device", "--help"], "compare.sh: unknown device '--help'"),
-        (["--models", "deltanet,gla", "--form", "--help"], "compare.sh: unknown form '--help'"),
-        (["--models", "deltanet,gla", "--policy", "--help"], "compare.sh: cannot read the policy --help"),
-        (
-            ["--models", "deltanet,gla", "--rounds", "9" * 5000],
-            "compare.sh: --rounds takes a whole number from 1 to 1,000, not '999",
-        ),
+        (["--models", "delatnet,gla"], "did you mean 'deltanet'?"),
+        (["--models", "deltanet,gla"], "deltanet, gla: linbench ships all of these"),
+        (["--models", "deltanet,gla", "--base", "nosuchref"], "--base nosuchref is no commit"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_trained(
+def test_the_script_ends_with_what_is_wrong(
     repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path, words: list[str], said: str
 ) -> None:
     base = repository({"tiny.yaml": SUITE})
     ended = script(*words, *([] if "--base" in words else ["--base", base]))
-    assert (ended.returncode, ended.stderr.startswith(said), ended.stderr.count("\n")) == (2, True, 1)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert ended.stderr.startswith("compare.sh: ")
+    assert said in ended.stderr
     assert not list(tmp_path.glob("out/*.results"))
 
 
@@ -398,15 +437,16 @@ def script(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     fixed_around = {
-        "PYTHON": sys.executable,
         "OMP_NUM_THREADS": "1",
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
         "TMPDIR": str(fresh),
     }
     fixed = ["--suite", "tiny.yaml", "--device", "cpu", "--workers", "0", "--out", str(tmp_path / "out")]
 
-    def run(*words: str, path: str = str(ROOT)) -> subprocess.CompletedProcess[str]:
-        around = os.environ | fixed_around | {"PYTHONPATH": path}
+    def run(
+        *words: str, path: str = str(ROOT), python: str = sys.executable
+    ) -> subprocess.CompletedProcess[str]:
+        around = os.environ | fixed_around | {"PYTHONPATH": path, "PYTHON": python}
         ended = subprocess.run(
             [SCRIPT, *fixed, *words],
             cwd=tmp_path / "theirs",
@@ -502,7 +542,7 @@ def test_a_package_is_installed_and_without_a_base_nothing_is_gated(
             "tiny.yaml": SUITE.replace("51200", "5120"),
         }
     )
-    ended = script("--models", "theirs:Mine,deltanet", "--seeds", "0-1")
+    ended = script("--models", "theirs:Mine,deltanet", "--seeds", "0-1", "--rounds", "1")
     assert ended.returncode == 0, ended.stderr
     comment = (tmp_path / "out" / "comment.md").read_text(encoding="utf-8")
     assert "### Beside theirs:Mine, native" in comment
