@@ -27,8 +27,8 @@ from linbench.kernels.matrix_state.triton.plan import (
     GRADIENTS,
     PER_KEY_HEAD,
     Plan,
-    Workspace,
 )
+from linbench.kernels.matrix_state.triton.workspace import Workspace
 from linbench.kernels.precompile import KernelCall, compile_together
 
 BONUS_KEYS, BONUS_PARTS, BONUS_WARPS = 16, 512, 4
@@ -46,7 +46,7 @@ class Call:
         self.addresses: dict[str, int] = {}
         self.aligned = True
         """Whether all tensors begin where Triton expects it by default."""
-        self.rooms: list[tuple[Workspace, Tensor]] = []
+        self.workspaces: list[tuple[Workspace, Tensor]] = []
 
     def place(self, names: Iterable[str], tensors: Iterable[Tensor | None]) -> None:
         """Add tensors by name; None for those that are not there."""
@@ -58,23 +58,24 @@ class Call:
                 ends |= address
         self.aligned &= ends % launch.ALIGNMENT == 0
 
-    def bind(self, room: Workspace, memory: Tensor) -> None:
+    def bind(self, workspace: Workspace, memory: Tensor) -> None:
         """Add all tensors that lie in a workspace."""
-        self.rooms.append((room, memory))
+        self.workspaces.append((workspace, memory))
         start = memory.data_ptr()
-        for name, offset in room.offsets.items():
+        for name, offset in workspace.offsets.items():
             self.addresses[name] = start + offset
 
     def views(self) -> dict[str, Tensor]:
         """Return all tensors, for a kernel that is not compiled yet."""
-        return self.tensors | {
-            name: room.view(memory, name) for room, memory in self.rooms for name in room.contents
-        }
+        views = self.tensors.copy()
+        for workspace, memory in self.workspaces:
+            views |= {name: workspace.view(memory, name) for name in workspace.contents}
+        return views
 
-    def run(self, steps: Iterable[KernelLaunch]) -> None:
+    def run(self, launches: Iterable[KernelLaunch]) -> None:
         """Launch kernels one after the other."""
-        for step in steps:
-            step.launch(self.addresses, self.views, self.aligned)
+        for each in launches:
+            each.launch(self.addresses, self.views, self.aligned)
 
 
 def by_row(plan: Plan, kernel: Any, *, back: bool = False) -> KernelLaunch:
@@ -129,40 +130,26 @@ def forward_launches(plan: Plan) -> tuple[KernelLaunch, ...]:
         return (by_row(plan, fused.forward),)
     decays = plan.decay == "vector"
     prepared = decays or plan.update == "low_rank"
-    steps = [by_chunks(plan, split.decay_sums)] if plan.decay == "scalar" else []
+    launches = [by_chunks(plan, split.decay_sums)] if plan.decay == "scalar" else []
     if decays or plan.solves:
         keys = min(plan.launch.key_block, launch.FEW_KEYS) if decays else plan.launch.key_block
-        steps.append(
-            by_chunk(
-                plan,
-                split.prepare_wy,
-                BK=keys,
-                BV=min(plan.launch.value_block, launch.FEW_VALUES),
-                PREPARED=prepared,
-            )
-        )
-    return *steps, by_block(plan, split.pass_state), by_chunk(plan, split.chunk_output, PREPARED=prepared)
+        values = min(plan.launch.value_block, launch.FEW_VALUES)
+        launches.append(by_chunk(plan, split.prepare_wy, BK=keys, BV=values, PREPARED=prepared))
+    launches.append(by_block(plan, split.pass_state))
+    launches.append(by_chunk(plan, split.chunk_output, PREPARED=prepared))
+    return tuple(launches)
 
 
 @cache
 def backward_launches(plan: Plan) -> tuple[KernelLaunch, ...]:
     """Return the launches of backward."""
-    steps = list(_split_backward(plan)) if plan.split else [by_row(plan, fused.backward, back=True)]
+    launches = list(_split_backward(plan)) if plan.split else [by_row(plan, fused.backward, back=True)]
     if plan.replicas:
-        values = plan.values | {
-            "parts": plan.batch // plan.replicas * plan.chunks,
-            "KEYS": BONUS_KEYS,
-            "AT_A_TIME": BONUS_PARTS,
-        }
-        steps.append(
-            KernelLaunch(
-                bonus_gradient,
-                (plan.replicas * plan.heads, -(-plan.key_dim // BONUS_KEYS)),
-                values,
-                warps=BONUS_WARPS,
-            )
-        )
-    return tuple(steps)
+        grid = plan.replicas * plan.heads, -(-plan.key_dim // BONUS_KEYS)
+        parts = plan.batch // plan.replicas * plan.chunks
+        values = plan.values | {"parts": parts, "KEYS": BONUS_KEYS, "AT_A_TIME": BONUS_PARTS}
+        launches.append(KernelLaunch(bonus_gradient, grid, values, warps=BONUS_WARPS))
+    return tuple(launches)
 
 
 def _split_backward(plan: Plan) -> Iterator[KernelLaunch]:
@@ -206,9 +193,9 @@ def compile_launches(plan: Plan) -> None:
 def results(v: Tensor, plan: Plan) -> tuple[Tensor, Tensor | None]:
     """Allocate o and, if it is wanted, the final state."""
     o = v.new_empty((plan.batch, plan.tokens, plan.heads, plan.value_dim))
-    return o, v.new_empty(
-        (plan.batch, plan.heads, plan.key_dim, plan.value_dim), dtype=torch.float32
-    ) if plan.final else None
+    if not plan.final:
+        return o, None
+    return o, v.new_empty((plan.batch, plan.heads, plan.key_dim, plan.value_dim), dtype=torch.float32)
 
 
 def forward(tensors: Tensors, plan: Plan) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -237,13 +224,13 @@ def backward(
     call = Call()
     call.place(GIVEN, tensors)
     call.place(COTANGENTS, (do, dlast))
-    made = [
+    gradients = [
         None if x is None else _place_of_gradient(name, call.tensors[name], plan)
         for name, x in zip(GIVEN, tensors, strict=True)
     ]
-    call.place(GRADIENTS, made)
+    call.place(GRADIENTS, gradients)
     if not plan.solves:
-        call.place(("dwrites",), (made[2],))
+        call.place(("dwrites",), (gradients[2],))
     call.bind(plan.saved, saved)
     if plan.scratch.contents:
         scratch = plan.scratch.empty(do)
@@ -253,12 +240,11 @@ def backward(
         dbeta = call.tensors["dbeta"]
         torch.sum(plan.scratch.view(scratch, "dbeta"), dim=0, dtype=dbeta.dtype, out=dbeta)
     if plan.grouped:
-        shared = [x if name in PER_KEY_HEAD else None for name, x in zip(GIVEN, tensors, strict=True)]
-        made = [
-            dx if x is None or dx is None else _per_key_head(dx, x)
-            for x, dx in zip(shared, made, strict=True)
-        ]
-    return made
+        for place, (name, x) in enumerate(zip(GIVEN, tensors, strict=True)):
+            gradient = gradients[place]
+            if name in PER_KEY_HEAD and x is not None and gradient is not None:
+                gradients[place] = _per_key_head(gradient, x)
+    return gradients
 
 
 def _place_of_gradient(name: str, x: Tensor, plan: Plan) -> Tensor:

@@ -3,16 +3,15 @@
 These are their launch, their sizes, and the workspaces of what they keep.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from functools import cache
-from math import prod
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from linbench.kernels.matrix_state.recurrence import Tensors
 from linbench.kernels.matrix_state.triton import launch
+from linbench.kernels.matrix_state.triton.workspace import Array, Workspace
 
 GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "u", "first")
 """Names of a recurrence's tensors, which are those of the kernels' parameters; any but the first three may be
@@ -95,39 +94,6 @@ def plan_key(tensors: Tensors, switches: Options, gradient: bool, final: bool) -
         q.shape, k.shape, v.shape, 0 if g is None else g.dim(),
         replicas, types, v.device, switches, gradient, final,
     )  # fmt: skip
-
-
-class Workspace:
-    """Several arrays one after the other in one allocation.
-
-    An allocation takes the host about as long as half a launch.
-
-    Args:
-        contents: shape and dtype of each by name; None for one that is not needed.
-    """
-
-    def __init__(
-        self, batch: int, contents: Mapping[str, tuple[tuple[int, ...], torch.dtype] | None]
-    ) -> None:
-        self.contents = {name: content for name, content in contents.items() if content is not None}
-        self.offsets: dict[str, int] = {}
-        end = 0
-        for name, (shape, dtype) in self.contents.items():
-            self.offsets[name] = end
-            end += -(-prod(shape) * dtype.itemsize // launch.ALIGNMENT) * launch.ALIGNMENT
-        self.shape = (batch, -(-end // batch))
-        """Shape of the allocation in bytes. The batch is in front for vmap, which stacks there; arrays are
-        not cut along it."""
-
-    def empty(self, like: Tensor) -> Tensor:
-        """Allocate the workspace on the device of another tensor."""
-        return like.new_empty(self.shape, dtype=torch.uint8)
-
-    def view(self, room: Tensor, name: str) -> Tensor:
-        """Return one of the arrays."""
-        shape, dtype = self.contents[name]
-        start = self.offsets[name]
-        return room.view(-1)[start : start + prod(shape) * dtype.itemsize].view(dtype).view(shape)
 
 
 class Plan:
@@ -231,7 +197,7 @@ class Plan:
         }
         if not self.back:
             made = {"o": given["v"]} | ({"last": torch.float32} if self.final else {})
-            rooms = [self.saved]
+            workspaces = [self.saved]
         else:
             made = {
                 gradient: self.gradient_type(name, given[name])
@@ -239,8 +205,10 @@ class Plan:
                 if name in given
             }
             made |= {} if self.solves else {"dwrites": made["dv"]}
-            rooms = [self.saved, self.scratch]
-        return given | made | {name: dtype for room in rooms for name, (_, dtype) in room.contents.items()}
+            workspaces = [self.saved, self.scratch]
+        for workspace in workspaces:
+            made |= {name: dtype for name, (_, dtype) in workspace.contents.items()}
+        return given | made
 
     def gradient_type(self, name: str, dtype: torch.dtype) -> torch.dtype:
         """Return the dtype in which kernels write the gradient of a tensor in `GIVEN` that has another.
@@ -251,91 +219,59 @@ class Plan:
 
     def _saved(self) -> Workspace:
         chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)
-        exact, chunked = self.dtype == torch.float32, self.launch.schedule != "recurrent"
-        # one kernel of the split schedule hands it to the next
-        kept = chunked and (self.gradient or self.split)
-        decays = self.split and self.decay == "vector"
-        wide_writes = self.extended_back or (self.extended and self.split)
-        # one product, cheaper than to write and read what came of it
-        again = not (self.split or self.solves or exact or self.decay == "vector")
+        by_token = (self.batch, self.length, self.heads, self.key_dim)
+        exact = self.dtype == torch.float32
+        contents: dict[str, Array] = {}
+        if self.launch.schedule != "recurrent":
+            if self.decay == "scalar":
+                contents["sums"] = (*by_chunk, 2 if exact else 1, chunk), torch.float32
+            if self.update == "delta" and not self.split:
+                contents["betas"] = (*by_chunk, chunk), torch.float32
+            if self.gradient or self.split:  # kernels of the split schedule hand these to each other, too
+                contents |= self._kept(by_chunk)
+        if self.split and self.solves:
+            contents["erasers"] = by_token, self.dtype
+        if self.split and self.decay == "vector":
+            contents["q_start"] = (self.batch, self.tokens, self.heads, self.key_dim), self.dtype
+            contents["key_end"] = by_token, self.dtype
+            if self.update == "low_rank":
+                contents["k_end"] = by_token, self.dtype
+            contents["kept"] = (*by_chunk, self.key_dim), torch.float32
+        return Workspace(self.batch, contents)
 
-        def keys(wanted: bool, length: int = self.length) -> tuple[tuple[int, ...], torch.dtype] | None:
-            return ((self.batch, length, self.heads, self.key_dim), self.dtype) if wanted else None
-
-        return Workspace(
-            self.batch,
-            {
-                "sums": (
-                    ((*by_chunk, 2 if exact else 1, chunk), torch.float32)
-                    if self.decay == "scalar" and chunked
-                    else None
-                ),
-                "betas": (
-                    ((*by_chunk, chunk), torch.float32)
-                    if self.update == "delta" and self.launch.schedule == "fused"
-                    else None
-                ),
-                "states": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if kept else None,
-                "writes": (
-                    (self.values_shape, torch.float32 if wide_writes else self.dtype)
-                    if kept and self.solves
-                    else None
-                ),
-                "squares": (
-                    ((*by_chunk, SQUARES[self.update][0], chunk, chunk), self.scores)
-                    if kept and not again
-                    else None
-                ),
-                "inverses": (
-                    ((*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype)
-                    if kept and self.solves and self.gradient
-                    else None
-                ),
-                "erasers": keys(self.solves and self.split),
-                "q_start": keys(decays, self.tokens),
-                "key_end": keys(decays),
-                "k_end": keys(decays and self.update == "low_rank"),
-                "kept": ((*by_chunk, self.key_dim), torch.float32) if decays else None,
-            },
-        )
+    def _kept(self, by_chunk: tuple[int, ...]) -> dict[str, Array]:
+        """Return the arrays that backward reads."""
+        chunk, exact = self.launch.chunk, self.dtype == torch.float32
+        contents: dict[str, Array] = {}
+        contents["states"] = (*by_chunk, self.key_dim, self.value_dim), self.dtype
+        if self.solves:
+            wide = self.extended_back or (self.extended and self.split)
+            contents["writes"] = self.values_shape, torch.float32 if wide else self.dtype
+        # otherwise they are one product, which is cheaper than to store and load its result
+        if self.split or self.solves or exact or self.decay == "vector":
+            contents["squares"] = (*by_chunk, SQUARES[self.update][0], chunk, chunk), self.scores
+        if self.solves and self.gradient:
+            contents["inverses"] = (*by_chunk, 1 if exact else 2, chunk, chunk), self.dtype
+        return contents
 
     def _scratch(self) -> Workspace:
         chunk, by_chunk = self.launch.chunk, (self.batch, self.heads, self.chunks)
         apart = self.split and not self.launch.joined
-        return Workspace(
-            self.batch,
-            {
-                "du": (
-                    ((self.batch, self.chunks, self.heads, self.key_dim), torch.float32)
-                    if self.replicas
-                    else None
-                ),
-                "dsums": (
-                    ((self.key_blocks, *by_chunk, 3, chunk), torch.float32)
-                    if self.decay == "scalar"
-                    else None
-                ),
-                "dstates": ((*by_chunk, self.key_dim, self.value_dim), self.dtype) if self.split else None,
-                "dsquares": (
-                    (
-                        (*by_chunk, SQUARES[self.update][1], chunk, chunk),
-                        torch.float32 if self.extended else self.scores,
-                    )
-                    if apart
-                    else None
-                ),
-                "dwrites": (
-                    (self.values_shape, torch.float32 if self.extended_back else self.dtype)
-                    if self.split and self.solves
-                    else None
-                ),
-                "dbeta": (
-                    ((self.key_blocks + 1, self.batch, self.length, self.heads), torch.float32)
-                    if apart and self.update == "delta"
-                    else None
-                ),
-            },
-        )
+        contents: dict[str, Array] = {}
+        if self.replicas:
+            contents["du"] = (self.batch, self.chunks, self.heads, self.key_dim), torch.float32
+        if self.decay == "scalar":
+            contents["dsums"] = (self.key_blocks, *by_chunk, 3, chunk), torch.float32
+        if self.split:
+            contents["dstates"] = (*by_chunk, self.key_dim, self.value_dim), self.dtype
+        if apart:
+            dtype = torch.float32 if self.extended else self.scores
+            contents["dsquares"] = (*by_chunk, SQUARES[self.update][1], chunk, chunk), dtype
+        if self.split and self.solves:
+            contents["dwrites"] = self.values_shape, torch.float32 if self.extended_back else self.dtype
+        if apart and self.update == "delta":
+            contents["dbeta"] = (self.key_blocks + 1, self.batch, self.length, self.heads), torch.float32
+        return Workspace(self.batch, contents)
 
     @property
     def values_shape(self) -> tuple[int, ...]:
