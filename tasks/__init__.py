@@ -1,1 +1,1 @@
-"""What is asked: one file per task."""
+"""Synthetic tasks, one file for each, with exact solvers, chance levels and slices."""

@@ -1,8 +1,4 @@
-"""Associative recall with a single question.
-
-Every key has a value of its own, drawn evenly, so that keys may share one. The keys of pairs are drawn
-evenly, with repetition; of the keys that were there, each is as likely to be asked for.
-"""
+"""Associative recall with a single question."""
 
 from typing import ClassVar, Self
 
@@ -18,7 +14,7 @@ from linbench.tasks.random import Stream
 
 
 class AssociativeRecallSettings(Settings):
-    """Length and vocabulary."""
+    """Settings: length and vocabulary."""
 
     seq_len: int = Field(40, ge=4, description="length of a sequence; even")
     vocab_size: int = Field(
@@ -27,12 +23,12 @@ class AssociativeRecallSettings(Settings):
 
     @property
     def keys(self) -> int:
-        """Tokens 1, 2, ..."""
+        """Number of keys, tokens 1, 2, ..."""
         return (self.vocab_size - 1) // 2
 
     @property
     def values(self) -> int:
-        """All tokens after the keys."""
+        """Number of values, the tokens after the keys."""
         return self.vocab_size - 1 - self.keys
 
     @model_validator(mode="after")
@@ -48,12 +44,17 @@ class AssociativeRecall(Task):
     is a key that was there: a layer must bind neighbours, and find one of them again by content. It does not
     tell how much a layer holds, for there are few tokens.
 
+    Layout: `key value key value ... 0 key`, and the value is due at the last token. Every key has a uniform
+    value of its own, so keys may share one. Keys of pairs are uniform, with repetition; of the keys that were
+    there, each is equally likely to be asked for.
+
+    Chance: the share of the keys with the most common value among those that were there.
+
     After Fu et al. 2022 (H3), arXiv:2212.14052, and Akyürek et al. 2024, arXiv:2401.12973, but not the
-    published task, so that scores may not be read beside the published ones. The latter's code has 20 pairs,
-    9 values and the question beside its 40 tokens, labels every token in training, and goes through a fixed
-    set of sequences many times; here the 40 tokens are 19 pairs and the question, there are 10 values, only
-    the answer has a label, and examples are fresh. As several keys share a value, guessing gets more than one
-    value in ten right: `chance` is computed from the law of the pairs.
+    published task, so scores may not be read beside the published ones. The latter's code has 20 pairs, 9
+    values and the question in addition to its 40 tokens, labels every token in training, and goes through a
+    fixed set of sequences many times; here the 40 tokens are 19 pairs and the question, there are 10 values,
+    only the answer has a label, and examples are fresh.
     """
 
     name = "associative_recall"
@@ -80,8 +81,10 @@ class AssociativeRecall(Task):
         return self.settings.seq_len // 2 - 1
 
     def chance(self) -> float:
-        """Naming the value that most of the keys that were there have: the mean share of keys that have it.
-        Of a single key, any value."""
+        """Return the accuracy of naming the most common value among the keys that were there.
+
+        Of a single key, any value.
+        """
         s = self.settings
         present = occupied_boxes(self._pairs, s.keys)
         if len(present) == 2:
@@ -91,11 +94,14 @@ class AssociativeRecall(Task):
         )
 
     def slice_sizes(self) -> dict[str, int]:
-        """distance: tokens from where the key stood last. mentions: how often it stood."""
+        """Return the slices.
+
+        distance: tokens since the key last stood. mentions: how often it stood.
+        """
         return {"distance": self.settings.seq_len, "mentions": self._pairs + 1}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Keys are numbered from 0 here, tokens from 1."""
+        """Return examples; in the code keys are numbered from 0, their tokens from 1."""
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         values = 1 + s.keys + stream.child("values").integers(s.keys, below=s.values)
@@ -113,13 +119,13 @@ class AssociativeRecall(Task):
         return Batch(inputs, position, values.gather(1, asked), slices)
 
     def solve(self, batch: Batch) -> Tensor:
-        """The token after the key's first place."""
+        """Return the token after the key's first place."""
         asked = batch.inputs.gather(1, batch.positions)
         first = (batch.inputs == asked).long().argmax(dim=1, keepdim=True)
         return batch.inputs.gather(1, first + 1)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """What each key means, then the question."""
+        """Return what each key means, then the question."""
         tokens = batch.inputs[row].tolist()
         means = dict(zip(tokens[:-2:2], tokens[1:-2:2], strict=True))
         pairs = ", ".join(f"{key} means {value}" for key, value in list(means.items())[:60]) + (

@@ -1,5 +1,4 @@
-"""What every task is: a pure function from (settings, seed, split, example index) to an example with labelled
-positions."""
+"""The contract of a task: a pure function from settings, seed, split and example index to an example."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,24 +15,26 @@ from linbench.common.task_io import IO
 __all__ = ["IGNORE", "IO", "Batch", "Prediction", "Preset", "Question", "Split", "Task", "WeightedMean"]
 
 IGNORE = -100
-"""The target of a place that is not due, so that every row of a batch has the same number of places."""
+"""Target of an unused place. It fills up rows, so that all rows of a batch have equally many places."""
 
 Split = Literal["train", "validation", "test"]
 
 Question = Literal["remember", "overwrite", "filter", "track", "reason", "learn"]
-"""What a task asks of a memory: to hold what it was told; to replace it; to leave out what does not matter;
-to follow a state that every token changes; to go from one thing it holds to another; to learn a rule from its
-context."""
+"""Skill that a task tests.
+
+remember: hold what was told. overwrite: replace it. filter: leave out what does not matter. track: follow a
+state that every token changes. reason: go from one stored item to another. learn: learn a rule from the
+context.
+"""
 
 
 class Batch(NamedTuple):
     """Examples with their labels.
 
-    inputs: [B, T] token ids, [B, T, F] ids whose embeddings are summed, or float32 vectors [B, T, d_in].
-    positions: [B, N], where an answer is due. targets: [B, N], `IGNORE` where a place is unused; or float32
-        vectors [B, N, d_out], all of them due.
-    slices: name -> [B, N] integers, by which the score is reported.
-    facts: name -> [B, N, ...], what scores are made of besides and no model sees.
+    inputs: token ids [B, T]; ids [B, T, F], whose embeddings are summed; or float32 vectors [B, T, d_in].
+    positions: where answers are due [B, N]. targets: ids [B, N], `IGNORE` at unused places, or float32
+    vectors [B, N, d_out], all of them used. slices: name -> integers [B, N], by which scores are reported.
+    facts: name -> [B, N, ...], which scores use and no model sees.
     """
 
     inputs: Tensor
@@ -44,7 +45,7 @@ class Batch(NamedTuple):
 
     @property
     def is_answer(self) -> Tensor:
-        """[B, N], which places are used."""
+        """Which places are used [B, N]."""
         return (
             self.targets != IGNORE
             if self.targets.dim() == 2
@@ -53,8 +54,11 @@ class Batch(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """answers: [B, N] the likeliest ids, or [B, N, d_out] vectors. loss: [B, N], the negative log-likelihood
-    of the target in nats, or of vectors the mean squared error. logits: [B, N, vocab_out], of ids."""
+    """Predictions for a batch.
+
+    answers: the likeliest ids [B, N], or vectors [B, N, d_out]. loss: [B, N], negative log-likelihood of the
+    target in nats, or mean squared error of vectors. logits: [B, N, vocab_out], for ids only.
+    """
 
     answers: Tensor
     loss: Tensor
@@ -62,8 +66,10 @@ class Prediction(NamedTuple):
 
 
 class WeightedMean(NamedTuple):
-    """A weighted mean over all places that are due: value and weight [B, N], sums of both are kept. No
-    weight: each counts once."""
+    """A weighted mean over all used places; the sums of value and weight [B, N] are kept.
+
+    Without a weight every place counts 1.
+    """
 
     value: Tensor
     weight: Tensor | None = None
@@ -80,34 +86,46 @@ class Preset:
 
 
 class Task(ABC):
-    """The docstring explains the task to a reader; the first line says what is asked."""
+    """A task: a generator of examples with an exact solver, a chance level and slices.
+
+    Its docstring is its card: a question, two sentences on what it tests and does not test, then details.
+    """
 
     name: ClassVar[str]
+    """Name on the command line and in results."""
     version: ClassVar[int] = 1
-    """Raised whenever a change to the file changes the distribution; part of the identity of every cell."""
+    """Raise it with every change to the file that changes examples; part of the identity of every cell."""
     scoring: ClassVar[int] = 1
-    """Raised whenever `chance` changes while examples stay: stored with every result, and no part of any
-    identity. `linbench/results/rescore.py` gives older results today's chance."""
+    """Raise it when `chance` changes while examples stay the same.
+
+    It is stored with every result and is not part of any identity. `linbench/results/rescore.py` gives older
+    results today's chance.
+    """
     asks: ClassVar[Question]
+    """Skill that the task tests."""
     Settings: ClassVar[type[Settings]]
     presets: ClassVar[dict[str, Preset]] = {}
-    """The first is the default."""
+    """Presets by name; the first is the default."""
     bound: ClassVar[Literal["optimum", "upper bound"]] = "optimum"
-    """What `optimum` is: attained by one who sees what a model sees; or an upper bound, as the exact solver
-    knows more than that."""
+    """Meaning of `optimum`.
+
+    "optimum": attained from what a model sees. "upper bound": the exact solver knows more than a model sees.
+    """
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
 
     @property
     def io(self) -> IO:
-        """From this a backbone builds its embedding and head; unless a task says otherwise, one vocabulary
-        for both, of `vocab_size`."""
+        """Vocabularies and dimensions, from which a backbone builds its embedding and head.
+
+        The default is one vocabulary of `vocab_size` for inputs and answers.
+        """
         return IO(self.settings.vocab_size, self.settings.vocab_size)
 
     @property
     def loss(self) -> str:
-        """What is minimised, by its name among the means."""
+        """Name of the mean that training minimises."""
         return "nll" if self.io.vocab_out is not None else "mse"
 
     @property
@@ -118,61 +136,74 @@ class Task(ABC):
     @property
     @abstractmethod
     def answers(self) -> int:
-        """N, the number of places at which an answer is due."""
+        """N, the number of places at which an answer may be due."""
 
     @abstractmethod
     def chance(self) -> float:
-        """The accuracy of the best blind guess, by which scores are scaled; diverged runs count as this.
+        """Return the accuracy of the best blind guess, by which scores are scaled.
 
-        Who guesses knows how examples are drawn and where an answer is due, and is blind either to what is
-        asked for, here and elsewhere (a key, a name, one of two roles), but reads the rest of the sequence up
-        to there, with what was said of the answer before; or to the sequence, but knows the question. The
-        better of the two counts; where a sequence has one answer only, since it is all that is asked for or
-        holds one fact, it is the latter. A task whose published scores are scaled by another level keeps that
-        and says so. Cheap, for it is asked of every cell.
+        Diverged runs count as this. A blind guesser knows how examples are drawn and where an answer is due.
+        It is blind either to what is asked (a key, a name, one of two roles) while it reads the rest of the
+        sequence up to there, including earlier tokens of the answer; or to the sequence while it knows the
+        question. The better of the two counts. Where a sequence has a single answer, because all of it is
+        asked for or it holds one fact, it is the latter. A task whose published scores are scaled by another
+        level keeps that level and says so. This must be cheap: it is called for every cell.
         """
 
     def optimum(self) -> float:
-        """The accuracy of the exact solver, in expectation."""
+        """Return the expected accuracy of the exact solver."""
         return 1.0
 
     @property
     def optimum_places(self) -> int:
-        """Decimal places that `optimum` is shown with: fewer than four where it is an estimate that has
-        fewer."""
+        """Decimal places in which `optimum` is shown; fewer than four where it is an estimate."""
         return 4
 
     def longer(self, times: int) -> dict[str, Any]:
-        """The settings that make sequences so many times as long and leave tokens as they are. What a longer
-        one holds is the task's: with `seq_len` alone mostly the same facts further apart."""
+        """Return settings that make sequences `times` as long with the same tokens.
+
+        What a longer sequence holds is up to the task; with `seq_len` alone, mostly the same facts further
+        apart.
+        """
         return {"seq_len": times * self.seq_len}
 
     @abstractmethod
     def slice_sizes(self) -> dict[str, int]:
-        """Every slice, and the number its integers stay below."""
+        """Return every slice with the number that its integers stay below."""
 
     @abstractmethod
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Examples number `index` (int64 [B], any device) of a stream. Each row depends on its own index
-        only; nothing waits for the device."""
+        """Return examples of a stream.
+
+        Each row depends on its own index only, and nothing waits for the device.
+
+        Args:
+            index: numbers of the examples, int64 [B], on any device.
+            seed: seed of the stream.
+            split: split of the stream.
+        """
 
     @abstractmethod
     def solve(self, batch: Batch) -> Tensor:
-        """The exact solver's answers, as `Prediction.answers`, from what a model may see: for each place, the
-        inputs up to its position."""
+        """Return the exact solver's answers, shaped as `Prediction.answers`.
+
+        The solver may use what a model sees: for each place, the inputs up to its position.
+        """
 
     def baselines(self, batch: Batch) -> dict[str, Prediction]:
-        """What simple predictors answer with nothing trained, by name, from what a model may see: a model's
-        scores are read beside theirs."""
+        """Return predictions of simple untrained predictors by name, from what a model may see."""
         return {}
 
     @abstractmethod
     def explain(self, batch: Batch, row: int) -> str:
-        """One example in words, its labels marked."""
+        """Return one example in words, with its labels."""
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """What is reported, by name. "accuracy": how often the answer is right; of vectors, which share of
-        the targets' squares is explained."""
+        """Return what is reported, by name.
+
+        "accuracy" is how often the answer is right; for vectors, the share of the targets' squares that is
+        explained.
+        """
         if self.io.vocab_out is not None:
             return {
                 "accuracy": WeightedMean(prediction.answers == batch.targets),
@@ -189,9 +220,12 @@ class Task(ABC):
     def score(
         self, batch: Batch, prediction: Prediction, *, slices: bool = True
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """Sums and weights of all `means`, so that batches add up; and with `slices`, but for "nll", as
-        "<mean>/<slice>", vectors of them over the slice's integers. One of a task's own is given a multiple
-        of 256 examples at a time, but for the last."""
+        """Return sums and weights of all `means`, so that batches can be added up.
+
+        With `slices`, every mean except "nll" is also given as "<mean>/<slice>", vectors over the slice's
+        integers. A task with its own `score` is given a multiple of 256 examples at a time, except for the
+        last batch.
+        """
         scores = {}
         due = batch.is_answer
         for name, mean in self.means(batch, prediction).items():

@@ -1,13 +1,4 @@
-"""How many associations fit: key and value in one token.
-
-Every token has two ids, whose embeddings are summed: a write is a key and a value, a query a key and no value
-(0). After all writes come as many queries as there are keys, each the key of a write chosen at random, none
-chosen twice. Keys drawn with replacement ask for the last of several
-values: `writes` is how many the key has seen, `age` how many writes came after. How much of a key's last
-    value and of the one before is in the
-answer, "weight_on_old_0" and "weight_on_old_1", says whether the old is replaced or blended with the new. No
-convolution is needed to bind a value to its key, and none helps.
-"""
+"""Memory capacity: how many associations fit, with key and value in one token."""
 
 from math import ceil
 from typing import Any, ClassVar, Literal
@@ -25,7 +16,7 @@ from linbench.tasks.random import Stream
 
 
 class CapacitySettings(Settings):
-    """S keys, written once each or twice on average."""
+    """Settings: S keys, written once each, or twice on average."""
 
     keys: int = Field(32, ge=2, description="S, the keys there are, and the queries")
     values: int | None = Field(None, ge=2, description="values there are; null: as many as keys")
@@ -46,18 +37,14 @@ class CapacitySettings(Settings):
 
 
 STEPS, EVERY, SOLVED = 100_000, 100, 0.001
-"""As published: steps at most, steps between evaluations, and the loss, half the squared error of a one-hot
-value, at which training stops."""
+"""Published training: steps at most, steps between evaluations, and the loss at which it stops.
+
+The loss is half the squared error of a one-hot value.
+"""
 
 
 def _wide_enough(size: int) -> dict[str, Any]:
-    """Settings of a layer with keys of 64 dimensions, as published, that is wide enough for so many keys and
-    values.
-
-    One-hot values that come out of W dimensions, of the model or of what a layer holds, are right to W /
-    values at most, whatever is remembered. Keys and values share an embedding, so that they are told apart
-    where there is room for both.
-    """
+    """Return settings of a layer with published keys of 64 dimensions and room for `size` values."""
     return {
         "layers": 1,
         "heads": 1,
@@ -102,13 +89,22 @@ class Capacity(Task):
     associations is hard, with keys drawn with replacement old values must give way as well. It does not tell
     whether a layer can bind neighbouring tokens, or leave out what does not matter.
 
+    Layout: every token has two ids, whose embeddings are summed. A write is a key and a value, a query a key
+    and no value (0). Each query is the key of a randomly chosen write, no write twice. Keys drawn with
+    replacement ask for the last of several values: the slice `writes` is how many the key has seen, `age` how
+    many writes came after. The scores "weight_on_old_0" and "weight_on_old_1" are how much of a key's last
+    value, and of the one before, is in the answer: whether the old is replaced or blended with the new. No
+    convolution is needed to bind a value to its key, and none helps.
+
+    Chance: naming the value that most queries ask for.
+
     Schlag et al. 2021, arXiv:2102.11174, with the presets schlag-1 and schlag-2 for the two published
     settings. The published loss is half the squared error of a one-hot value, here (1 - accuracy) / 2 where
-    loss is squared; what is minimised is its mean over values, the same but for a factor, which Adam hardly
-    sees. Training stops where it is 0.001, but not, as published, when ten evaluations brought nothing.
+    loss is squared; what is minimised is its mean over values, the same up to a factor, which Adam hardly
+    notices. Training stops where it is 0.001, but not, as published, when ten evaluations brought nothing.
     Cross-entropy and delay are linbench's own.
 
-    Where loss is squared a model must be as wide as there are values, in what it holds of a value as well:
+    Where loss is squared a model must be as wide as there are values, and so must what it holds of a value:
     out of W dimensions come W / values at most.
     """
 
@@ -136,7 +132,7 @@ class Capacity(Task):
 
     @property
     def io(self) -> IO:
-        """In: 0 is none, then keys, then values. Out: values, from 0 on."""
+        """Inputs: 0 is none, then keys, then values. Answers: values, from 0 on."""
         vocab = 1 + self.settings.keys + self._values
         return (
             IO(vocab, self._values) if self.settings.loss == "tokens" else IO(vocab, None, d_out=self._values)
@@ -152,7 +148,7 @@ class Capacity(Task):
 
     @property
     def seq_len(self) -> int:
-        """Writes, delay, queries."""
+        """Writes, delay and queries."""
         return self._writes + self.settings.delay + self.settings.keys
 
     @property
@@ -161,9 +157,11 @@ class Capacity(Task):
         return self.settings.keys
 
     def chance(self) -> float:
-        """Naming the value that most queries ask for: they are of the keys of writes drawn at random, whose
-        values are known. If loss is squared, the share that is explained by the mean over all writes: how
-        often two of them lead to the same value."""
+        """Return the accuracy of naming the value that most queries ask for.
+
+        Queries are keys of randomly chosen writes, whose values are known. Where loss is squared it is the
+        share that the mean over all writes explains: how often two of them lead to the same value.
+        """
         s = self.settings
         if s.loss == "squared":
             same_key = (
@@ -177,15 +175,18 @@ class Capacity(Task):
         )
 
     def longer(self, times: int) -> dict[str, Any]:
-        """A longer delay."""
+        """Return settings with a longer delay."""
         return {"delay": self.settings.delay + (times - 1) * self.seq_len}
 
     def slice_sizes(self) -> dict[str, int]:
-        """writes: to the key, of all. age: writes after the one that is asked for."""
+        """Return the slices.
+
+        writes: all writes to the key. age: writes after the one that is asked for.
+        """
         return {"writes": self._writes + 1, "age": self._writes}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Queries stand in the order of their places."""
+        """Return examples; queries stand in the order of their places."""
         s, device, rows = self.settings, index.device, len(index)
         stream = Stream.of(index, seed=seed, split=split)
         keys = stream.child("keys")
@@ -210,8 +211,11 @@ class Capacity(Task):
         return Batch(torch.cat([tells, delay, asks], dim=1), positions, targets, slices)
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """Beside accuracy how the answer weighs what its key was given: probabilities, or what stands in the
-        vector where the value has its one."""
+        """Return accuracy and how the answer weighs the values that its key was given.
+
+        The weights are probabilities, or the components of the answered vector where the values have their
+        ones.
+        """
         shares = prediction.answers if self.settings.loss == "squared" else prediction.logits
         found = super().means(batch, prediction)
         if shares is None:
@@ -221,8 +225,10 @@ class Capacity(Task):
         )
 
     def _history(self, batch: Batch) -> Tensor:
-        """[B, N, 2], or 1 where keys are written once: the last value of each key that is asked for, and the
-        one before, where there is another."""
+        """Return the last value of each key that is asked for, and a different earlier one: [B, N, 2].
+
+        Without an earlier one it is `IGNORE`. Where keys are written once it is [B, N, 1].
+        """
         key, value = batch.inputs.unbind(2)
         asked, number = key.gather(1, batch.positions), value - 1 - self.settings.keys
         time = torch.arange(key.shape[1], device=key.device).where(value > 0, -1)
@@ -237,7 +243,7 @@ class Capacity(Task):
         return torch.stack([found[0], *(old.where(old != found[0], IGNORE) for old in found[1:])], dim=2)
 
     def solve(self, batch: Batch) -> Tensor:
-        """A table of keys, gone through token by token."""
+        """Keep a table of keys, token by token."""
         s = self.settings
         key, value = batch.inputs.unbind(2)
         table, found = torch.zeros_like(key[:, : s.keys + 1]), []
@@ -251,13 +257,16 @@ class Capacity(Task):
         return answers if s.loss == "tokens" else self._vectors(answers)
 
     def _vectors(self, values: Tensor) -> Tensor:
-        """Values [B, A] as unit vectors [B, A, values]; torch's own are of 64 bits before they are of 32."""
+        """Return values [B, A] as unit vectors [B, A, values].
+
+        torch's own one-hot vectors have 64 bits before they have 32.
+        """
         return torch.zeros(*values.shape, self._values, device=values.device).scatter_(
             2, values[:, :, None], 1
         )
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The first writes and the first queries."""
+        """Return the first writes and the first queries."""
         s, tokens = self.settings, batch.inputs[row].tolist()
         answers = (
             batch.targets[row].tolist() if s.loss == "tokens" else batch.targets[row].argmax(dim=1).tolist()

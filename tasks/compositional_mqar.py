@@ -1,9 +1,4 @@
-"""Multi-query associative recall with keys of two tokens.
-
-A key is a cell of a grid: one of n first tokens, then one of n second tokens. A sequence begins with all
-kv_pairs = n * n keys, each followed by its value (a1 b2 v1 a2 b2 v2 ...). Later each key stands once more, in
-slots of three tokens, early ones being likelier by a power law.
-"""
+"""Multi-query associative recall with keys of two tokens."""
 
 from math import isqrt
 from typing import ClassVar, Self
@@ -20,7 +15,7 @@ from linbench.tasks.random import Stream
 
 
 class CompositionalMQARSettings(Settings):
-    """The knobs of the published generator."""
+    """Settings of the published generator."""
 
     seq_len: int = Field(64, ge=6, description="length of a sequence, at least 6 tokens for each pair")
     kv_pairs: int = Field(
@@ -41,7 +36,7 @@ class CompositionalMQARSettings(Settings):
         side = isqrt(self.kv_pairs)
         if side**2 != self.kv_pairs:
             raise ValueError(
-                f"kv_pairs must be a square, for keys are all cells of a grid; {self.kv_pairs} lies between"
+                f"kv_pairs must be a square, since keys are all cells of a grid; {self.kv_pairs} lies between"
                 f" {side**2} and {(side + 1) ** 2}"
             )
         if 6 * self.kv_pairs > self.seq_len:
@@ -49,7 +44,8 @@ class CompositionalMQARSettings(Settings):
                 f"{self.kv_pairs} pairs and their queries need {6 * self.kv_pairs} tokens, three for each;"
                 f" seq_len is {self.seq_len}"
             )
-        if (third := max(self.kv_pairs, side + 1)) > self.vocab_size // 3:
+        third = max(self.kv_pairs, side + 1)
+        if third > self.vocab_size // 3:
             raise ValueError(
                 f"keys from {side} first and {side} second tokens, {self.kv_pairs} distinct values and a"
                 f" token of filler need a vocabulary of {3 * third} or more; {self.vocab_size} is too small"
@@ -73,9 +69,15 @@ class CompositionalMQAR(PairsThenQueries):
     and who reads one of them is right in 1 of n cases. It does not tell whether a layer could join what lies
     further apart.
 
+    Layout: a key is one of n first tokens, then one of n second tokens. A sequence begins with all kv_pairs =
+    n * n keys, each followed by its value (`a1 b2 v1 a2 b2 v2 ...`). Later each key stands once more, in
+    slots of three tokens, early ones being likelier by a power law; its value is due at its second token.
+
+    Chance: naming the value of the pair that is most likely asked for in this slot.
+
     The generator compositional_mqar of Zoology, arXiv:2312.04927. Chosen here: the keys stand in random
-    order, values are distinct. Where filler is `published`, random tokens may repeat a queried key, so that a
-    later token appears to be its value.
+    order, and values are distinct. Where filler is `published`, random tokens may repeat a queried key, so
+    that a later token appears to be its value.
     """
 
     name = "compositional_mqar"
@@ -99,12 +101,15 @@ class CompositionalMQAR(PairsThenQueries):
     settings: CompositionalMQARSettings
 
     def slice_sizes(self) -> dict[str, int]:
-        """distance: tokens from the pair's key to its query. slot: place in the query region, 0 is nearest to
-        the pairs."""
+        """Return the slices.
+
+        distance: tokens from the pair's key to its query. slot: place in the query region, 0 is nearest to
+        the pairs.
+        """
         return {"distance": self.settings.seq_len, "slot": self.slots}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Positions, targets and slices are in the order of the pairs."""
+        """Return examples; positions, targets and slices are in the order of the pairs."""
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         side, third = isqrt(s.kv_pairs), s.vocab_size // 3
@@ -125,7 +130,7 @@ class CompositionalMQAR(PairsThenQueries):
         return Batch(inputs, positions, values, {"distance": positions - 3 * pair - 1, "slot": slots})
 
     def solve(self, batch: Batch) -> Tensor:
-        """The value beside the pair whose two tokens end at the query."""
+        """Return the value beside the pair whose two tokens end at the query."""
         firsts, seconds, values = (batch.inputs[:, i : self.context : 3] for i in range(3))
         first, second = batch.inputs.gather(1, batch.positions - 1), batch.inputs.gather(1, batch.positions)
         pair = (
@@ -136,7 +141,7 @@ class CompositionalMQAR(PairsThenQueries):
         return values.gather(1, pair)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Pairs, then queries in the order they stand."""
+        """Return the pairs, then the queries in the order they stand."""
         tokens = batch.inputs[row].tolist()
         pairs = [f"{tokens[i]} {tokens[i + 1]} means {tokens[i + 2]}" for i in range(0, self.context, 3)]
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))

@@ -1,7 +1,4 @@
-"""MAD's compression.
-
-Tokens drawn at random, then one that ends the sequence; it is due as well, and always the same.
-"""
+"""MAD's compression."""
 
 from typing import ClassVar
 
@@ -19,7 +16,7 @@ from linbench.tasks.random import Stream
 
 
 class CompressionSettings(Settings):
-    """The knobs of the published generator."""
+    """Settings of the published generator."""
 
     vocab_size: int = Field(16, ge=3, description="tokens to keep, then the one that ends a sequence")
     seq_len: int = Field(32, ge=2, description="length of a sequence")
@@ -31,6 +28,10 @@ class Compression(MacroAccuracy):
     A decoder that sees the number of a place, and no more than what the model has at the last token, must
     name the token at each place: a whole random sequence must go into one vector of the model's width,
     whatever the layer's own state could hold. It does not tell how well anything is found again.
+
+    Layout: random tokens, then one that ends the sequence; it is due as well, and always the same.
+
+    Chance: the last token is known, and any other is guessed.
 
     MAD, Poli et al. 2024, arXiv:2403.17844. The published generator has settings for noise, but returns its
     examples without it: they have no effect there and are left out.
@@ -53,7 +54,7 @@ class Compression(MacroAccuracy):
 
     @property
     def io(self) -> IO:
-        """One vocabulary for both; answers are read from the last token's stream."""
+        """One vocabulary for both; answers are decoded from the last token's vector."""
         return IO(self.settings.vocab_size, self.settings.vocab_size, readout="code")
 
     @property
@@ -62,16 +63,19 @@ class Compression(MacroAccuracy):
         return self.settings.seq_len
 
     def chance(self) -> float:
-        """The last token, and any that may be another."""
+        """Return the accuracy of naming the last token and guessing any other."""
         s = self.settings
         return (1 + (s.seq_len - 1) / (s.vocab_size - 1)) / s.seq_len
 
     def slice_sizes(self) -> dict[str, int]:
-        """distance: from the token to the last."""
+        """Return the slices.
+
+        distance: from the token to the last.
+        """
         return {"distance": self.settings.seq_len}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Targets are the inputs."""
+        """Return examples; targets are the inputs."""
         s = self.settings
         tokens = (
             Stream.of(index, seed=seed, split=split)
@@ -83,11 +87,11 @@ class Compression(MacroAccuracy):
         return Batch(inputs, positions, inputs.clone(), {"distance": s.seq_len - 1 - positions})
 
     def solve(self, batch: Batch) -> Tensor:
-        """The token at that place."""
+        """Return the token at that place."""
         return batch.inputs.gather(1, batch.positions)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The sequence, and that it is to be told."""
+        """Return the sequence and what is due."""
         tokens = batch.inputs[row].tolist()
         due = [
             f"{target} for place {at}"

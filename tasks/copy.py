@@ -1,8 +1,4 @@
-"""Strings said again: forwards, from the middle, backwards.
-
-In the variants of `copy` an n-gram of the string stands before it (`$ngram|string|answer`) or after it
-(`$string|ngram answer`), and what followed it there is due. Places to the end are `.`.
-"""
+"""Strings repeated forwards, from the middle, or backwards."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -20,11 +16,11 @@ from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream
 
 END, AGAIN, START, LETTERS = range(4)
-"""Tokens, written `.`, `|` and `$`; the last is the first letter."""
+"""Tokens, written `.`, `|` and `$`; LETTERS is the first letter."""
 
 
 class StringSettings(Settings):
-    """Of what and how long strings are."""
+    """Settings: alphabet and lengths of strings."""
 
     min_length: int = Field(8, ge=1, description="letters of the shortest string")
     max_length: int = Field(
@@ -36,14 +32,13 @@ class StringSettings(Settings):
     def _ordered(self) -> Self:
         if self.min_length > self.max_length:
             raise ValueError(
-                f"the shortest string has {self.min_length} letters, more than the {self.max_length} of the"
-                " longest"
+                f"min_length must be at most max_length; {self.min_length} is above {self.max_length}"
             )
         return self
 
 
 class CopySettings(StringSettings):
-    """The knobs of the published generator."""
+    """Settings of the published generator."""
 
     variant: Literal["copy", "prefix", "suffix"] = Field(
         "copy",
@@ -59,19 +54,19 @@ class CopySettings(StringSettings):
     def _possible(self) -> Self:
         if self.variant != "copy" and self.ngram + self.answer > self.min_length:
             raise ValueError(
-                f"an n-gram of {self.ngram} and the {self.answer} letters after it need strings of"
-                f" {self.ngram + self.answer}; min_length is {self.min_length}"
+                f"an n-gram of {self.ngram} letters and the {self.answer} after it need a min_length of"
+                f" {self.ngram + self.answer} or more, not {self.min_length}"
             )
         if self.variant != "copy" and self.ngram >= self.letters:
             raise ValueError(
-                f"an n-gram of {self.ngram} letters stands once for sure where there is another letter; there"
-                f" are {self.letters}"
+                f"an n-gram of {self.ngram} letters can only be kept unique with another letter, so letters"
+                f" must be at least {self.ngram + 1}, not {self.letters}"
             )
         return self
 
 
 class _Strings(Task):
-    """A string, and letters of it again, each of which the model names before it reads it."""
+    """A task with a string and letters of it again, each of which is due before the model reads it."""
 
     @property
     def io(self) -> IO:
@@ -80,28 +75,31 @@ class _Strings(Task):
         return IO(size, size)
 
     def chance(self) -> float:
-        """1 / letters: naming any letter, blind to the string, for nothing is asked of it but where."""
+        """Return 1 / letters: any letter, blind to the string, of which nothing is asked but a place."""
         return 1 / int(self.settings.letters)
 
     def longer(self, times: int) -> dict[str, Any]:
-        """Longer strings."""
+        """Return settings with longer strings."""
         return {
             "min_length": times * self.settings.min_length,
             "max_length": times * self.settings.max_length,
         }
 
     def slice_sizes(self) -> dict[str, int]:
-        """place: of the letter in what is due. distance: tokens from where it stood to where it is due."""
+        """Return the slices.
+
+        place: of the letter in what is due. distance: tokens from where it stood to where it is due.
+        """
         return {"place": self.answers, "distance": self.seq_len}
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """And exact: how often all letters of an example are right."""
+        """Return also "exact": how often all letters of an example are right."""
         return super().means(batch, prediction) | {
             "exact": exact_match(batch, prediction, length=self.answers)
         }
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The example and what is due, as it would be written, without the middle where that is long."""
+        """Return the example and what is due, as it would be written, without the middle of a long one."""
         due = batch.is_answer[row]
         at = int(batch.positions[row][due][0])
         return (
@@ -124,7 +122,7 @@ class _Strings(Task):
         return "".join(signs if len(signs) <= 120 else [*signs[:60], " ... ", *signs[-60:]])
 
     def _draw_string(self, stream: Stream, split: Split) -> tuple[Tensor, Tensor]:
-        """Letters [B, max_length], counted from 0, and how many of them there are [B, 1]."""
+        """Return letters [B, max_length], counted from 0, and their number [B, 1]."""
         s = self.settings
         length = draw_length(stream, s.min_length, s.max_length)
         return (
@@ -143,8 +141,17 @@ class _Strings(Task):
         count: int | Tensor,
         given: int = 0,
     ) -> Batch:
-        """head [B, H], the string, `|`, and `count` letters of it from number `first` on, the first of them
-        `given`, the others due; then `.` to the end."""
+        """Return examples: head, string, `|`, letters of the string again, then `.` to the end.
+
+        Args:
+            head: tokens before the string [B, H].
+            string: letters [B, max_length].
+            length: number of letters [B, 1].
+            first: number of the first letter that is repeated.
+            step: 1 to repeat forwards, -1 backwards.
+            count: how many letters are repeated.
+            given: how many of these are not due.
+        """
         start, device = head.shape[1], head.device
         at = torch.arange(self.seq_len - start, device=device)
         after = at - length - 1
@@ -172,10 +179,16 @@ class Copy(_Strings):
     what follows an n-gram of the string): all must be held word for word, whatever it means, and a fixed
     state fails when strings outgrow it. It does not tell whether a layer could leave something out.
 
-    Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032. One string in a sequence, where there several are
-    packed into 220 tokens. Of the n-grams the one asked for stands once, by giving what would repeat it a
-    letter that it lacks. Strings of a length that has from 64 to 2^24 of them are divided among the splits,
-    but for those with n-grams.
+    Layout: the variants put an n-gram of the string before it (`$ngram|string|answer`) or after it
+    (`$string|ngram answer`), and what followed it in the string is due. Places to the end are `.`. An n-gram
+    that is asked for stands once in the string: letters that would repeat it are replaced by one that it
+    lacks.
+
+    Chance: any letter; for n-grams, the most common letter after all n-grams that could be asked for.
+
+    Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032. Here a sequence has one string; there several are
+    packed into 220 tokens. Strings of a length that has from 64 to 2^24 of them are divided among the splits,
+    except for those with n-grams.
     """
 
     name = "copy"
@@ -206,7 +219,7 @@ class Copy(_Strings):
 
     @property
     def seq_len(self) -> int:
-        """The last letter that is due stands nowhere."""
+        """Tokens of a sequence; the last letter that is due stands nowhere."""
         said = self.answers + (self.settings.ngram if self.settings.variant == "suffix" else 0)
         return self._head + self.settings.max_length + said
 
@@ -216,8 +229,11 @@ class Copy(_Strings):
         return self.settings.max_length if self.settings.variant == "copy" else self.settings.answer
 
     def chance(self) -> float:
-        """Of n-grams, naming the letter that is commonest after all that could be asked for, those that stand
-        once, and what was said of the answer, as if they did not overlap; else as of any string."""
+        """Return the accuracy of a guess: any letter; for n-grams the most common next letter.
+
+        For n-grams the guess counts those that stand once and agree with what was said of the answer, as if
+        they did not overlap.
+        """
         s = self.settings
         if s.variant == "copy" or s.max_length == s.ngram + s.answer:
             return super().chance()
@@ -237,7 +253,10 @@ class Copy(_Strings):
         return 2 + self.settings.ngram if self.settings.variant == "prefix" else 1
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Places in the order of the letters; the last are unused where a string is short."""
+        """Return examples; places are in the order of the letters.
+
+        The last places are unused where a string is short.
+        """
         s = self.settings
         stream = Stream.of(index, seed=seed, split=split)
         string, length = self._draw_string(stream, split)
@@ -257,9 +276,11 @@ class Copy(_Strings):
     def _remove_other_occurrences(
         self, stream: Stream, string: Tensor, first: Tensor, ngram: Tensor
     ) -> Tensor:
-        """The string with the n-gram nowhere but at `first`. What would repeat it gets a letter that the
-        n-gram lacks where it reaches out of the n-gram's own place; with such a letter in it, nothing can
-        repeat the n-gram any more."""
+        """Return the string with the n-gram only at `first`.
+
+        Whatever would repeat it gets a letter that the n-gram lacks, at a place outside the n-gram's own;
+        with such a letter in it nothing can repeat the n-gram any more.
+        """
         s = self.settings
         alike = torch.stack(
             [string[:, i : s.max_length - s.ngram + 1 + i] == ngram[:, i, None] for i in range(s.ngram)]
@@ -272,8 +293,7 @@ class Copy(_Strings):
         return torch.where(wrong, draws.scatter(1, ngram, -1).argmax(dim=1, keepdim=True), string)
 
     def solve(self, batch: Batch) -> Tensor:
-        """The letter as far behind the start of the string, or behind the n-gram in it, as the place is
-        behind the second `|` or n-gram."""
+        """Return the letter as far behind the start, or the n-gram, as the place is behind its second one."""
         s, inputs = self.settings, batch.inputs
         string = inputs[:, self._head :]
         end = (string == AGAIN).long().argmax(dim=1, keepdim=True)
@@ -295,6 +315,8 @@ class Palindrome(_Strings):
     A sequence is `string|gnirts`, and from `|` on every letter is due before it is read: what came first is
     due last, so that each letter is kept for a time of its own and found by its place. Like a copy, it does
     not tell whether a layer could leave something out.
+
+    Chance: any letter.
 
     Kimi Team 2025 (Kimi Linear), arXiv:2510.26692. Sequences of 256 tokens hold strings of 128, since the
     last letter stands nowhere. The number of letters is ours. Strings of a length that has from 64 to 2^24 of
@@ -325,7 +347,7 @@ class Palindrome(_Strings):
 
     @property
     def seq_len(self) -> int:
-        """The last letter that is due stands nowhere."""
+        """Tokens of a sequence; the last letter that is due stands nowhere."""
         return 2 * self.settings.max_length
 
     @property
@@ -334,11 +356,14 @@ class Palindrome(_Strings):
         return self.settings.max_length
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Places in the order they are due; the last are unused where a string is short."""
+        """Return examples; places are in the order they are due.
+
+        The last places are unused where a string is short.
+        """
         string, length = self._draw_string(Stream.of(index, seed=seed, split=split), split)
         return self._batch(length[:, :0], string, length, first=length - 1, step=-1, count=length)
 
     def solve(self, batch: Batch) -> Tensor:
-        """The letter as far before the `|` as the place is behind it."""
+        """Return the letter as far before the `|` as the place is behind it."""
         end = (batch.inputs == AGAIN).long().argmax(dim=1, keepdim=True)
         return batch.inputs.gather(1, (2 * end - 1 - batch.positions).clamp(0, self.seq_len - 1))

@@ -1,9 +1,4 @@
-"""Nested brackets.
-
-At every step one bracket opens or one closes, as likely, except that none closes where none is open, none
-opens at the greatest depth, and all close once no more steps are left than brackets are open. Scores by depth
-tell depths apart; beyond that of training no fixed state holds them all.
-"""
+"""Nested brackets of bounded depth."""
 
 from typing import Any, ClassVar, Self
 
@@ -24,7 +19,7 @@ SHOWN = 200
 
 
 class DyckSettings(Lengths):
-    """How many kinds of brackets, how deep, how long."""
+    """Settings: kinds of brackets, depth and length."""
 
     kinds: int = Field(2, ge=2, description="kinds of brackets")
     max_depth: int = Field(3, ge=1, description="brackets open at once, at most")
@@ -50,9 +45,16 @@ class Dyck(Task):
     greater lengths and depths than those of training. It does not tell whether a layer knows when a word
     comes to an end.
 
+    Layout: one token, then a word. At every step a bracket opens or closes with equal probability, except
+    that none closes where none is open, none opens at the greatest depth, and all close once no more steps
+    are left than brackets are open. Scores by depth tell depths apart; beyond that of training no fixed state
+    holds them all.
+
+    Chance: any closing bracket.
+
     Bounded-depth languages of Hewitt et al. 2020, arXiv:2010.07515, and Yao et al. 2021, arXiv:2105.11115.
-    Here closings alone are scored, and every even length is as likely. Splits share the shortest words alone,
-    of shapes with fewer than 16: up to three pairs of two kinds, or one of eight.
+    Here only closing brackets are scored, and every even length is equally likely. Splits share only the
+    shortest words, of shapes with fewer than 16: up to three pairs of two kinds, or one of eight.
     """
 
     name = "dyck"
@@ -79,8 +81,7 @@ class Dyck(Task):
 
     @property
     def io(self) -> IO:
-        """Opening brackets, closing brackets, the token before a word and the one that follows it to the end
-        of the row."""
+        """Opening brackets, closing brackets, the token before a word and the one after it."""
         vocabulary = 2 * self.settings.kinds + 2
         return IO(vocabulary, vocabulary)
 
@@ -95,20 +96,22 @@ class Dyck(Task):
         return self.settings.max_length // 2
 
     def chance(self) -> float:
-        """1 / kinds: any closing bracket."""
+        """Return 1 / kinds: any closing bracket."""
         return 1 / self.settings.kinds
 
     def longer(self, times: int) -> dict[str, Any]:
-        """Both lengths, at the same depth."""
+        """Return settings with both lengths longer, at the same depth."""
         return self.settings.longer(times)
 
     def slice_sizes(self) -> dict[str, int]:
-        """depth: brackets open where one closes, itself included. distance: tokens from where it was
-        opened."""
+        """Return the slices.
+
+        depth: brackets open where one closes, itself included. distance: tokens since it was opened.
+        """
         return {"depth": self.settings.max_depth + 1, "distance": self.settings.max_length}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Place j belongs to pair j, in the order of depth and then of time."""
+        """Return examples; place j belongs to pair j, in the order of depth and then of time."""
         s, rows, device = self.settings, len(index), index.device
         stream = Stream.of(index, seed=seed, split=split)
         length = draw_length(stream, s.min_length, s.max_length, step=2)
@@ -150,7 +153,7 @@ class Dyck(Task):
         return Batch(inputs, torch.where(used, closed, 0), torch.where(used, s.kinds + kind, IGNORE), slices)
 
     def solve(self, batch: Batch) -> Tensor:
-        """A stack that every opening bracket goes onto and every closing one takes the last from."""
+        """Keep a stack: opening brackets go onto it, closing ones take the last from it."""
         kinds, (rows, length) = self.settings.kinds, batch.inputs.shape
         stack = batch.inputs.new_zeros(rows, length + 1)
         height = batch.inputs.new_zeros(rows, 1)
@@ -163,7 +166,7 @@ class Dyck(Task):
         return torch.cat(tops, dim=1).gather(1, batch.positions)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The word, with numbers for kinds beyond those that are written so."""
+        """Return the word, with numbers for kinds beyond those that have signs."""
         kinds, due = self.settings.kinds, batch.is_answer[row]
         tokens = [token for token in batch.inputs[row].tolist() if token < 2 * kinds]
         word = "".join(

@@ -1,9 +1,4 @@
-"""Flip-flop language.
-
-Every instruction is followed by a bit. The first is a write, the last a read, those between are drawn. After
-a read stands the bit that was last written; all other bits are uniform. Train at one share of ignored
-instructions, test at fewer and more.
-"""
+"""Flip-flop language."""
 
 from typing import Any, ClassVar, Self
 
@@ -18,14 +13,14 @@ from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream
 
 WRITE, READ, SKIP = 2, 3, 4
-"""Tokens; 0 and 1 are the bits."""
+"""Tokens of instructions; 0 and 1 are the bits."""
 
 SHOWN = 60
 """Instructions that `explain` spells out."""
 
 
 class FlipFlopSettings(Settings):
-    """How long, and how many instructions are to be ignored."""
+    """Settings: length, and the share of instructions to ignore."""
 
     seq_len: int = Field(
         64, ge=4, description="length of a sequence; even, for every instruction is followed by a bit"
@@ -59,7 +54,13 @@ class FlipFlop(Task):
     memory that fades, or attention that thinly spreads over much to be ignored, errs now and then. It does
     not tell how much a layer can hold, for that is one bit.
 
-    Liu et al. 2023, arXiv:2306.00946. There all tokens are predicted; here reads alone, of which every one
+    Layout: every instruction is followed by a bit. The first is a write, the last a read, those between are
+    random. The bit after a read is the one that was last written; all other bits are uniform. Train at one
+    share of ignored instructions, test at fewer and more.
+
+    Chance: either bit.
+
+    Liu et al. 2023, arXiv:2306.00946. There all tokens are predicted; here only reads are, and every one
     counts. As published, the bit after a read is shown, so that the next read may look there as well.
     """
 
@@ -89,20 +90,22 @@ class FlipFlop(Task):
 
     @property
     def answers(self) -> int:
-        """Any instruction but the first may be a read."""
+        """Any instruction except the first may be a read."""
         return self.settings.seq_len // 2 - 1
 
     def chance(self) -> float:
-        """1 / 2: either bit."""
+        """Return 1 / 2: either bit."""
         return 1 / 2
 
     def slice_sizes(self) -> dict[str, int]:
-        """distance: tokens from the bit that was written to the read. writes: how many there were up to
-        it."""
+        """Return the slices.
+
+        distance: tokens from the written bit to the read. writes: number of writes up to it.
+        """
         return {"distance": self.settings.seq_len, "writes": self.settings.seq_len // 2}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Place j is due if instruction j + 1 is a read."""
+        """Return examples; place j is used if instruction j + 1 is a read."""
         s, count = self.settings, self.settings.seq_len // 2
         stream = Stream.of(index, seed=seed, split=split)
         at = torch.arange(count, device=index.device)
@@ -126,7 +129,7 @@ class FlipFlop(Task):
         )
 
     def solve(self, batch: Batch) -> Tensor:
-        """A bit that every write replaces."""
+        """Keep a bit that every write replaces."""
         bit = torch.zeros_like(batch.inputs[:, 0])
         states = []
         for instruction, given in zip(
@@ -137,7 +140,7 @@ class FlipFlop(Task):
         return torch.stack(states, dim=1).gather(1, batch.positions // 2)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Instructions with their bits, reads marked."""
+        """Return the instructions with their bits, reads marked."""
         tokens = batch.inputs[row].tolist()
         names = {WRITE: "w", READ: "r", SKIP: "i"}
         said = [f"{names[tokens[at]]}{tokens[at + 1]}" for at in range(0, len(tokens), 2)]

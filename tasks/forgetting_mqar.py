@@ -1,7 +1,4 @@
-"""Multi-query associative recall in which some keys get a second value.
-
-Every key is asked for once, alone, at an even position, in early slots rather than late ones by a power law.
-"""
+"""Multi-query associative recall in which some keys get a second value."""
 
 from typing import ClassVar, Self
 
@@ -18,7 +15,7 @@ from linbench.tasks.random import Stream
 
 
 class ForgettingMQARSettings(Settings):
-    """The knobs of the published generator."""
+    """Settings of the published generator."""
 
     seq_len: int = Field(64, ge=6, description="length of a sequence; even")
     kv_pairs: int = Field(8, ge=1, description="key-value pairs, each queried once")
@@ -50,7 +47,7 @@ class ForgettingMQARSettings(Settings):
 
 
 def _published(seq_len: int, kv_pairs: int, examples: int) -> Preset:
-    """One cell of the published mixture, trained on its own."""
+    """Return one cell of the published mixture, trained on its own."""
     return Preset(
         f"one of the published lengths, {kv_pairs} pairs in {seq_len} tokens, without the others beside it,"
         " which the suite zoology-forgetting has; rates were 10^-3, 10^-2.5, 10^-2, 10^-1.5",
@@ -78,10 +75,15 @@ class ForgettingMQAR(PairsThenQueries):
     old value of an updated key is named instead. It does not tell how a layer bears many rewrites of one key,
     or rewrites between queries.
 
-    The generator forgetting_mqar of Zoology, arXiv:2312.04927. There a new value is kept from being the old
-    one of another key than that which gets it, so that it can be the key's own old one; here all values of a
-    sequence are distinct, so that an answer belongs to one key and one time. Where filler is `published`,
-    random tokens may repeat a queried key, so that it appears to be rewritten.
+    Layout: every key is asked for once, alone, at an even position, in early slots rather than late ones by a
+    power law.
+
+    Chance: naming the value of the pair that is most likely asked for in this slot.
+
+    The generator forgetting_mqar of Zoology, arXiv:2312.04927. There a new value may not be the old one of
+    another key, but may be the key's own old one; here all values of a sequence are distinct, so that an
+    answer belongs to one key and one time. Where filler is `published`, random tokens may repeat a queried
+    key, so that it appears to be rewritten.
     """
 
     name = "forgetting_mqar"
@@ -108,17 +110,22 @@ class ForgettingMQAR(PairsThenQueries):
 
     @property
     def context(self) -> int:
-        """Pairs and updates."""
+        """Tokens of pairs and updates."""
         return 2 * (self.settings.kv_pairs + self.settings.updates)
 
     def slice_sizes(self) -> dict[str, int]:
-        """updated: whether the key has a second value. distance: tokens from the key's last writing to its
-        query. slot: place in the query region."""
+        """Return the slices.
+
+        updated: whether the key has a second value. distance: tokens from the key's last write to its query.
+        slot: place in the query region.
+        """
         return {"updated": 2, "distance": self.settings.seq_len, "slot": self.slots}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Places are in the order of the pairs. facts: "old", the first value of an updated key, `IGNORE` for
-        others."""
+        """Return examples; places are in the order of the pairs.
+
+        The fact "old" is the first value of an updated key, `IGNORE` for others.
+        """
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         half = s.vocab_size // 2
@@ -144,20 +151,20 @@ class ForgettingMQAR(PairsThenQueries):
         return Batch(inputs, positions, values.gather(1, last), slices, {"old": old})
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """Besides: "stale", how often the answer for an updated key is its old value."""
+        """Return also "stale": how often the answer for an updated key is its old value."""
         return super().means(batch, prediction) | {
             "stale": WeightedMean(prediction.answers == batch.facts["old"], batch.slices["updated"])
         }
 
     def solve(self, batch: Batch) -> Tensor:
-        """The value beside the last statement about the key that stands at the query."""
+        """Return the value beside the last statement about the key that stands at the query."""
         keys, values = batch.inputs[:, : self.context : 2], batch.inputs[:, 1 : self.context : 2]
         asked = batch.inputs.gather(1, batch.positions)
         back = (asked[:, :, None] == keys.flip(1)[:, None, :]).byte().argmax(dim=2)
         return values.flip(1).gather(1, back)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Pairs, updates, then queries in the order they stand."""
+        """Return the pairs, updates, then the queries in the order they stand."""
         tokens = batch.inputs[row].tolist()
         writings = [f"{tokens[i]} means {tokens[i + 1]}" for i in range(0, self.context, 2)]
         pairs, updates = writings[: self.settings.kv_pairs], writings[self.settings.kv_pairs :]

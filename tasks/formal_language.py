@@ -1,10 +1,4 @@
-"""In-context language learning.
-
-Words are random walks from the first state of an automaton, with a bar between them: abca|cab|... The score
-"tvd" is the total variation distance of what is predicted (all logits count) from the uniform distribution
-over the letters that may stand there; by "visits", how often the same state was left before, it says how fast
-is learnt.
-"""
+"""In-context language learning."""
 
 from functools import cache
 from math import comb
@@ -22,11 +16,11 @@ from linbench.tasks.blocks.ngrams import ngrams
 from linbench.tasks.random import Stream
 
 VISITS = 64
-"""Visits of a state are told apart below this; the last number stands for all that are more."""
+"""Visits of a state are counted below this; the last number stands for all higher counts."""
 
 
 class FormalLanguageSettings(Settings):
-    """The knobs of the published generator; what it fixes at the lower end is fixed here too."""
+    """Settings of the published generator; its fixed lower bounds are fixed here, too."""
 
     seq_len: int = Field(128, ge=4, description="tokens; longer sequences are cut, shorter ones filled up")
     min_words: int = Field(8, ge=2, description="words in a sequence, at least")
@@ -51,16 +45,16 @@ class FormalLanguageSettings(Settings):
     def _possible(self) -> Self:
         if self.max_words < self.min_words:
             raise ValueError(
-                f"max_words must be min_words or more; {self.max_words} is fewer than {self.min_words}"
+                f"min_words must be at most max_words; {self.min_words} is above {self.max_words}"
             )
         sets = sum(comb(self.letters, count) for count in range(1, self.out_degree + 1))
         # two letters to begin with, and any sets of letters after each
         there_are = comb(self.letters, 2) * sets**2
         if 2 * (self.automata + self.held_out) > there_are:
             raise ValueError(
-                f"automata and held_out languages must be {there_are // 2} at most together, so that no two"
-                f" are alike with {self.letters} letters and out_degree {self.out_degree}; {self.automata}"
-                f" and {self.held_out} are too many"
+                f"automata + held_out must be at most {there_are // 2}, so that no two languages are alike"
+                f" with {self.letters} letters and out_degree {self.out_degree}; {self.automata} and"
+                f" {self.held_out} are too many"
             )
         return self
 
@@ -73,11 +67,18 @@ class FormalLanguage(Task):
     whether states are tracked or contexts matched; n-grams, the baselines of `linbench untrained
     formal_language`, say how far matching goes.
 
-    Akyürek et al. 2024 (RegBench), arXiv:2401.12973. As published but for this: no two automata, of one split
-    or of two, speak the same language (the published sets are not compared by structure); sequences are cut
-    by tokens, not by characters with spaces; example i of a split is of its language i modulo how many there
-    are; all seeds have the same languages. The upper bound is of one who knows all languages of all splits
-    and infers which it is; what is best for one who has not seen the language before would be a mean over all
+    Layout: words are random walks from the first state of an automaton, with a bar between them:
+    `abca|cab|...`. The score "tvd" is the total variation distance of the prediction (all logits count) from
+    the uniform distribution over the letters that may stand there; by "visits", how often the same state was
+    left before, it says how fast a model learns.
+
+    Chance: a random letter.
+
+    Akyürek et al. 2024 (RegBench), arXiv:2401.12973. Deviations: no two automata, of one split or of two,
+    have the same language (the published sets are not compared by structure); sequences are cut by tokens,
+    not by characters with spaces; example i of a split is of its language i modulo their number; all seeds
+    have the same languages. The upper bound is that of a predictor who knows all languages of all splits and
+    infers which one it is; the best for one who has not seen the language before would be a mean over all
     automata that agree with the context, which are too many.
     """
 
@@ -119,12 +120,12 @@ class FormalLanguage(Task):
 
     @property
     def io(self) -> IO:
-        """Letters, the bar, filler."""
+        """Letters, the bar and filler."""
         return IO(self._vocab, self._vocab)
 
     @property
     def answers(self) -> int:
-        """One for every token that has a next; not due where that is a bar or filler."""
+        """One for every token that has a next; unused where that is a bar or filler."""
         return self.seq_len - 1
 
     @property
@@ -132,9 +133,11 @@ class FormalLanguage(Task):
         return self.settings.letters + 2
 
     def chance(self) -> float:
-        """A letter at random, for as many may follow as the states that words pass through have edges, on
-        average over all languages: about 2 of 18, as published. Whoever reads the sequence does better by the
-        commonest letter so far, the 1-gram."""
+        """Return the accuracy of a random letter: about 2 of 18 as published.
+
+        As many letters may follow as the states that words pass through have edges, on average over all
+        languages. A reader of the sequence does better with the most common letter so far, the 1-gram.
+        """
         s, known = self.settings, self._automata(torch.device("cpu"))
         state = torch.zeros(known.degree.shape, dtype=torch.float64).index_fill(1, torch.tensor(0), 1.0)
         edge = torch.arange(EDGES) < known.degree[:, :, None]
@@ -148,12 +151,11 @@ class FormalLanguage(Task):
         return edges / letters / s.letters
 
     def optimum(self) -> float:
-        """Measured: how often a letter named by `solve` is legal, in 256 examples of the test split drawn for
-        this."""
+        """Return how often a letter named by `solve` is legal, measured on 256 separate test examples."""
         return _optimum(self.settings)
 
     def longer(self, times: int) -> dict[str, Any]:
-        """More words of the same language."""
+        """Return settings with more words of the same language."""
         s = self.settings
         return {
             "seq_len": times * s.seq_len,
@@ -162,8 +164,11 @@ class FormalLanguage(Task):
         }
 
     def slice_sizes(self) -> dict[str, int]:
-        """visits: how often before a letter was drawn in the state that the answer is about, 63 for more.
-        word: how many words lie before."""
+        """Return the slices.
+
+        visits: how often before a letter was drawn in the state that the answer is about, 63 for more. word:
+        number of words before.
+        """
         return {"visits": VISITS, "word": self.settings.max_words}
 
     def _automata(self, device: torch.device) -> Automata:
@@ -183,8 +188,10 @@ class FormalLanguage(Task):
         return first + index % count
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Words are drawn side by side, each with a bar at its end, and then laid out. Facts: bit x of
-        `legal` says that letter x may come next."""
+        """Return examples. Words are drawn side by side, each with a bar at its end, and then laid out.
+
+        Bit x of the fact `legal` says that letter x may come next.
+        """
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         known, number = self._automata(device), self._numbers(index, split)
@@ -227,7 +234,7 @@ class FormalLanguage(Task):
         )
 
     def _visits(self, inputs: Tensor, state: Tensor) -> Tensor:
-        """[B, T], how many letters before were drawn in the state that this one was."""
+        """Return how many letters before were drawn in the same state as this one [B, T]."""
         found = torch.zeros_like(state)
         for node in range(self.settings.nodes):
             here = (inputs < self.settings.letters) & (state == node)
@@ -235,8 +242,10 @@ class FormalLanguage(Task):
         return found.clamp(max=VISITS - 1)
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """accuracy: how often the likeliest token is a legal one. tvd: total variation distance from the
-        truth, if there are logits."""
+        """Return accuracy, how often the likeliest token is legal, and with logits "tvd".
+
+        "tvd" is the total variation distance from the true distribution.
+        """
         legal = batch.facts["legal"]
         found = super().means(batch, prediction) | {
             "accuracy": WeightedMean((legal >> prediction.answers) & 1)
@@ -250,9 +259,11 @@ class FormalLanguage(Task):
         }
 
     def solve(self, batch: Batch) -> Tensor:
-        """The letter likeliest to be legal for one who knows all languages and holds each to be as likely:
-        those in which the words so far cannot be read are out, the others count by how probable they make
-        them."""
+        """Return the letter that is most likely legal, given all languages with equal prior.
+
+        Languages in which the words so far are impossible are out; the others count by how probable they make
+        them.
+        """
         known = self._automata(batch.inputs.device)
         letter, target, degree, legal = (
             x.flatten(0, 1) for x in (known.letter, known.target, known.degree, known.legal)
@@ -268,9 +279,15 @@ class FormalLanguage(Task):
     def _likeliest(
         self, inputs: Tensor, letter: Tensor, degree: Tensor, may: Tensor, after: Tensor
     ) -> Tensor:
-        """[B, T] after each token, of inputs [B, T]. Of every state of every automaton: letter [S, E] of its
-        edges, degree [S] how many they are, and of every letter whether it may follow and to which state, may
-        and after [S, letters]."""
+        """Return the likeliest letter after each token [B, T].
+
+        Args:
+            inputs: [B, T].
+            letter: letters of the edges of every state of every automaton [S, E].
+            degree: number of edges [S].
+            may: whether each letter may follow [S, letters].
+            after: the state that it leads to [S, letters].
+        """
         letters, found = self.settings.letters, []
         # where each automaton's states stand
         begin = torch.arange(0, len(letter), self.settings.nodes, device=inputs.device).expand(
@@ -294,14 +311,14 @@ class FormalLanguage(Task):
         return torch.stack(found, dim=1)
 
     def baselines(self, batch: Batch) -> dict[str, Prediction]:
-        """What followed the last letters before, and fewer of them where these are new."""
+        """Return n-gram predictions, which back off to shorter contexts."""
         return {
             f"{order}-gram": ngrams(batch, order=order, vocab_size=self._vocab, counted=self.settings.letters)
             for order in (1, 2, 3)
         }
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The words, and what may follow after the first few letters."""
+        """Return the words, and what may follow after the first few letters."""
         s = self.settings
         names = [chr(ord("a") + letter) for letter in range(s.letters)] + ["|", "."]
         text = "".join(names[token] for token in batch.inputs[row].tolist()).rstrip(".")

@@ -1,10 +1,4 @@
-"""MAD's fuzzy in-context recall.
-
-A pair is a key and a value of distinct tokens in order, drawn anew for each key. A pair that is drawn
-beforehand stands at some place and again at the end. Values have 1 to v_motif_size tokens; keys have
-k_motif_size in tests but 1 to k_motif_size in training. Each token of a value stands in the input once it was
-asked for.
-"""
+"""MAD's fuzzy in-context recall."""
 
 from math import perm
 from typing import ClassVar, Self
@@ -21,7 +15,10 @@ from linbench.tasks.random import Stream
 
 
 class FuzzyRecallSettings(RecallSettings):
-    """The last token, or the last but the copy token, fills the beginning of a sequence."""
+    """Settings of the published generator.
+
+    The last token, or the last but the copy token, fills the beginning of a sequence.
+    """
 
     always_special: ClassVar[int] = 1
 
@@ -32,26 +29,26 @@ class FuzzyRecallSettings(RecallSettings):
 
     @property
     def pad_token(self) -> int:
-        """What fills the beginning."""
+        """Token that fills the beginning."""
         return self.vocab_size - self.special
 
     @property
     def longest(self) -> int:
-        """Tokens of a pair, at most."""
+        """Tokens of the longest pair."""
         return self.k_motif_size + self.v_motif_size
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.k_motif_size > self.keys or self.v_motif_size > self.values:
             raise ValueError(
-                f"tokens of a key or value are distinct: keys of {self.k_motif_size} and values of"
-                f" {self.v_motif_size} tokens do not fit in a vocabulary of {self.keys} tokens for keys and"
-                f" {self.values} for values"
+                f"tokens of a key or value are distinct, so {self.keys} tokens for keys and {self.values} for"
+                f" values are too few for k_motif_size = {self.k_motif_size} and v_motif_size ="
+                f" {self.v_motif_size}; use a larger vocab_size"
             )
         if self.seq_len <= 2 * self.longest:
             raise ValueError(
-                f"a pair of up to {self.longest} tokens stands in a sequence twice; seq_len = {self.seq_len}"
-                f" is too short, {2 * self.longest + 1} would do"
+                f"a pair of up to {self.longest} tokens stands in a sequence twice, so seq_len must be at"
+                f" least {2 * self.longest + 1}, not {self.seq_len}"
             )
         if (self.keys + 1) ** self.k_motif_size >= 2**63:
             raise ValueError(
@@ -67,6 +64,13 @@ class FuzzyRecall(Recall):
     A sequence is a row of pairs, and whenever a key was shown before, the tokens of its value are due one by
     one: a layer must bind groups of adjacent tokens, whose sizes differ, and in training those of keys as
     well. It does not tell whether that or its memory is at fault where it fails.
+
+    Layout: a pair is a key and a value of distinct tokens in order, drawn anew for each key. A pair that is
+    drawn beforehand stands at some place and again at the end. Values have 1 to v_motif_size tokens; keys
+    have k_motif_size in tests but 1 to k_motif_size in training. Each token of a value stands in the input
+    after it was asked for.
+
+    Chance: naming the most common next token among the values of all keys shown so far.
 
     MAD, Poli et al. 2024, arXiv:2403.17844. As published, training learns every next token, filler and
     unknown keys included; tests ask for values only; and there is not always a place left for the first
@@ -92,20 +96,26 @@ class FuzzyRecall(Recall):
 
     @property
     def test_positions(self) -> range:
-        """Anywhere, or within the last value."""
+        """Any position, or those within the last value."""
         return range(
             0 if self.settings.multi_query else self.seq_len - self.settings.v_motif_size, self.seq_len
         )
 
     def slice_sizes(self) -> dict[str, int]:
-        """seen: how often the key was shown before. distance: tokens from where it was shown last. token:
-        which of the value."""
+        """Return the slices.
+
+        seen: how often the key was shown before. distance: tokens since it was last shown. token: which of
+        the value.
+        """
         return super().slice_sizes() | {"token": self.settings.v_motif_size}
 
     def chance(self) -> float:
-        """Naming the token that is commonest, after those said, among the values of all keys shown so far; at
-        the end, where it is known how many are due, among those of that size, without the first pair, which
-        is hardly ever the last. Sizes as in `optimum`."""
+        """Return the accuracy of naming the most common next token among the values shown so far.
+
+        Only values count that agree with the tokens said. At the end, where it is known how many tokens are
+        due, only values of that size count, without the first pair, which is hardly ever the last. Sizes are
+        as in `optimum`.
+        """
         s, right, due = self.settings, 0.0, 0.0
         for size in range(1, s.v_motif_size + 1):
             asked = s.k_motif_size + size
@@ -128,8 +138,11 @@ class FuzzyRecall(Recall):
         return right / due
 
     def _expected_shown(self, asked: int) -> tuple[Tensor, Tensor]:
-        """Where the last pair has so many tokens: by the number of keys shown before, how many pairs come
-        back, and the probability for the last one."""
+        """Return how many pairs come back, and the distribution of the last one, by keys shown before.
+
+        Args:
+            asked: tokens of the last pair.
+        """
         s = self.settings
         end, keys = s.seq_len - asked - s.longest, perm(s.keys, s.k_motif_size)
         begin = nn.functional.pad(torch.ones(1, dtype=torch.float64), (0, end - 1))
@@ -147,10 +160,10 @@ class FuzzyRecall(Recall):
         return again, last
 
     def optimum(self) -> float:
-        """1, but for the last value where its key was never shown before, of which a guess finds little.
+        """Return 1, less the last value where its key was never shown before; a guess finds little of it.
 
-        By `_expected_repeats`: at the published baseline this is 0.9919, where 500,000 examples (test split, seed 5)
-        have 0.9917.
+        By `_expected_repeats`: at the published baseline this is 0.9919, where 500,000 examples (test split,
+        seed 5) have 0.9917.
         """
         s = self.settings
         lost = due = 0.0
@@ -161,11 +174,13 @@ class FuzzyRecall(Recall):
         return 1 - lost / due
 
     def _expected_repeats(self, asked: int) -> tuple[float, float]:
-        """Where the last pair has so many tokens: how likely its key was never shown before, and how many
-        keys come back besides.
+        """Return how likely the last pair's key was never shown, and how many keys come back besides.
 
-        Pairs begin as renewals do, with their sizes for intervals, which are taken to be independent; those
-        of a key that comes back are not.
+        Pairs begin as renewals do, with their sizes as intervals, which are taken to be independent; those of
+        a key that comes back are not.
+
+        Args:
+            asked: tokens of the last pair.
         """
         s = self.settings
         draw = (1 - s.frac_noise) / perm(s.keys, s.k_motif_size)  # that a pair has a certain key
@@ -191,9 +206,11 @@ class FuzzyRecall(Recall):
         return never, again
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """As many pairs are drawn as may have room, and one for the end, which is put in the place of
-        another, too, unless its key came by itself before. Those that have room are kept. What a value is
-        follows from the name of its key, so that it comes back with it.
+        """Return examples.
+
+        As many pairs are drawn as may have room, and one for the end, which also replaces another one unless
+        its key came by itself before. Those that have room are kept. A value follows from the name of its
+        key, so that it comes back with it.
         """
         s = self.settings
         stream = Stream.of(index, seed=seed, split=split)
@@ -248,8 +265,7 @@ class FuzzyRecall(Recall):
         )
 
     def _names(self, draws: Tensor, sizes: Tensor) -> Tensor:
-        """A number [B, P] for each key, from its draws [B, P, K], of which as many count as its size [B, P]
-        says."""
+        """Return a number [B, P] for each key, from its first `sizes` [B, P] draws [B, P, K]."""
         base = self.settings.keys + 1
         counted = torch.where(
             torch.arange(draws.shape[2], device=draws.device) < sizes[:, :, None], draws + 1, 0
@@ -258,8 +274,7 @@ class FuzzyRecall(Recall):
 
 
 def _expected_right(shown: Tensor, *, share: float, values: int) -> float:
-    """The sum over how many facts were shown, with these weights, of how often a guess among those that are
-    left is right."""
+    """Return the sum over numbers of shown facts, with these weights, of how often a guess is right."""
     weights: list[float] = shown.tolist()
     return sum(
         p * most_common_of_rest(max(count, 1), share=share, values=values)
@@ -269,8 +284,7 @@ def _expected_right(shown: Tensor, *, share: float, values: int) -> float:
 
 
 def _without_replacement(draws: Tensor, size: int) -> Tensor:
-    """draws [..., W], the i-th below size - i -> W of the numbers below `size` in order, drawn without
-    replacement.
+    """Return W distinct numbers below `size` in order, from W draws, the i-th of them below size - i.
 
     As if each number, when it is drawn, left its place to the last that is still there.
     """

@@ -1,7 +1,4 @@
-"""Words over a finite group.
-
-Elements are tokens 0 ... |G|-1, 0 the identity; each new one is multiplied from the right.
-"""
+"""Words over a finite group."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -22,7 +19,7 @@ SHOWN = 40
 
 
 class GroupWordSettings(Lengths):
-    """Which group, which of its elements are letters, and how they become tokens."""
+    """Settings: the group, which of its elements are letters, and how they become tokens."""
 
     group: str = Field(
         "S3", description="S, A, Z or D with a number, or a product such as A4xZ5; at most 120 elements"
@@ -58,13 +55,13 @@ class GroupWordSettings(Lengths):
     def _possible(self) -> Self:
         if len(group(self.group).moving(self.moves)) < 2:
             raise ValueError(
-                f"no element of {self.group} but the identity moves {self.moves} points or fewer; with more"
-                " moves, or null, there would be letters"
+                f"no element of {self.group} except the identity moves {self.moves} points or fewer; use a"
+                " larger moves, or null"
             )
         if self.answer == "identity" and (self.moves is not None or self.min_length < 2):
             raise ValueError(
-                "whether a word is the identity is asked of words of two elements or more, of which any may"
-                " be the last; min_length must be at least 2 and moves null"
+                "answer = identity needs words of two elements or more, any of which may be the last, so"
+                " min_length must be at least 2 and moves null"
             )
         return self
 
@@ -119,10 +116,14 @@ class GroupWord(Task):
     diagonal transitions can follow them at every length. It does not tell of recall, nor at the lengths of
     training of tracking, for there depth finds shortcuts.
 
+    Layout: elements are tokens 0 ... |G|-1, 0 the identity; each new one is multiplied from the right.
+
+    Chance: the likeliest product of so many letters.
+
     Merrill et al. 2024, arXiv:2404.08819; letters, lengths and several tokens for an element as in Grazzi et
-    al. 2024, arXiv:2411.12537, and Siems et al. 2025 (DeltaProduct), arXiv:2502.10297. Deviations: shorter
-    words are as likely as long ones where they are mixed, and where a length has from 64 to 2^24 words train,
-    validation and test share none; shorter words are in every split.
+    al. 2024, arXiv:2411.12537, and Siems et al. 2025 (DeltaProduct), arXiv:2502.10297. Deviations: where
+    lengths are mixed, shorter words are as likely as long ones, and where a length has from 64 to 2^24 words
+    train, validation and test share none; shorter words are in every split.
     """
 
     name = "group_word"
@@ -171,13 +172,13 @@ class GroupWord(Task):
 
     @property
     def io(self) -> IO:
-        """The elements, the empty token and, where there is one, the token before a word."""
+        """The elements, the empty token and, if there is one, the token before a word."""
         vocabulary = self._order + 1 + self.settings.bos
         return IO(vocabulary, vocabulary)
 
     @property
     def seq_len(self) -> int:
-        """As the longest word."""
+        """Tokens of the longest word."""
         return self.settings.bos + self.settings.max_length * self.settings.tokens_per_element
 
     @property
@@ -198,9 +199,11 @@ class GroupWord(Task):
         return group(self.settings.group).moving(self.settings.moves)
 
     def chance(self) -> float:
-        """Naming the likeliest product of so many letters: 1 / |G| where all elements are letters, at the
-        first places more where they are few. Whether it is the identity: 1 / 2, for what all elements but one
-        are tells nothing."""
+        """Return the accuracy of naming the likeliest product of so many letters.
+
+        It is 1 / |G| where all elements are letters, more at the first places where they are few. Whether a
+        word is the identity: 1 / 2, since all elements but one tell nothing.
+        """
         if self._identity:
             return 1 / 2
         s, letters = self.settings, torch.tensor(self._letters)
@@ -216,15 +219,18 @@ class GroupWord(Task):
         return best / words
 
     def longer(self, times: int) -> dict[str, Any]:
-        """Both lengths."""
+        """Return settings with both lengths longer."""
         return self.settings.longer(times)
 
     def slice_sizes(self) -> dict[str, int]:
-        """position: how many elements the answer is the product of."""
+        """Return the slices.
+
+        position: number of elements of the product.
+        """
         return {"position": self.settings.max_length + 1}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Answers in the order of the word."""
+        """Return examples; answers are in the order of the word."""
         s, device, letters = self.settings, index.device, self._letters
         stream = Stream.of(index, seed=seed, split=split)
         length = draw_length(stream, s.min_length, s.max_length)
@@ -257,8 +263,13 @@ class GroupWord(Task):
         return Batch(inputs, positions, targets, {"position": torch.where(used, place + 1, 0)})
 
     def _draw_last_element(self, stream: Stream, elements: Tensor, length: Tensor) -> Tensor:
-        """Elements [B, T] with the last of each word, whose `length` is [B, 1], chosen so that the word is
-        the identity in half of the cases."""
+        """Return elements [B, T] with the last of each word chosen: half of the words are the identity.
+
+        Args:
+            stream: randomness.
+            elements: [B, T].
+            length: of each word [B, 1].
+        """
         before = prefix_products(self.settings.group, elements).gather(1, length - 2)
         undone = constant(group(self.settings.group).inverses, elements.device)[before]
         other = 1 + stream.child("other end").integers(1, below=self._order - 1)
@@ -266,11 +277,11 @@ class GroupWord(Task):
         return elements.scatter(1, length - 1, torch.where(yes, undone, (undone + other) % self._order))
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """sequence: whether this and all earlier answers of the word are right."""
+        """Return also "sequence": whether this and all earlier answers of the word are right."""
         return super().means(batch, prediction) | {"sequence": prefix_correct(batch, prediction)}
 
     def solve(self, batch: Batch) -> Tensor:
-        """One product after the other."""
+        """Multiply one element after the other."""
         s, order = self.settings, self._order
         table = multiplication(s.group, batch.inputs.device)
         state = torch.zeros_like(batch.inputs[:, 0])
@@ -284,8 +295,10 @@ class GroupWord(Task):
         return (products != 0).long() if self._identity else products
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Elements beside the products that are due, or all of them and whether they amount to nothing; and
-        what one of them does."""
+        """Return the elements with the products that are due, or whether all of them are the identity.
+
+        It also says what one of the elements does.
+        """
         s, due = self.settings, batch.is_answer[row]
         word = [
             token

@@ -1,8 +1,4 @@
-"""MAD's in-context recall, without and with noise.
-
-A key is drawn anew for every pair, its value once per sequence (keys may share one), which stands in the
-input after it was asked for. The last key is drawn from those that were shown.
-"""
+"""MAD's in-context recall, without and with noise."""
 
 from collections.abc import Iterator
 from typing import ClassVar, Self
@@ -20,7 +16,7 @@ from linbench.tasks.random import Stream
 
 
 class InContextRecallSettings(RecallSettings):
-    """As published: no noise."""
+    """Settings. Published: no noise."""
 
     seq_len: int = Field(
         128,
@@ -43,9 +39,14 @@ class InContextRecall(Recall):
     same in this sequence: a layer must bind a value to a key and find it again at any distance. It does not
     tell how much a layer can hold, for each fact is soon repeated.
 
+    Layout: a key is drawn anew for every pair, its value once per sequence (keys may share one); the value
+    stands in the input after it was asked for. The last key is drawn from those that were shown.
+
+    Chance: naming the most common value among the keys shown so far.
+
     MAD, Poli et al. 2024, arXiv:2403.17844. As published, training learns every next token, keys included,
-    which nothing tells; tests ask for values only. Where all other pairs happen to be noise and none could be
-    asked for, where the published generator fails, the first pair is not.
+    which nothing tells; tests ask for values only. Where all other pairs happen to be noise, so that none
+    could be asked for and the published generator fails, the first pair is not noise.
     """
 
     name = "in_context_recall"
@@ -65,7 +66,7 @@ class InContextRecall(Recall):
 
     @property
     def seq_len(self) -> int:
-        """Of the inputs: without the last answer, but for a copy token in its stead."""
+        """Tokens of the input: without the last answer, unless a copy token takes its place."""
         return self.settings.seq_len - self.settings.multi_query
 
     @property
@@ -76,8 +77,10 @@ class InContextRecall(Recall):
         )
 
     def chance(self) -> float:
-        """Naming the value that most of the keys shown so far have: whichever of them is asked for, each is
-        as likely."""
+        """Return the accuracy of naming the most common value among the keys shown so far.
+
+        Each of these keys is equally likely to be asked for.
+        """
         asked: list[float] = torch.stack(list(self._asked_probabilities())).sum(dim=0).tolist()
         return sum(
             p * most_common_share(count, self.settings.values)
@@ -86,8 +89,7 @@ class InContextRecall(Recall):
         ) / sum(asked)
 
     def _asked_probabilities(self) -> Iterator[Tensor]:
-        """Of every pair [keys + 1], the probabilities that it is asked for and that 0, 1, ... keys were shown
-        before."""
+        """Yield for every pair how likely it is asked for after 0, 1, ... keys were shown: [keys + 1]."""
         s, others = self.settings, self.settings.seq_len // 2 - 1
         told = 1 - s.frac_noise
         # the pair that is never noise is still to come
@@ -105,7 +107,10 @@ class InContextRecall(Recall):
         yield torch.cat([torch.zeros_like(last[:1]), last[:1] + last[1:2], last[2:]])
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """All pairs but the last are drawn; of the keys that they show, each is as likely to be the last."""
+        """Return examples.
+
+        All pairs except the last are drawn; the last key is uniform among the keys that they show.
+        """
         s = self.settings
         stream = Stream.of(index, seed=seed, split=split)
         count = s.seq_len // 2
@@ -130,8 +135,10 @@ class InContextRecall(Recall):
         return self.make_batch(pairs, split, blank=0)
 
     def _noise(self, stream: Stream, count: int) -> Tensor:
-        """[B, count], which pairs but the last are noise. One of all pairs is not, and of these the first if
-        the others are."""
+        """Return which pairs except the last are noise [B, count].
+
+        One of all pairs is never noise; if that is the last and all others are, the first is not.
+        """
         pair = torch.arange(count, device=stream.key.device)
         noise = stream.child("noise").happens(count, share=self.settings.frac_noise)
         noise &= pair != stream.child("never noise").integers(1, below=count + 1)
@@ -139,7 +146,7 @@ class InContextRecall(Recall):
 
 
 class NoisyRecallSettings(InContextRecallSettings):
-    """As published: a fifth of all pairs are noise."""
+    """Settings. Published: a fifth of all pairs are noise."""
 
     vocab_size: int = Field(32, ge=4, le=1 << 16, description="keys, values, noise and special tokens")
     noise_vocab_size: int = Field(16, ge=0, description="tokens that are neither keys nor values")
@@ -155,7 +162,7 @@ class NoisyRecall(InContextRecall):
     of noise from a vocabulary of their own: what can be told apart at sight must be left out. It does not
     tell what a layer does about distractors that look like facts.
 
-    MAD, Poli et al. 2024, arXiv:2403.17844; otherwise as `in_context_recall`.
+    MAD, Poli et al. 2024, arXiv:2403.17844; layout, chance and deviations as in `in_context_recall`.
     """
 
     name = "noisy_recall"

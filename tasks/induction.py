@@ -12,7 +12,7 @@ from linbench.tasks.random import Stream
 
 
 class InductionSettings(Settings):
-    """Length, vocabulary, and how early is early."""
+    """Settings: length, vocabulary, and how early the special token stands."""
 
     seq_len: int = Field(64, ge=4, description="length of a sequence")
     vocab_size: int = Field(16, ge=3, description="0 is the special token, the rest are ordinary")
@@ -31,9 +31,11 @@ class Induction(Task):
     followed the first is due: a layer must notice the one pair that matters, and carry it past all tokens
     that do not. It does not tell how much a layer can hold, for that is a single value.
 
+    Chance: any ordinary token.
+
     After Gu & Dao 2023 (Mamba), arXiv:2312.00752, where lengths of 64 to 1,048,576 are tested after training
-    at 256, and Akyürek et al. 2024, arXiv:2401.12973, but neither of these tasks, so that scores may not be
-    read beside the published ones. How early Mamba's special token stands is not published; here it stands
+    at 256, and Akyürek et al. 2024, arXiv:2401.12973, but neither of these tasks, so scores may not be read
+    beside the published ones. How early Mamba's special token stands is not published; here it stands
     anywhere in the first half. In the latter's code it stands anywhere, the sequence is one token longer than
     `seq_len` says, and every token has a label in training; here only the answer has one.
     """
@@ -62,15 +64,18 @@ class Induction(Task):
         return 1
 
     def chance(self) -> float:
-        """Naming any ordinary token, blind to the sequence, which has one answer."""
+        """Return the accuracy of any ordinary token, blind to the sequence, which has one answer."""
         return 1 / (self.settings.vocab_size - 1)
 
     def slice_sizes(self) -> dict[str, int]:
-        """distance: tokens from the special token to where it stands again."""
+        """Return the slices.
+
+        distance: tokens from the special token to its second place.
+        """
         return {"distance": self.settings.seq_len}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """The special token is laid over ordinary ones."""
+        """Return examples; the special token overwrites ordinary ones."""
         s = self.settings
         stream = Stream.of(index, seed=seed, split=split)
         ordinary = 1 + stream.child("ordinary").integers(s.seq_len, below=s.vocab_size - 1)
@@ -81,12 +86,12 @@ class Induction(Task):
         return Batch(inputs, last, ordinary.gather(1, early + 1), {"distance": last - early})
 
     def solve(self, batch: Batch) -> Tensor:
-        """The token after the first special one."""
+        """Return the token after the first special one."""
         first = (batch.inputs == 0).long().argmax(dim=1, keepdim=True)
         return batch.inputs.gather(1, first + 1)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The special token and what surrounds it."""
+        """Return the special token and what surrounds it."""
         at = int(batch.positions[row, 0])
         first = at - int(batch.slices["distance"][row, 0])
         around = " ".join(map(str, batch.inputs[row, max(0, first - 8) : min(at, first + 10)].tolist()))

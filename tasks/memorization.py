@@ -1,8 +1,4 @@
-"""MAD's memorization.
-
-Keys are drawn anew each time; the token after a key is always the same. Which value goes with which key is
-fixed once and for all.
-"""
+"""MAD's memorization."""
 
 from typing import ClassVar, Self
 
@@ -20,7 +16,7 @@ from linbench.tasks.random import Stream
 
 
 class MemorizationSettings(Settings):
-    """The knobs of the published generator."""
+    """Settings of the published generator."""
 
     vocab_size: int = Field(
         256, ge=5, description="keys, as many values or one more, and the token at which a value is asked for"
@@ -32,12 +28,12 @@ class MemorizationSettings(Settings):
 
     @property
     def keys(self) -> int:
-        """How many."""
+        """Number of keys."""
         return (self.vocab_size - 1) // 2
 
     @property
     def values(self) -> int:
-        """How many; a value goes with one key or none."""
+        """Number of values; a value belongs to one key or none."""
         return self.vocab_size - 1 - self.keys
 
     @model_validator(mode="after")
@@ -52,6 +48,10 @@ class Memorization(MacroAccuracy):
     Every other token is a key and the one after it asks for its value, which is never an input and the same
     in all sequences: it is learned from targets alone and kept in the weights, those of embeddings and
     channel mixers included. It does not tell what a layer's state holds.
+
+    Layout: keys are drawn anew for every example; the token after a key is always the same.
+
+    Chance: any value that some key has.
 
     MAD, Poli et al. 2024, arXiv:2403.17844. Tests ask for the facts that were trained on, as published; only
     the order of keys is new.
@@ -77,15 +77,18 @@ class Memorization(MacroAccuracy):
         return self.settings.seq_len // 2
 
     def chance(self) -> float:
-        """1 / keys: any value that some key has, blind to which key it is."""
+        """Return 1 / keys: any value that some key has, blind to the key."""
         return 1 / self.settings.keys
 
     def slice_sizes(self) -> dict[str, int]:
-        """order: of the question in its sequence."""
+        """Return the slices.
+
+        order: of the question in its sequence.
+        """
         return {"order": self.answers}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Keys are drawn with replacement."""
+        """Return examples; keys are drawn with replacement."""
         s, rows = self.settings, len(index)
         keys = Stream.of(index, seed=seed, split=split).child("keys").integers(self.answers, below=s.keys)
         inputs = torch.stack([keys, torch.full_like(keys, s.vocab_size - 1)], dim=2).flatten(1)
@@ -98,17 +101,17 @@ class Memorization(MacroAccuracy):
         )
 
     def _facts(self, device: torch.device) -> Tensor:
-        """[keys], the value of each: as many values in a random order."""
+        """Return the value of each key [keys]: as many values in a random order."""
         s = self.settings
         stream = Stream.of(torch.zeros(1, dtype=torch.int64, device=device), seed=s.map_seed, split="facts")
         return s.keys + stream.permutation(s.values)(torch.arange(s.keys, device=device))[0]
 
     def solve(self, batch: Batch) -> Tensor:
-        """Knows the facts, and looks up the key before each question."""
+        """Look up the key before each question among the facts, which are known."""
         return self._facts(batch.inputs.device)[batch.inputs.gather(1, batch.positions - 1)]
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Keys and their values."""
+        """Return the keys and their values."""
         tokens = batch.inputs[row].tolist()
         due = [
             f"at position {at} for key {tokens[at - 1]} it is {target}"

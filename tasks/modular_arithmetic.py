@@ -1,7 +1,4 @@
-"""Modular arithmetic.
-
-Without brackets the state is a sum and a term that grows. With them the depth is not bounded.
-"""
+"""Modular arithmetic."""
 
 from typing import Any, ClassVar, Self
 
@@ -17,7 +14,7 @@ from linbench.tasks.random import Stream
 
 
 class ModularArithmeticSettings(Lengths):
-    """Which expressions, how long, and modulo what."""
+    """Settings: kind and length of expressions, and the modulus."""
 
     modulus: int = Field(5, ge=2, description="digits are 0 ... modulus - 1, and so are the answers")
     brackets: bool = Field(
@@ -46,13 +43,13 @@ class ModularArithmeticSettings(Lengths):
     def _possible(self) -> Self:
         if self.brackets and self.max_length < 5:
             raise ValueError(
-                f"with brackets no sequence is shorter than 5, and max_length is {self.max_length}; it must"
-                " be at least 5"
+                f"with brackets no sequence is shorter than 5, so max_length must be at least that, not"
+                f" {self.max_length}"
             )
         if not self.brackets and self.min_length == self.max_length and self.max_length % 2 == 0:
             raise ValueError(
-                f"without brackets lengths are odd, and there is no odd one from {self.min_length} to"
-                f" {self.max_length}; give another of the two"
+                f"without brackets lengths are odd, and there is no odd length from min_length ="
+                f" {self.min_length} to max_length = {self.max_length}; change one of them"
             )
         return self
 
@@ -81,8 +78,12 @@ class ModularArithmetic(Task):
     stack; both are hard at lengths beyond those of training. It does not tell where a wrong answer went
     wrong.
 
+    Layout: without brackets the state is a sum and the current term; with brackets the depth is not bounded.
+
+    Chance: any digit, the level by which published accuracies are scaled.
+
     Grazzi et al. 2024, arXiv:2411.12537, after Deletang et al. 2022, arXiv:2207.02098; both vocabularies are
-    as published, and so is that a bracketed sequence ends with one more empty token and is at least 5 long.
+    as published, and as published a bracketed sequence ends with one more empty token and is at least 5 long.
     Products favour 0, the more the shorter: the score `majority` is that of always answering 0. Train,
     validation and test share no expression of a length, or in brackets of a form, that has from 64 or 16 to
     2^24 of them: in brackets only those with a single digit.
@@ -135,12 +136,12 @@ class ModularArithmetic(Task):
 
     @property
     def seq_len(self) -> int:
-        """As the longest."""
+        """Tokens of the longest sequence."""
         return self.settings.max_length
 
     @property
     def answers(self) -> int:
-        """The value."""
+        """One, the value."""
         return 1
 
     @property
@@ -148,20 +149,25 @@ class ModularArithmetic(Task):
         return Vocabulary.of(self.settings.modulus, brackets=self.settings.brackets)
 
     def chance(self) -> float:
-        """1 / modulus: any digit, the level by which the published accuracies are scaled. Where there are
-        products 0 is likelier, and the best blind guess is the score `majority`."""
+        """Return 1 / modulus: any digit, the level by which the published accuracies are scaled.
+
+        Where there are products 0 is likelier, and the best blind guess is the score `majority`.
+        """
         return 1 / self.settings.modulus
 
     def longer(self, times: int) -> dict[str, Any]:
-        """Both lengths."""
+        """Return settings with both lengths longer."""
         return self.settings.longer(times)
 
     def slice_sizes(self) -> dict[str, int]:
-        """length: tokens of the sequence, as in the settings."""
+        """Return the slices.
+
+        length: tokens of the sequence, as in the settings.
+        """
         return {"length": self.settings.max_length + 1}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """One answer."""
+        """Return examples with one answer."""
         s, ids = self.settings, self._ids
         stream = Stream.of(index, seed=seed, split=split)
         operators = 3 if s.multiplication else 2
@@ -179,16 +185,16 @@ class ModularArithmetic(Task):
         return Batch(inputs, found.length + 1, ids.digit + found.value, {"length": length})
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """majority: how often the answer is 0, which is how right it would be to say nothing else."""
+        """Return also "majority": how often the answer is 0, the accuracy of always saying so."""
         return super().means(batch, prediction) | {"majority": WeightedMean(batch.targets == self._ids.digit)}
 
     def solve(self, batch: Batch) -> Tensor:
-        """Read from the left, up to =."""
+        """Evaluate from the left, up to =."""
         value = (self._nested_value if self.settings.brackets else self._flat_value)(batch.inputs)
         return self._ids.digit + value.gather(1, batch.positions) % self.settings.modulus
 
     def _flat_value(self, tokens: Tensor) -> Tensor:
-        """[B, T] what every beginning is worth: a sum of terms, and the term that grows."""
+        """Return the value of every beginning [B, T], from a sum of terms and the current term."""
         ids = self._ids
         total, term = torch.zeros_like(tokens[:, 0]), torch.zeros_like(tokens[:, 0])
         operator, values = torch.full_like(total, ids.operator), []
@@ -208,8 +214,10 @@ class ModularArithmetic(Task):
         return torch.stack(values, dim=1)
 
     def _nested_value(self, tokens: Tensor) -> Tensor:
-        """[B, T] what every beginning is worth: for each open bracket a value so far and the operator that
-        waits for the next."""
+        """Return the value of every beginning [B, T].
+
+        For each open bracket it keeps a value so far and the operator that waits for the next value.
+        """
         ids, (rows, length) = self._ids, tokens.shape
         plus, minus = ids.operator, ids.operator + 1
         value = tokens.new_zeros(rows, length + 2)
@@ -244,7 +252,7 @@ class ModularArithmetic(Task):
         return torch.cat(values, dim=1)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The expression and its value."""
+        """Return the expression and its value."""
         ids, at = self._ids, int(batch.positions[row, 0])
         signs = {
             ids.operator: "+",

@@ -1,8 +1,4 @@
-"""Multi-query associative recall.
-
-Pairs stand first (k1 v1 k2 v2 ...). Later each key stands at an even position; early query slots are likelier
-than late ones, by a power law.
-"""
+"""Multi-query associative recall."""
 
 from typing import ClassVar, Self
 
@@ -18,7 +14,7 @@ from linbench.tasks.random import Stream
 
 
 class MQARSettings(Settings):
-    """The knobs of the published generator."""
+    """Settings of the published generator."""
 
     seq_len: int = Field(64, ge=4, description="length of a sequence; even")
     kv_pairs: int = Field(8, ge=1, description="key-value pairs, each queried once")
@@ -71,6 +67,11 @@ class MQAR(PairsThenQueries):
     more, alone, where its value is due: all associations must be held at once, and each found again by
     content. It does not tell whether a layer can change what it holds, or clear it.
 
+    Layout: pairs stand first (`k1 v1 k2 v2 ...`). Later each key stands at an even position; early query
+    slots are likelier than late ones, by a power law.
+
+    Chance: naming the value of the pair that is most likely asked for in this slot.
+
     Arora et al. 2023 (Zoology), arXiv:2312.04927. As published, labels are aligned with the query token and
     the answer is not inserted; where filler is `published`, random tokens may repeat a queried key, so that a
     later value appears to follow it.
@@ -109,12 +110,15 @@ class MQAR(PairsThenQueries):
     settings: MQARSettings
 
     def slice_sizes(self) -> dict[str, int]:
-        """distance: tokens from the pair's key to its query. slot: place in the query region, 0 is nearest to
-        the pairs."""
+        """Return the slices.
+
+        distance: tokens from the pair's key to its query. slot: place in the query region, 0 is nearest to
+        the pairs.
+        """
         return {"distance": self.settings.seq_len, "slot": self.slots}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Pair j holds key j and value j; positions, targets and slices are in the order of the pairs."""
+        """Return examples; positions, targets and slices are in the order of the pairs."""
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         half = s.vocab_size // 2
@@ -132,14 +136,14 @@ class MQAR(PairsThenQueries):
         return Batch(inputs, positions, values, {"distance": positions - 2 * pair, "slot": slots})
 
     def solve(self, batch: Batch) -> Tensor:
-        """The value beside the pair whose key stands at the query."""
+        """Return the value beside the pair whose key stands at the query."""
         keys, values = batch.inputs[:, : self.context : 2], batch.inputs[:, 1 : self.context : 2]
         asked = batch.inputs.gather(1, batch.positions)
         pair = (asked[:, :, None] == keys[:, None, :]).long().argmax(dim=2)
         return values.gather(1, pair)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Pairs, then queries in the order they stand."""
+        """Return the pairs, then the queries in the order they stand."""
         tokens = batch.inputs[row].tolist()
         pairs = ", ".join(f"{tokens[i]} means {tokens[i + 1]}" for i in range(0, self.context, 2))
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))

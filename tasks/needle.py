@@ -1,8 +1,4 @@
-"""Needles in a haystack.
-
-A haystack is a sentence that repeats, random words, words that depend on those before them, or other needles.
-A key may have several values, and several keys may be asked for.
-"""
+"""Needles in a haystack."""
 
 from typing import ClassVar, Literal, Self
 
@@ -20,14 +16,14 @@ from linbench.tasks.blocks.text import markov, zipf
 from linbench.tasks.random import Stream
 
 SET, ASK, AND, DIGITS = range(4)
-"""Tokens, of which the last is the first digit; keys follow the digits, words the keys."""
+"""Tokens, of which DIGITS is the first digit; keys follow the digits, words the keys."""
 
 LENGTH = {"word": 1, "number": 7, "uuid": 32}
-"""Tokens."""
+"""Tokens of a key or value."""
 
 
 class NeedleSettings(Settings):
-    """The knobs of the published generator."""
+    """Settings of the published generator."""
 
     seq_len: int = Field(128, ge=4, description="length of a sequence")
     haystack: Literal["repeat", "zipf", "markov", "needles"] = Field(
@@ -63,13 +59,15 @@ class NeedleSettings(Settings):
 
     @property
     def question(self) -> int:
-        """Tokens of a question with its answers, which AND parts."""
+        """Tokens of a question with its answers, which AND separates."""
         return LENGTH[self.key] + self.values_per_key * (1 + LENGTH[self.value])
 
     @property
     def hay(self) -> int:
-        """Tokens of the haystack: what needles and questions leave; the last digit of all is asked for and
-        stands nowhere."""
+        """Tokens of the haystack: what needles and questions leave.
+
+        The very last digit is asked for and stands nowhere.
+        """
         return (
             self.seq_len - self.needles * self.values_per_key * self.needle - self.queries * self.question + 1
         )
@@ -78,20 +76,22 @@ class NeedleSettings(Settings):
     def _possible(self) -> Self:
         if self.queries > self.needles:
             raise ValueError(
-                f"{self.queries} queries need as many needles, for each is of another key; there are"
+                f"each query is for another key, so needles must be at least {self.queries}, not"
                 f" {self.needles}"
             )
         if self.hay < 0:
             raise ValueError(
-                f"needles and questions take {self.seq_len - self.hay} tokens, more than a seq_len of"
-                f" {self.seq_len}"
+                f"needles and questions take {self.seq_len - self.hay} tokens, so seq_len must be at least"
+                f" that, not {self.seq_len}"
             )
         if self.key == "word" and self.needles > self.keys:
-            raise ValueError(f"{self.needles} needles need as many different keys; there are {self.keys}")
+            raise ValueError(
+                f"{self.needles} needles have different keys, so keys must be at least that, not {self.keys}"
+            )
         if self.key == "word" and self.haystack == "needles" and self.needles == self.keys:
             raise ValueError(
-                f"a haystack of needles needs keys that nobody asks for, and {self.needles} needles have all"
-                f" {self.keys}; more keys would do"
+                f"a haystack of needles needs keys that are never asked for, so keys must be more than the"
+                f" {self.needles} needles, not {self.keys}"
             )
         return self
 
@@ -101,11 +101,16 @@ class Needle(Task):
 
     Needles `SET key value` stand in a haystack, and after `ASK key` at the end the value is due digit by
     digit, those before being there to be read: what was said once must outlast the text, and one wrong digit
-    spoils it (`exact_match`). It does not tell what a trained language model makes of the same question in words.
+    spoils it (`exact`). It does not tell what a trained language model makes of the same question in words.
 
-    Hsieh et al. 2024 (RULER), arXiv:2404.06654, on tokens: three words frame a needle where a sentence does,
-    so that no tokenizer is needed. All digits are uniform; several values are due in the order they stood,
-    where they may be named in any; uuids of 32 random digits never agree.
+    Layout: a haystack is a sentence that repeats, random words, words that depend on those before them, or
+    other needles. A key may have several values, and several keys may be asked for.
+
+    Chance: the most common digit among the needles that may be asked for and agree with the digits said.
+
+    Hsieh et al. 2024 (RULER), arXiv:2404.06654, on tokens: a needle is framed by three words instead of a
+    sentence, so that no tokenizer is needed. All digits are uniform; several values are due in the order they
+    stood, where there they may be named in any; uuids of 32 random digits never agree.
     """
 
     name = "needle"
@@ -143,7 +148,7 @@ class Needle(Task):
 
     @property
     def io(self) -> IO:
-        """One vocabulary for both, the same whatever the haystack."""
+        """One vocabulary for both, the same for every haystack."""
         size = self._words + self.settings.words
         return IO(size, size)
 
@@ -177,10 +182,13 @@ class Needle(Task):
         return self.settings.needle if self.settings.haystack == "needles" else 1
 
     def chance(self) -> float:
-        """Naming the digit that is commonest among the needles that no earlier answer was about and that
-        agree with the digits said: after few of these it is one needle, so that `exact_match` tells more. A needle
-        of the haystack is told from those that may be asked for by how often its key stands or, where `depth`
-        is given, by its place. Of a single needle, any digit there is."""
+        """Return the accuracy of naming the most common digit among possible needles.
+
+        Possible are needles that no earlier answer was about and that agree with the digits said: after few
+        of these it is one needle, so that `exact` tells more. A needle of the haystack is told from those
+        that may be asked for by how often its key stands or, where `depth` is given, by its place. Of a
+        single needle, any digit there is.
+        """
         s, units = self.settings, self.settings.hay // self._unit
         others = [1.0]  # the probabilities of so many keys in the haystack that may be asked for
         if s.haystack == "needles" and s.depth is None and s.key == "word":
@@ -202,11 +210,14 @@ class Needle(Task):
         return right / self.answers
 
     def slice_sizes(self) -> dict[str, int]:
-        """depth: tenths of the haystack that stand before the needle. place: of the digit in its value."""
+        """Return the slices.
+
+        depth: tenths of the haystack before the needle. place: of the digit in its value.
+        """
         return {"depth": 11, "place": self._digits}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Places in the order they are due."""
+        """Return examples; places are in the order they are due."""
         s, device, rows = self.settings, index.device, index.shape[0]
         stream = Stream.of(index, seed=seed, split=split)
         items, asked = s.needles * s.values_per_key, s.queries * s.values_per_key
@@ -247,7 +258,7 @@ class Needle(Task):
         )
 
     def _haystack(self, stream: Stream, hay: Tensor, order: Tensor) -> Tensor:
-        """[B, text] hay everywhere, also where needles will stand."""
+        """Return the haystack [B, text], also where needles will stand."""
         s, length = self.settings, hay.shape[1]
         if s.haystack == "repeat":
             return self._words + hay % s.words
@@ -267,8 +278,10 @@ class Needle(Task):
         return needles.masked_fill(hay < 0, self._words)
 
     def _positions(self, rows: int, device: torch.device) -> Tensor:
-        """[rows, answers] the last token of a key or an AND, and all digits but the last of the value after
-        it."""
+        """Return where answers are due [rows, answers].
+
+        These are the last token of a key or an AND, and all digits except the last of the value after it.
+        """
         s = self.settings
         query, value, place = (
             torch.arange(n, device=device) for n in (s.queries, s.values_per_key, self._digits)
@@ -277,14 +290,13 @@ class Needle(Task):
         return (start[:, None, None] + (1 + self._digits) * value[:, None] + place).flatten().expand(rows, -1)
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """And exact: how often a value is right in all its digits."""
+        """Return also "exact": how often a value is right in all its digits."""
         return super().means(batch, prediction) | {
             "exact": exact_match(batch, prediction, length=self._digits)
         }
 
     def solve(self, batch: Batch) -> Tensor:
-        """What stands behind the key where it follows a SET: there for the first time the first value, for
-        the second time the second."""
+        """Return what stands behind the key where it follows a SET, in the order the values stand."""
         s, inputs = self.settings, batch.inputs
         length = LENGTH[s.key]
         digit = 1 + length + torch.arange(self._digits, device=inputs.device)
@@ -300,7 +312,7 @@ class Needle(Task):
         return torch.cat(found, dim=1)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Every question with its values, at most six of them."""
+        """Return every question with its values, at most six of them."""
         s, tokens = self.settings, batch.inputs[row].tolist()
         values = batch.targets[row].view(-1, self._digits).tolist()
         due = list(

@@ -1,7 +1,4 @@
-"""Recall across noise.
-
-Noise is one token over and over, words of very different frequencies, or decoys. Answers are not inserted.
-"""
+"""Recall across noise."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -18,11 +15,11 @@ from linbench.tasks.blocks.text import zipf
 from linbench.tasks.random import Stream
 
 SET, ASK, MARK, INERT, KEYS = range(5)
-"""Tokens, of which the last is the first key; values follow the keys, words the values."""
+"""Tokens, of which KEYS is the first key; values follow the keys, words the values."""
 
 
 class NoiseRecallSettings(Settings):
-    """Facts, noise, and what they are made of."""
+    """Settings: facts, noise, and their vocabularies."""
 
     facts: int = Field(4, ge=1, description="facts `SET key value`, no two of the same key")
     asked: int = Field(1, ge=1, description="facts asked for at the end with `ASK key`, each once")
@@ -54,15 +51,16 @@ class NoiseRecallSettings(Settings):
     def _possible(self) -> Self:
         if self.asked > self.facts:
             raise ValueError(
-                f"{self.asked} questions need as many facts, for each fact is asked for once; there are"
-                f" {self.facts}"
+                f"each fact is asked for once, so facts must be at least {self.asked}, not {self.facts}"
             )
         if self.facts > self.keys:
-            raise ValueError(f"{self.facts} facts need as many different keys; there are {self.keys}")
+            raise ValueError(
+                f"{self.facts} facts have different keys, so keys must be at least that, not {self.keys}"
+            )
         if self.kind in {"decoys", "marked"} and self.decoy_pool == "facts" and self.facts == self.keys:
             raise ValueError(
-                f"decoys need keys that no fact has, and {self.facts} facts have all {self.keys}; more keys"
-                " would do, or decoy_pool words"
+                f"decoys need keys that no fact has, so keys must be more than the {self.facts} facts, not"
+                f" {self.keys}; or use decoy_pool = words"
             )
         return self
 
@@ -75,9 +73,14 @@ class NoiseRecall(Task):
     MARK for SET, so that a gate could leave them out. It does not tell whether many facts at once can be
     held.
 
+    Layout: noise is one token over and over, words of very different frequencies, or decoys. Answers are not
+    inserted.
+
+    Chance: the most common value among the facts, and decoys that look like them.
+
     linbench's own. The same model is meant to be tested with more noise than it was trained with. One fact in
     inert noise leaves so few different examples, keys * values * (noise + 1), that splits share them; they
-    cannot be learned by heart all the same, for the value is in the example alone.
+    still cannot be learned by heart, since the value is in the example alone.
     """
 
     name = "noise_recall"
@@ -111,13 +114,13 @@ class NoiseRecall(Task):
 
     @property
     def io(self) -> IO:
-        """One vocabulary for both, the same whatever the noise."""
+        """One vocabulary for both, the same for every kind of noise."""
         size = self._words + self.settings.words
         return IO(size, size)
 
     @property
     def seq_len(self) -> int:
-        """Three tokens for a fact, two for a question."""
+        """Three tokens for a fact, two for a question, and the noise."""
         return self._text + 2 * self.settings.asked
 
     @property
@@ -142,9 +145,11 @@ class NoiseRecall(Task):
         return 3 if self.settings.kind in {"decoys", "marked"} else 1
 
     def chance(self) -> float:
-        """Naming the commonest value of the facts, and of the decoys that nothing tells from them: neither
-        MARK nor words, nor how often their key stands or, where `depth` is given, their place. Of a single
-        fact, any value."""
+        """Return the accuracy of naming the most common value of the facts.
+
+        Decoys count as well if nothing tells them from facts: neither MARK nor words, nor how often their key
+        stands or, where `depth` is given, their place. Of a single fact, any value.
+        """
         s = self.settings
         alike = s.kind == "decoys" and s.decoy_pool == "facts" and s.depth is None
         others = boxes_holding(1, s.noise // self._unit, s.keys - s.facts) if alike else [1.0]
@@ -157,16 +162,19 @@ class NoiseRecall(Task):
         )
 
     def longer(self, times: int) -> dict[str, Any]:
-        """More noise, and the same facts."""
+        """Return settings with more noise and the same facts."""
         return {"noise": times * self.settings.noise}
 
     def slice_sizes(self) -> dict[str, int]:
-        """depth: tenths of the noise that stand before the fact. distance: tokens from the fact's key to its
-        question. fact: how many come before it."""
+        """Return the slices.
+
+        depth: tenths of the noise before the fact. distance: tokens from the fact's key to its question.
+        fact: number of facts before it.
+        """
         return {"depth": 11, "distance": self.seq_len, "fact": self.settings.facts}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Places in the order of the questions."""
+        """Return examples; places are in the order of the questions."""
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         order = stream.child("keys").shuffle(s.keys)  # facts have the first
@@ -195,7 +203,7 @@ class NoiseRecall(Task):
         )
 
     def _noise(self, stream: Stream, hay: Tensor, order: Tensor) -> Tensor:
-        """[B, text] noise everywhere, also where facts will stand."""
+        """Return noise [B, text], also where facts will stand."""
         s, length = self.settings, hay.shape[1]
         if s.kind == "inert":
             return torch.full_like(hay, INERT)
@@ -214,7 +222,7 @@ class NoiseRecall(Task):
         return decoys.masked_fill(hay < 0, INERT)
 
     def solve(self, batch: Batch) -> Tensor:
-        """What follows the key where it follows a SET."""
+        """Return what follows the key where it follows a SET."""
         told, key, value = (batch.inputs[:, i : self._text - 2 + i] for i in range(3))
         found = [
             ((told == SET) & (key == asked[:, None])).long().argmax(dim=1)
@@ -223,7 +231,7 @@ class NoiseRecall(Task):
         return value.gather(1, torch.stack(found, dim=1))
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Every question with the fact that answers it, at most twelve."""
+        """Return every question with the fact that answers it, at most twelve."""
         s, tokens = self.settings, batch.inputs[row].tolist()
         due = zip(
             *(x[row].tolist() for x in (batch.positions, batch.targets, batch.slices["distance"])),

@@ -1,9 +1,4 @@
-"""Induction, again and again.
-
-A chain of hops to random places is laid out from the end backwards, no two symbols in a row alike (a hop
-would stay where it is), and between its places stands anything but what would cut a hop short, so that all
-hops are defined.
-"""
+"""p-hop induction: lookups that each need the result of the last."""
 
 from typing import ClassVar, Self
 
@@ -18,7 +13,7 @@ from linbench.tasks.random import Stream
 
 
 class PHopSettings(Settings):
-    """How long the sequence, how far the answer."""
+    """Settings: length of the sequence, and number of hops."""
 
     seq_len: int = Field(64, ge=4, description="length of a sequence")
     alphabet: int = Field(4, ge=3, description="symbols")
@@ -66,11 +61,17 @@ class PHop(Task):
     the symbol that p hops reach is due: what was just found must be looked up in turn, which needs depth. It
     does not tell how much a model holds, for symbols are few.
 
+    Layout: a chain of hops to random places is laid out from the end backwards, no two adjacent symbols alike
+    (a hop would stay where it is), and between its places stands anything that does not cut a hop short, so
+    that all hops are defined.
+
+    Chance: the likeliest symbol after p hops, from the symbol that asks alone.
+
     Sanford, Hsu & Telgarsky 2024, arXiv:2402.09268, whose first token says how many hops (`varied`); the
     generator with a laid-out chain and the published settings are those of Saunshi et al. 2025,
-    arXiv:2502.17416. Published chains end at the answer, so that the places where something is left out begin
-    with it: a linear map of the tokens gets 35 % of answers after 16 hops right and 40 % after 32, but only
-    25 % where `beyond` lets the chain go on as far again.
+    arXiv:2502.17416. Published chains end at the answer, so the places where something is left out begin with
+    it: a linear map of the tokens gets 35 % of answers after 16 hops right and 40 % after 32, but only 25 %
+    where `beyond` lets the chain go on as far again.
     """
 
     name = "p_hop"
@@ -109,7 +110,7 @@ class PHop(Task):
 
     @property
     def io(self) -> IO:
-        """The symbols, then, where it varies, the numbers of hops."""
+        """The symbols, then, with `varied`, the numbers of hops."""
         vocab = self.settings.alphabet + self.settings.hops * self.settings.varied
         return IO(vocab, vocab)
 
@@ -119,20 +120,28 @@ class PHop(Task):
         return self.settings.questions
 
     def chance(self) -> float:
-        """Only the symbol that asks is looked at, nothing before it: as no symbol follows itself in the
-        chain, p hops return to it with a probability other than 1 / alphabet."""
+        """Return the accuracy of a guess that sees only the symbol that asks.
+
+        No symbol follows itself in the chain, so p hops return to it with a probability other than 1 /
+        alphabet.
+        """
         s = self.settings
         counts = range(1, s.hops + 1) if s.varied else [s.hops]
         returns = [(1 + (s.alphabet - 1) * (-1 / (s.alphabet - 1)) ** count) / s.alphabet for count in counts]
         return sum(max(p, (1 - p) / (s.alphabet - 1)) for p in returns) / len(returns)
 
     def slice_sizes(self) -> dict[str, int]:
-        """hops: their number. distance: tokens from the place that is reached to where the answer is due."""
+        """Return the slices.
+
+        hops: their number. distance: tokens from the place that is reached to where the answer is due.
+        """
         return {"hops": self.settings.hops + 1, "distance": self.settings.seq_len}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Place 0 of the chain is the last token, place k what k hops reach: its symbol k stands right after
-        symbol k-1."""
+        """Return examples. Place 0 of the chain is the last token, place k is where k hops lead.
+
+        Symbol k of the chain stands right after symbol k-1.
+        """
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         first = int(s.varied)
@@ -171,8 +180,10 @@ class PHop(Task):
         return Batch(inputs, at + first, symbols.gather(1, reached), slices)
 
     def _next_places(self, inputs: Tensor) -> Tensor:
-        """[B, T], the place right after the previous occurrence of each place's symbol; the first place where
-        there is none."""
+        """Return the place right after the previous occurrence of each place's symbol [B, T].
+
+        Without an earlier occurrence it is the first place.
+        """
         after = torch.arange(1, inputs.shape[1] + 1, device=inputs.device)
         hop = torch.zeros_like(inputs)
         for symbol in range(self.settings.alphabet):
@@ -182,19 +193,19 @@ class PHop(Task):
         return hop
 
     def _number_of_hops(self, inputs: Tensor) -> Tensor:
-        """[B or 1, 1], how many hops."""
+        """Return how many hops are asked for [B or 1, 1]."""
         s = self.settings
         return inputs[:, :1] - s.alphabet + 1 if s.varied else inputs.new_full((1, 1), s.hops)
 
     def solve(self, batch: Batch) -> Tensor:
-        """As many hops as are asked for, one by one."""
+        """Hop as often as is asked for, one by one."""
         hop, asked, at = self._next_places(batch.inputs), self._number_of_hops(batch.inputs), batch.positions
         for count in range(self.settings.hops):
             at = torch.where(count < asked, hop.gather(1, at), at)
         return batch.inputs.gather(1, at)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The hops from the last token one by one, then all answers."""
+        """Return the hops from the last token one by one, then all answers."""
         inputs = batch.inputs[row : row + 1]
         tokens, hop, asked = (
             inputs[0].tolist(),

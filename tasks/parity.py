@@ -1,8 +1,4 @@
-"""Parity.
-
-Bits are tokens 1 and 2, and so are the answers. It is the least state that a layer can track; train short,
-test long.
-"""
+"""Parity."""
 
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +15,7 @@ from linbench.tasks.random import Stream
 
 
 class ParitySettings(Lengths):
-    """Lengths, and how often the parity is asked for."""
+    """Settings: lengths, and how often the parity is asked for."""
 
     min_length: int = Field(
         8,
@@ -48,6 +44,11 @@ class Parity(Task):
     transitions have an eigenvalue of -1, and cannot if all are in [0, 1]. It does not tell of more than one
     bit of state, nor at the lengths of training of tracking, for there a count or a table of short words will
     do.
+
+    Layout: bits are tokens 1 and 2, and so are the answers. It is the least state that a layer can track;
+    train short, test long.
+
+    Chance: either parity.
 
     Grazzi et al. 2024, arXiv:2411.12537, whose `last` this is; `cumulative` asks the same with more to learn
     from. Where a length has from 64 to 2^24 sequences (6 to 23 bits) train, validation and test share none of
@@ -99,12 +100,12 @@ class Parity(Task):
 
     @property
     def seq_len(self) -> int:
-        """As the longest."""
+        """Tokens of the longest sequence."""
         return self.settings.max_length
 
     @property
     def answers(self) -> int:
-        """One, or one per bit of the longest."""
+        """One, or one per bit of the longest sequence."""
         return 1 if self._last else self.settings.max_length
 
     @property
@@ -112,19 +113,22 @@ class Parity(Task):
         return self.settings.answer == "last"
 
     def chance(self) -> float:
-        """1 / 2: either."""
+        """Return 1 / 2: either parity."""
         return 1 / 2
 
     def longer(self, times: int) -> dict[str, Any]:
-        """Both lengths."""
+        """Return settings with both lengths longer."""
         return self.settings.longer(times)
 
     def slice_sizes(self) -> dict[str, int]:
-        """length: how many bits the answer is the parity of."""
+        """Return the slices.
+
+        length: number of bits of the parity.
+        """
         return {"length": self.settings.max_length + 1}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Answers in the order of the bits."""
+        """Return examples; answers are in the order of the bits."""
         s = self.settings
         stream = Stream.of(index, seed=seed, split=split)
         ones = int(self._last)
@@ -140,12 +144,12 @@ class Parity(Task):
         return Batch(inputs, positions, targets, {"length": torch.where(used, place + 1, 0)})
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """sequence, where it is asked for at every bit: whether all answers so far are right."""
+        """Return also "sequence" if every bit is asked for: whether all answers so far are right."""
         means = super().means(batch, prediction)
         return means if self._last else means | {"sequence": prefix_correct(batch, prediction)}
 
     def solve(self, batch: Batch) -> Tensor:
-        """A bit that every one turns over."""
+        """Keep a bit that every one turns over."""
         odd = torch.zeros_like(batch.inputs[:, 0], dtype=torch.bool)
         states = []
         for token in batch.inputs.unbind(dim=1):
@@ -154,7 +158,7 @@ class Parity(Task):
         return 1 + torch.stack(states, dim=1).long().gather(1, batch.positions)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The bits, and the parities that are due."""
+        """Return the bits, and the parities that are due."""
         due = batch.is_answer[row]
         targets, length = batch.targets[row][due].tolist(), int(batch.slices["length"][row].max())
         bits = "".join(str(token - 1) for token in batch.inputs[row, :length].tolist())

@@ -1,7 +1,4 @@
-"""A telephone book.
-
-No two entries have the same two names, but one of them many share.
-"""
+"""A telephone book."""
 
 from typing import Any, ClassVar, Self
 
@@ -21,7 +18,7 @@ ENTRY, ASK, DIGITS, NAMES = 0, 1, 2, 12
 
 
 class PhonebookSettings(Settings):
-    """How long the book is and what stands in it."""
+    """Settings: length of the book and its vocabulary."""
 
     entries: int = Field(6, ge=1, description="names with their numbers")
     demonstrations: int = Field(
@@ -35,13 +32,13 @@ class PhonebookSettings(Settings):
     def _possible(self) -> Self:
         if self.entries <= self.demonstrations:
             raise ValueError(
-                f"{self.demonstrations} demonstrations and a question need {self.demonstrations + 1} entries;"
-                f" there are {self.entries}"
+                f"{self.demonstrations} demonstrations and a question need at least"
+                f" {self.demonstrations + 1} entries, not {self.entries}"
             )
         if self.entries > self.first_names * self.last_names:
             raise ValueError(
-                f"{self.entries} entries need as many names; there are {self.first_names * self.last_names}"
-                " of a first and a last name"
+                f"{self.entries} entries need as many names, and first_names * last_names is only"
+                f" {self.first_names * self.last_names}"
             )
         return self
 
@@ -51,8 +48,12 @@ class Phonebook(Task):
 
     After entries of two names and ten digits, and two questions that are answered as demonstrations, a third
     name's number is due digit by digit, those before being there to be read: everything must be held in
-    detail before it is known what will be asked for, and one wrong digit spoils it (`exact_match`). It does not
+    detail before it is known what will be asked for, and one wrong digit spoils it (`exact`). It does not
     tell what a layer makes of sentences.
+
+    Layout: no two entries have the same two names, but many share one of them.
+
+    Chance: the most common digit among the entries that agree with the digits said.
 
     Jelassi et al. 2024 (Repeat After Me), arXiv:2402.01032, where pretrained models read such a book as text:
     here each name is a token.
@@ -79,7 +80,7 @@ class Phonebook(Task):
 
     @property
     def seq_len(self) -> int:
-        """The last digit is asked for and stands nowhere."""
+        """Tokens of a sequence; the last digit is asked for and stands nowhere."""
         return (self.settings.entries + self.settings.demonstrations + 1) * self._line - 1
 
     @property
@@ -92,9 +93,11 @@ class Phonebook(Task):
         return 3 + self.settings.digits
 
     def chance(self) -> float:
-        """Naming the digit that is commonest among the entries that were not shown before and agree with the
-        digits said: after few of these it is one entry, so that `exact_match` tells more. Of a single entry, any
-        digit."""
+        """Return the accuracy of naming the most common digit among possible entries.
+
+        Possible are entries that no demonstration showed and that agree with the digits said: after few of
+        these it is one entry, so that `exact` tells more. Of a single entry, any digit.
+        """
         s = self.settings
         entries = s.entries - s.demonstrations
         return (
@@ -105,15 +108,18 @@ class Phonebook(Task):
         )
 
     def longer(self, times: int) -> dict[str, Any]:
-        """More entries."""
+        """Return settings with more entries."""
         return {"entries": times * self.settings.entries}
 
     def slice_sizes(self) -> dict[str, int]:
-        """entry: how many entries come before the one asked for. place: of the digit in the number."""
+        """Return the slices.
+
+        entry: number of entries before the one asked for. place: of the digit in the number.
+        """
         return {"entry": self.settings.entries, "place": self.settings.digits}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Places in the order of the digits."""
+        """Return examples; places are in the order of the digits."""
         s, device, rows = self.settings, index.device, index.shape[0]
         stream = Stream.of(index, seed=seed, split=split)
         names = stream.child("names").permutation(s.first_names * s.last_names)(
@@ -137,13 +143,13 @@ class Phonebook(Task):
         )
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """And exact: how often a number is right in all its digits."""
+        """Return also "exact": how often a number is right in all its digits."""
         return super().means(batch, prediction) | {
             "exact": exact_match(batch, prediction, length=self.settings.digits)
         }
 
     def solve(self, batch: Batch) -> Tensor:
-        """The number of the entry with both names."""
+        """Return the number of the entry with both names."""
         book = batch.inputs[:, : self.settings.entries * self._line].reshape(
             -1, self.settings.entries, self._line
         )
@@ -152,7 +158,7 @@ class Phonebook(Task):
         return book.gather(1, found[:, None, None].expand(-1, 1, self._line))[:, 0, 3:]
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The demonstrations, the question and its answer; of the book how long it is, and the entry."""
+        """Return the demonstrations, the question, its answer, and the entry in the book."""
         s = self.settings
         tokens, entry, at = (
             batch.inputs[row].tolist(),

@@ -1,8 +1,8 @@
-"""Randomness as integer hashing of (seed, split, index, draw): the same bits on every device, in any batch,
-in any order.
+"""Random numbers as integer hashes of (seed, split, index, draw).
 
-All arithmetic is on 64-bit integers, which wrap alike everywhere; logarithms, which differ in the last bit
-between devices, come from a table that is computed in decimal arithmetic.
+They have the same bits on every device, in any batch and any order. All arithmetic is on 64-bit integers,
+which wrap alike everywhere; logarithms, which differ between devices in the last bit, come from a table that
+is computed in decimal arithmetic.
 """
 
 from decimal import Context, Decimal
@@ -17,21 +17,20 @@ from linbench.common.hashing import stable_key
 from linbench.kernels.hashing import bits, mixed, permuted
 
 VERSION = 2
-"""Raised whenever a change here draws other examples; part of the identity of every cell."""
+"""Raise it with every change here that draws other examples; it is part of the identity of every cell."""
 
 MOST_IDS = 1 << 30
-"""Of a vocabulary: draws have 32 bits."""
+"""Largest vocabulary; draws have 32 bits."""
 
 
 @cache
 def constant(values: tuple[int, ...], device: torch.device) -> Tensor:
-    """A table, which is copied to a device once: a captured draw could not wait for it."""
+    """Return a table that is copied to a device once; a captured CUDA graph could not wait for the copy."""
     return torch.tensor(values, device=device)
 
 
 def content(x: Tensor) -> Tensor:
-    """Of every row of x, integers [B, M], a hash of 64 bits: int64 [B]. Rows that are alike have the same
-    one, and others hardly ever do."""
+    """Return a 64-bit hash [B] of every row of integers x [B, M]; different rows hardly ever share one."""
     return mixed(x.to(torch.int64) + mixed(torch.arange(x.shape[1], device=x.device))).sum(dim=1)
 
 
@@ -42,7 +41,7 @@ class Stream(NamedTuple):
 
     @classmethod
     def of(cls, index: Tensor, *, seed: int | Tensor, split: str) -> "Stream":
-        """The stream of example `index` [B] in `split` of `seed`."""
+        """Return the streams of examples `index` [B] in a split of a seed."""
         seed = (
             seed if isinstance(seed, Tensor) else torch.full((), seed, dtype=torch.int64, device=index.device)
         )
@@ -50,38 +49,45 @@ class Stream(NamedTuple):
         return cls(mixed(mixed(index.to(torch.int64)) + root))
 
     def child(self, draw: str) -> "Stream":
-        """An independent stream for the draw of that name."""
+        """Return an independent stream for the draw of that name."""
         return Stream(mixed(self.key, stable_key("draw", draw)))
 
     def bits(self, counter: int | Tensor) -> Tensor:
-        """Uniform integers in [0, 2^32), one for each counter [M] or [B, M] -> [B, M]; or for so many,
-        counted from 0."""
+        """Return uniform integers in [0, 2^32), one for each counter.
+
+        Args:
+            counter: [M] or [B, M]; or a number of counters, counted from 0.
+        """
         return bits(self.key, counter)
 
     def integers(self, count: int, *, below: int | Tensor) -> Tensor:
-        """[B, count] uniform in [0, below), below one number or [B or 1, count or 1]; the bias is at most
-        below / 2^32."""
+        """Return uniform integers [B, count] in [0, below); the bias is at most below / 2^32.
+
+        Args:
+            count: numbers per example.
+            below: one bound, or bounds [B or 1, count or 1].
+        """
         return _scale_below(self.bits(count), below)
 
     def integers_at(self, counter: Tensor, *, below: int | Tensor) -> Tensor:
-        """As `integers`, one for each counter [M] or [B, M]: the same wherever a counter comes back."""
+        """Return `integers` at given counters [M] or [B, M]; equal counters give equal numbers."""
         return _scale_below(self.bits(counter), below)
 
     def happens(self, count: int, *, share: float) -> Tensor:
-        """[B, count] booleans, true in that share of cases, to 2^-32."""
+        """Return booleans [B, count], true in that share of cases, up to 2^-32."""
         return self.bits(count) < round(share * 2**32)
 
     def normals(self, count: int) -> Tensor:
-        """[B, count] from N(0, 1), float32: the same on every device but for rounding."""
+        """Return float32 draws [B, count] from N(0, 1), the same on every device up to rounding."""
         odd = 2 * self.bits(count) + 1
         return (torch.erfinv(odd.double() / 2**32 - 1) * 2**0.5).float()
 
     def shuffle(self, count: int) -> Tensor:
-        """[B, count] the numbers below `count` in random order."""
+        """Return the numbers below `count` in random order, [B, count]."""
         return self.permutation(count)(torch.arange(count, device=self.key.device))
 
     def exponentials(self, count: int) -> Tensor:
-        """[B, count] of -log2(U), U uniform in (0, 1), in units of 2^-26."""
+        """Return draws [B, count] of -log2(U), U uniform in (0, 1), in units of 2^-26."""
         odd = 2 * self.bits(count) + 1  # U = odd / 2^33
         # exact: odd < 2^33, so that odd = 2^exponent (1 + fraction / 2^32)
         parts = odd.double().view(torch.int64)
@@ -91,29 +97,33 @@ class Stream(NamedTuple):
         return ((33 + 1023 - (parts >> 52)) << _FRACTION_BITS) - log2_fraction
 
     def permutation(self, size: int) -> "Permutation":
-        """A keyed permutation of 0 ... size-1."""
+        """Return a keyed permutation of 0 ... size-1."""
         return Permutation(self, size)
 
     def weighted_order(self, inverse_weights: Tensor) -> Tensor:
-        """[B, S] the order in which successive draws without replacement take S items; `inverse_weights` [S]
-        as from `inverse_powers`.
+        """Return the order [B, S] in which successive weighted draws without replacement take S items.
 
-        An item's exponential waiting time over its weight is the time of its draw, so sorting the times is
-        drawing one by one.
+        An item's exponential waiting time divided by its weight is the time of its draw, so sorting the times
+        draws one item after another.
+
+        Args:
+            inverse_weights: [S], as from `inverse_powers`.
         """
         waiting = self.exponentials(inverse_weights.shape[0]) * inverse_weights
         return waiting.sort(dim=1, stable=True).indices
 
 
 class Permutation(NamedTuple):
-    """A permutation of 0 ... size-1, at most `MOST_IDS` of them, evaluated where it is needed; only of a few
-    it is listed, by sorting."""
+    """A permutation of 0 ... size-1, for sizes up to `MOST_IDS`, evaluated where it is needed.
+
+    Small ones are listed in full, by sorting.
+    """
 
     stream: Stream
     size: int
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [M] or [B, M], integers in [0, size) -> [B, M], where they are sent."""
+        """Return the images [B, M] of x [M] or [B, M]."""
         if self.size <= _FEW:
             listed = self.stream.bits(self.size).sort(dim=1, stable=True).indices
             return listed.gather(1, x.expand(len(listed), -1))
@@ -121,7 +131,7 @@ class Permutation(NamedTuple):
 
 
 def inverse(order: Tensor) -> Tensor:
-    """Of permutations [B, S]: where each number stands."""
+    """Return the inverses of permutations [B, S]."""
     return torch.empty_like(order).scatter_(
         1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
     )
@@ -130,7 +140,7 @@ def inverse(order: Tensor) -> Tensor:
 _FEW = 64
 _FRACTION_BITS = 26
 LARGEST_WEIGHT = (2**63 - 1) // (33 << _FRACTION_BITS)
-"""What an `exponentials` may be multiplied by in 64 bits: the largest of these is 33, in units of 2^-26."""
+"""Largest factor of an `exponentials` draw, at most 33 in units of 2^-26, that fits into 64 bits."""
 _DECIMAL = Context(prec=30)
 
 
@@ -157,8 +167,10 @@ def _log2_steps() -> tuple[int, ...]:
 
 @cache
 def inverse_powers(count: int, exponent: float) -> tuple[int, ...]:
-    """max_j w_j / w_i for w_i = i^exponent, i = 1 ... count, in units of 2^-14: integers, computed alike on
-    every machine."""
+    """Return max_j w_j / w_i for w_i = i^exponent, i = 1 ... count, in units of 2^-14.
+
+    The integers are computed alike on every machine.
+    """
     power = Decimal(repr(exponent))
     weights = [(Decimal(i).ln(_DECIMAL) * power).exp(_DECIMAL) for i in range(1, count + 1)]
     largest = max(weights)

@@ -1,9 +1,4 @@
-"""Is there a way through a graph?
-
-The graph has two parts with the same edges between other names, and none from one to the other. Edges lead
-from one level of a part to the next, so that all paths from s to t are equally long: `hops` edges, any number
-up to the longest. For a no, t is the node of the other part in the place of one that s leads to.
-"""
+"""Reachability in a graph."""
 
 from functools import cached_property
 from typing import ClassVar, NamedTuple, Self
@@ -24,7 +19,7 @@ _QUESTION = 3
 
 
 class ReachabilitySettings(Settings):
-    """The size of the graph and the length of its paths."""
+    """Settings: size of the graph and length of its paths."""
 
     seq_len: int = Field(64, ge=6, description="length of a sequence; where nothing is said, 0")
     nodes: int = Field(16, ge=4, description="nodes, half of them in each of two parts; even")
@@ -43,7 +38,7 @@ class ReachabilitySettings(Settings):
 
     @property
     def levels(self) -> list[int]:
-        """Nodes on each level of a part: node i is on level i % (hops + 1)."""
+        """Number of nodes on each level of a part: node i is on level i % (hops + 1)."""
         return [len(range(level, self.nodes // 2, self.hops + 1)) for level in range(self.hops + 1)]
 
     @property
@@ -56,7 +51,7 @@ class ReachabilitySettings(Settings):
         for name, count in (("nodes", self.nodes), ("edges", self.edges)):
             refuse_odd(name, count, "both parts have half of them")
         if self.nodes > self.names:
-            raise ValueError(f"{self.nodes} nodes need as many names; there are {self.names}")
+            raise ValueError(f"{self.nodes} nodes have different names, so names must be at least that, not {self.names}")
         if self.nodes < 2 * (self.hops + 1):
             raise ValueError(
                 f"paths of {self.hops} edges in two parts need at least {2 * (self.hops + 1)} nodes;"
@@ -66,8 +61,8 @@ class ReachabilitySettings(Settings):
         most = 2 * sum(a * b for a, b in zip(self.levels[:-1], self.levels[1:], strict=True))
         if not fewest <= self.edges <= most:
             raise ValueError(
-                f"{self.nodes} nodes on two times {self.hops + 1} levels have from {fewest} to {most} edges;"
-                f" {self.edges} is outside"
+                f"{self.nodes} nodes on two times {self.hops + 1} levels have from {fewest} to {most} edges,"
+                f" not {self.edges}"
             )
         needed = self.width * self.edges + _QUESTION * self.questions
         if needed > self.seq_len:
@@ -79,8 +74,11 @@ class ReachabilitySettings(Settings):
 
 
 class _Tables(NamedTuple):
-    """Of one part, by its nodes 0, 1, ... below: those that have a parent, how many may be it, and all edges
-    there can be."""
+    """Nodes and possible edges of one part, with nodes numbered 0, 1, ...
+
+    children: nodes that have a parent. parents: how many nodes may be it. sources and targets: all possible
+    edges.
+    """
 
     children: tuple[int, ...]
     parents: tuple[int, ...]
@@ -94,6 +92,13 @@ class Reachability(Task):
     The edges of a directed graph are listed in random order, then at t of `s ? t` yes or no is due: edges
     must be joined to paths of up to `hops`, for nothing about s and t but the way between them tells the
     answer. It does not tell which path was found, nor whether a model minds the direction of edges.
+
+    Layout: the graph has two parts with the same edges between other names, and none from one to the other.
+    Edges lead from one level of a part to the next, so that all paths from s to t are equally long: `hops`
+    edges, any number up to the longest. For a no, t is the node of the other part in place of one that s
+    leads to.
+
+    Chance: yes or no.
 
     linbench's own, after the reachability experiment of DeltaFormer, arXiv:2505.19488, whose generator is not
     published in detail.
@@ -123,7 +128,7 @@ class Reachability(Task):
 
     @property
     def io(self) -> IO:
-        """Filler, `>`, `?`, no, yes, names."""
+        """Filler, `>`, `?`, no, yes and names."""
         return IO(self._vocab, self._vocab)
 
     @property
@@ -152,17 +157,22 @@ class Reachability(Task):
         )
 
     def chance(self) -> float:
-        """A coin."""
+        """Return 1 / 2: yes or no."""
         return 0.5
 
     def slice_sizes(self) -> dict[str, int]:
-        """hops: levels from s to t, which are the edges of a path where there is one. reachable: whether
-        there is."""
+        """Return the slices.
+
+        hops: levels from s to t, the edges of a path if there is one. reachable: whether there is one.
+        """
         return {"hops": self.settings.hops + 1, "reachable": 2}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Node i of the second part, which is the first again, is node nodes / 2 + i of the graph: a twin, to
-        be asked for where the answer is no."""
+        """Return examples.
+
+        Node nodes / 2 + i of the graph, in the second part, is the twin of node i in the first; twins are
+        asked for where the answer is no.
+        """
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         half, period = s.nodes // 2, s.hops + 1
@@ -201,8 +211,10 @@ class Reachability(Task):
         )
 
     def _draw_part(self, stream: Stream) -> tuple[Tensor, Tensor, Tensor]:
-        """The parent [B, nodes / 2] through which every node below the first level is reached, and sources
-        and targets [B, edges / 2] of distinct edges."""
+        """Return the parents [B, nodes / 2], and the sources and targets [B, edges / 2] of distinct edges.
+
+        Every node below the first level is reached through its parent.
+        """
         s, device, tables = self.settings, stream.key.device, self._tables
         count, tree = s.edges // 2, len(tables.children)
         children = constant(tables.children, device)
@@ -230,7 +242,7 @@ class Reachability(Task):
         )
 
     def solve(self, batch: Batch) -> Tensor:
-        """Wherever an edge leads from what is reached is reached, as often as that can matter."""
+        """Follow edges from all reached nodes, as often as that can matter."""
         edges = read_statements(batch.inputs[:, : self._edges_length], self.settings.width)
         sources, targets = (edges[:, None, :, end].expand(-1, self.answers, -1) for end in (0, -1))
         start, end = (
@@ -245,7 +257,7 @@ class Reachability(Task):
         return torch.where(reached.gather(2, end)[:, :, 0] > 0, _YES, _NO)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The edges in their order, then the questions."""
+        """Return the edges in their order, then the questions."""
         listed = read_statements(batch.inputs[row : row + 1, : self._edges_length], self.settings.width)[
             0
         ].tolist()

@@ -1,12 +1,4 @@
-"""In-context linear regression.
-
-Points x and a weight vector w are standard normal, the value is y = (w . x + noise) / sqrt(dimension), so
-that its variance is 1 without noise and the mean squared error is the published one over the dimension:
-guessing 0 has 1. "accuracy" is the share of the squares that is explained, by `place`, the number of points
-told before. Rules of memory are estimators here: a sum averages, the delta rule is least mean squares in one
-pass, least squares is what MesaNet keeps; `linbench untrained regression` has the errors of these
-baselines.
-"""
+"""In-context linear regression."""
 
 from functools import cache
 from math import floor, log10
@@ -30,15 +22,14 @@ from linbench.tasks.blocks.estimators import (
 from linbench.tasks.random import Stream
 
 ROUNDING = 1e-9
-"""The least variance of noise that the exact solver takes for granted: what it sees of a target is rounded to
-float32."""
+"""Smallest noise variance that the exact solver assumes: targets are rounded to float32."""
 
 SEQUENCES = 4096
-"""Whose points the optimum is an average over, where it has no closed form."""
+"""Number of sequences whose points the optimum is averaged over, where it has no closed form."""
 
 
 class RegressionSettings(Settings):
-    """One linear function per sequence, or two with drift."""
+    """Settings: one linear function per sequence, or two with drift."""
 
     dimension: int = Field(8, ge=1, description="of the points")
     points: int = Field(32, ge=2, description="points, each asked about before its value is told")
@@ -66,12 +57,12 @@ class RegressionSettings(Settings):
     def _possible(self) -> Self:
         if self.dimension == 1 and self.condition != 1:
             raise ValueError(
-                f"points of one dimension have one axis, and condition must be 1, not {self.condition:g}"
+                f"points of one dimension have one axis, so condition must be 1, not {self.condition:g}"
             )
         if self.drift and self.points == 2:
             raise ValueError(
-                "with drift each of 2 points is of another function, of which nothing was told; points must"
-                " be at least 3"
+                "with drift each of 2 points would be of another function, of which nothing was told, so"
+                " points must be at least 3"
             )
         return self
 
@@ -82,6 +73,15 @@ class Regression(Task):
     Every point is asked about, then told with its value: a layer must fit what it reads, through noise, with
     unequal variances and, with drift, by letting go. It does not tell whether a layer recalls anything
     exactly.
+
+    Layout: points x and a weight vector w are standard normal, and the value is y = (w . x + noise) /
+    sqrt(dimension), so that its variance is 1 without noise and the mean squared error is the published one
+    over the dimension: guessing 0 has 1. "accuracy" is the share of the squares that is explained, by
+    `place`, the number of points told before. Update rules of memories are estimators here: a sum averages,
+    the delta rule is least mean squares in one pass, least squares is what MesaNet keeps; `linbench untrained
+    regression` has the errors of these baselines.
+
+    Chance: 0, by always naming zero, the mean of all values.
 
     Garg et al. 2022, arXiv:2208.01066; condition and drift are linbench's own. Dimension and points do not
     grow along training as in the published curriculum, and a token holds a point with its value unless
@@ -133,13 +133,16 @@ class Regression(Task):
         return self.settings.points
 
     def chance(self) -> float:
-        """0: always naming zero, the mean of all values, explains none of their squares."""
+        """Return 0: always naming zero, the mean of all values, explains none of their squares."""
         return 0.0
 
     def optimum(self) -> float:
-        """Expected of the posterior mean, whose error depends on the points alone. Without noise n points
-        tell n of `dimension` directions of w, which is a share of n / dimension of the next value's square
-        where all variances are equal; else an average over the points of sequences drawn for this."""
+        """Return the expected accuracy of the posterior mean, whose error depends on the points alone.
+
+        Without noise n points determine n of `dimension` directions of w, which is a share of n / dimension
+        of the next value's square where all variances are equal. Otherwise it is an average over the points
+        of separate sequences.
+        """
         return _optimum(self.settings).value
 
     @property
@@ -153,15 +156,18 @@ class Regression(Task):
         )
 
     def longer(self, times: int) -> dict[str, Any]:
-        """More points."""
+        """Return settings with more points."""
         return {"points": times * self.settings.points}
 
     def slice_sizes(self) -> dict[str, int]:
-        """place: how many points were told before."""
+        """Return the slices.
+
+        place: number of points told before.
+        """
         return {"place": self.settings.points}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """All is computed in float64 and rounded once, so that devices agree."""
+        """Return examples, computed in float64 and rounded once, so that devices agree."""
         s = self.settings
         stream = Stream.of(index, seed=seed, split=split)
         x = self.draw_points(stream)
@@ -184,8 +190,10 @@ class Regression(Task):
         )
 
     def draw_points(self, stream: Stream) -> Tensor:
-        """[B, points, dimension], float64; of mean variance 1, along axes turned at random where variances
-        differ."""
+        """Return points [B, points, dimension] of mean variance 1, in float64.
+
+        Where variances differ, the axes are rotated at random.
+        """
         s = self.settings
         x = stream.child("points").normals(s.points * s.dimension).double().view(-1, s.points, s.dimension)
         if s.condition == 1:
@@ -216,7 +224,7 @@ class Regression(Task):
         return x
 
     def variances(self, device: torch.device) -> Tensor:
-        """[dimension], along the axes before they are turned; 1 on average."""
+        """Return the variances [dimension] along the axes before they are rotated; 1 on average."""
         s = self.settings
         falling = s.condition ** (
             -torch.arange(s.dimension, dtype=torch.float64, device=device) / max(s.dimension - 1, 1)
@@ -224,14 +232,16 @@ class Regression(Task):
         return falling * s.dimension / falling.sum()
 
     def observations(self, batch: Batch) -> Observations:
-        """What the tokens say."""
+        """Return the points and values that the tokens tell."""
         s = self.settings
         asks, tells = batch.inputs[:, ::2].double(), batch.inputs[:, 1::2].double()
         return Observations(asks[:, :, : s.dimension], tells[:, :, s.dimension if s.tokens == "pair" else 0])
 
     def solve(self, batch: Batch) -> Tensor:
-        """The posterior mean: ridge regression with the variance of the noise as penalty, on what was told
-        since the function last changed."""
+        """Return the posterior mean: ridge regression with the noise's variance as penalty.
+
+        It uses what was told since the function last changed.
+        """
         s = self.settings
         return ridge(self.observations(batch), penalty=self.penalty, anew=s.points // 2 if s.drift else None)[
             :, :, None
@@ -239,11 +249,11 @@ class Regression(Task):
 
     @property
     def penalty(self) -> float:
-        """The variance of the noise, of a rounding at least."""
+        """Variance of the noise, at least that of rounding."""
         return max(self.settings.noise**2, ROUNDING)
 
     def baselines(self, batch: Batch) -> dict[str, Prediction]:
-        """Rules of memory as estimators, none of which knows of a drift, and the nearest points."""
+        """Return update rules of memories as estimators, and the nearest points; none knows of a drift."""
         told = self.observations(batch)
         found = {
             "averaging": averaging(told),
@@ -260,7 +270,7 @@ class Regression(Task):
         }
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The first points and the last."""
+        """Return the first points and the last."""
         s, (x, y) = self.settings, self.observations(batch)
         shown = [n for n in range(s.points) if n < 2 or n == s.points - 1]
         points = "; ".join(
@@ -277,7 +287,7 @@ class Regression(Task):
 
 
 class _Optimum(NamedTuple):
-    """standard_error: 0 where it is exact."""
+    """standard_error: 0 where the value is exact."""
 
     value: float
     standard_error: float

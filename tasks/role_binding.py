@@ -1,9 +1,4 @@
-"""Who did what to whom: the same words in different roles.
-
-Events stand in any order. Every name of a verb does it to the next, the last to the first, so that each is
-agent and patient of the same verb; both ways round are as likely. Where events are passive, the role must be
-understood and not the place.
-"""
+"""Role binding: the same words in different roles."""
 
 from typing import ClassVar, Self
 
@@ -25,7 +20,7 @@ _ASK = "role verb party ."
 
 
 class RoleBindingSettings(Settings):
-    """Who takes part, and how it is said."""
+    """Settings: who takes part, and how events are told."""
 
     seq_len: int = Field(
         80,
@@ -85,12 +80,12 @@ class RoleBindingSettings(Settings):
 
     @property
     def events(self) -> int:
-        """Of all verbs."""
+        """Number of events of all verbs."""
         return self.rings * self.parties
 
     @property
     def event(self) -> str:
-        """The words of one."""
+        """Words of an event."""
         return "first verb voice second" if self.passive else "first verb second"
 
     @property
@@ -103,10 +98,15 @@ class RoleBinding(Task):
     """Who did this to her, and to whom did she do it?
 
     A sequence tells events, `agent verb patient`, in which the names of a verb form a ring, and `WHO verb
-    name` or `WHOM verb name` asks for its
-    neighbours: told the other way round a ring has the same words and the other answers, so that who reads
-        bags of words is right half the time. It
-    does not tell how much a layer can hold.
+    name` or `WHOM verb name` asks for its neighbours: told the other way round a ring has the same words and
+    the other answers, so that who reads bags of words is right half the time. It does not tell how much a
+    layer can hold.
+
+    Layout: events stand in any order. Every name of a verb does it to the next, the last to the first, so
+    that each is agent and patient of the same verb; both ways round are equally likely. Where events are
+    passive, the role must be understood and not the place.
+
+    Chance: 1 / 2, one of the two neighbours.
 
     linbench's own.
     """
@@ -164,14 +164,16 @@ class RoleBinding(Task):
         return self.settings.questions
 
     def chance(self) -> float:
-        """1 / 2: one of the two who took part in an event of this verb with this name, blind to the role that
-        is asked for."""
+        """Return 1 / 2: one of the name's two neighbours, blind to the role that is asked for."""
         return 0.5
 
     def slice_sizes(self) -> dict[str, int]:
-        """role: 0 asks for the agent, 1 for the patient. doublings: of the distance in tokens from the event
-        to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to 7, and so on. verbs: with how many the name takes
-        part. voice: 1, the event is told with the patient first."""
+        """Return the slices.
+
+        role: 0 asks for the agent, 1 for the patient. doublings: base-2 logarithm of the distance in tokens
+        from the event to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to 7, and so on. verbs: number of
+        verbs of the name. voice: 1 if the event is told with the patient first.
+        """
         return {
             "role": 2,
             "doublings": log2_distance_size(self.seq_len),
@@ -180,7 +182,7 @@ class RoleBinding(Task):
         }
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Event j of a ring is what its name j does to the next one."""
+        """Return examples; event j of a ring is what its name j does to the next one."""
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         E, T = s.events, s.seq_len
@@ -234,8 +236,11 @@ class RoleBinding(Task):
         return Batch(ids, positions, targets, slices, {"swapped": swapped})
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """Beside accuracy, of all answers: swapped, who has the other role beside the same name; other,
-        another name that was told of; alien, anything else."""
+        """Return accuracy and kinds of errors, each as a share of all answers.
+
+        swapped: the name with the other role beside the same name. other: another name of the sequence.
+        alien: anything else.
+        """
         answers = prediction.answers
         swapped = answers == batch.facts["swapped"]
         seen = (
@@ -248,7 +253,7 @@ class RoleBinding(Task):
         return super().means(batch, prediction) | {name: WeightedMean(value) for name, value in found.items()}
 
     def _read(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Where an event begins, its agent, its verb and its patient: all [B, T]."""
+        """Return where an event begins, its agent, its verb and its patient: all [B, T]."""
         event = self.settings.event
         first, verb, second = (
             inputs.roll(-word_position(event, word), dims=1) for word in ("first", "verb", "second")
@@ -263,7 +268,7 @@ class RoleBinding(Task):
         return begins, torch.where(passive, second, first), verb, torch.where(passive, first, second)
 
     def solve(self, batch: Batch) -> Tensor:
-        """Among events of the verb, the one in which the name has the role that is not asked for."""
+        """Find the verb's event in which the name has the role that is not asked for."""
         begins, agent, verb, patient = self._read(batch.inputs)
         time = torch.arange(self.seq_len, device=verb.device)
         answers = []
@@ -274,7 +279,7 @@ class RoleBinding(Task):
         return torch.stack(answers, dim=1)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Events in the order told, then questions, as far as there is room."""
+        """Return the events in the order told, then the questions, as far as there is room."""
         begins, *words = (x[row].tolist() for x in self._read(batch.inputs))
         tokens = batch.inputs[row].tolist()
         told = [

@@ -1,8 +1,4 @@
-"""MAD's selective copying.
-
-Tokens are drawn from a small vocabulary. Each blank is put before one of them, chosen at random, so that the
-last stands just before the copy token; after that come as many blanks as there were tokens.
-"""
+"""MAD's selective copying."""
 
 from typing import ClassVar, Self
 
@@ -19,7 +15,7 @@ from linbench.tasks.random import Stream
 
 
 class SelectiveCopySettings(Settings):
-    """The knobs of the published generator."""
+    """Settings of the published generator."""
 
     vocab_size: int = Field(16, ge=4, description="tokens to copy, then a blank and a copy token")
     seq_len: int = Field(256, ge=4, description="length of a sequence")
@@ -30,7 +26,7 @@ class SelectiveCopySettings(Settings):
         if self.seq_len <= 2 * self.num_tokens_to_copy + 1:
             raise ValueError(
                 f"{self.num_tokens_to_copy} tokens, a copy token and as many answers leave no blank in"
-                f" {self.seq_len} places; seq_len = {2 * self.num_tokens_to_copy + 2} would do, or"
+                f" {self.seq_len} places; use seq_len = {2 * self.num_tokens_to_copy + 2} or more, or"
                 f" num_tokens_to_copy = {self.seq_len // 2 - 1}"
             )
         return self
@@ -42,6 +38,11 @@ class SelectiveCopy(MacroAccuracy):
     A few tokens stand among blanks, and after the copy token each is due in turn: a layer must let in what
     matters by content and keep its order, whatever stands between. It does not tell whether a layer can find
     a thing again by another.
+
+    Layout: tokens are drawn from a small vocabulary. Each blank is put before a randomly chosen one, so that
+    the last token stands just before the copy token; after that come as many blanks as there were tokens.
+
+    Chance: any token to copy.
 
     MAD, Poli et al. 2024, arXiv:2403.17844, after Gu & Dao 2023, arXiv:2312.00752. The published generator
     places blanks by a global random state.
@@ -77,15 +78,18 @@ class SelectiveCopy(MacroAccuracy):
         return self.settings.num_tokens_to_copy
 
     def chance(self) -> float:
-        """Any token that may be one to copy, blind to the sequence, of which all is asked for."""
+        """Return the accuracy of any token to copy, blind to the sequence, all of which is asked for."""
         return 1 / (self.settings.vocab_size - 2)
 
     def slice_sizes(self) -> dict[str, int]:
-        """order: of the token among those to copy. distance: from the token to where it is asked for."""
+        """Return the slices.
+
+        order: of the token among those to copy. distance: from the token to where it is asked for.
+        """
         return {"order": self.answers, "distance": self.seq_len}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """A token stands as far from the first place as there are tokens and blanks before it."""
+        """Return examples; a token's position is the number of tokens and blanks before it."""
         s, rows, count = self.settings, index.shape[0], self.settings.num_tokens_to_copy
         stream = Stream.of(index, seed=seed, split=split)
         order = torch.arange(count, device=index.device)
@@ -103,7 +107,7 @@ class SelectiveCopy(MacroAccuracy):
         )
 
     def solve(self, batch: Batch) -> Tensor:
-        """Leaves out blanks and the copy token; the first answer is the first of what is left."""
+        """Leave out blanks and the copy token; the first answer is the first of what is left."""
         order = batch.positions - (self.seq_len - self.answers)
         kept = [
             [token for token in tokens if token < self.settings.vocab_size - 2]
@@ -112,7 +116,7 @@ class SelectiveCopy(MacroAccuracy):
         return torch.tensor(kept, device=order.device).gather(1, order)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Which tokens stand where, and what is due after the copy token."""
+        """Return which tokens stand where, and what is due after the copy token."""
         blank, tokens = self.settings.vocab_size - 2, batch.inputs[row].tolist()
         there = [f"{token} at position {at}" for at, token in enumerate(tokens) if token < blank]
         due = [

@@ -1,9 +1,4 @@
-"""Many stacks at once.
-
-An operation is `push stack element` or `pop stack blank`, its stack drawn evenly; what is due in a pop is due
-at its stack. A stack pushes or pops with even chance, but always pushes when it is empty and always pops when
-it is full. Delta rules that erase need to know what to erase.
-"""
+"""Many stacks at once."""
 
 from typing import ClassVar, Self
 
@@ -22,7 +17,7 @@ _OPERATION = 3
 
 
 class StackSettings(Settings):
-    """How many stacks, how high, of what."""
+    """Settings: number, height and elements of stacks."""
 
     seq_len: int = Field(
         96, ge=12, description="length of a sequence; as many operations of 3 tokens as fit, at its end"
@@ -36,8 +31,9 @@ class StackSettings(Settings):
         operations = self.seq_len // _OPERATION
         if self.stacks > operations:
             raise ValueError(
-                f"{self.stacks} stacks are more than the {operations} operations that fit in {self.seq_len}"
-                " tokens: hardly any would be met twice"
+                f"{self.stacks} stacks are more than the {operations} operations that fit in seq_len ="
+                f" {self.seq_len}, so that hardly any would be met twice; use fewer stacks or a longer"
+                " sequence"
             )
         return self
 
@@ -48,6 +44,12 @@ class Stack(Task):
     Pushes to and pops from many stacks are interleaved, and at every pop the element on top is due, which is
     not shown and from then on is gone: a memory must take back what it wrote and find again what was there
     before. It does not tell of tracking, for the heights of stacks are given by the sequence.
+
+    Layout: an operation is `push stack element` or `pop stack blank` with a uniform stack; the answer to a
+    pop is due at its stack. A stack pushes or pops with equal probability, but always pushes when it is empty
+    and always pops when it is full. Delta rules that erase need to know what to erase.
+
+    Chance: the element on top of most stacks, of which full ones count twice, for they always pop.
 
     Kimi Team 2025 (Kimi Linear), arXiv:2510.26692: 64 stacks, lengths from 256 to 2048. How often is popped,
     how high stacks get and how many elements there are is not published. Popped elements are not shown here,
@@ -77,7 +79,7 @@ class Stack(Task):
 
     @property
     def io(self) -> IO:
-        """Blank, push, pop, stacks, elements."""
+        """Blank, push, pop, stacks and elements."""
         vocab = _STACKS + self.settings.stacks + self.settings.elements
         return IO(vocab, vocab)
 
@@ -91,22 +93,30 @@ class Stack(Task):
         return self._operations // 2
 
     def chance(self) -> float:
-        """Naming the element that lies on top of most stacks that are not empty, of which full ones count
-        twice, for they always pop."""
+        """Return the accuracy of naming the element on top of most stacks that are not empty.
+
+        Full stacks count twice, for they always pop.
+        """
         s = self.settings
         return most_common_top_share(
             s.stacks, depth=s.depth, elements=s.elements, operations=self._operations
         )
 
     def slice_sizes(self) -> dict[str, int]:
-        """depth: elements on the stack. distance: tokens from the element to where it is asked for. open:
-        stacks that are not empty."""
+        """Return the slices.
+
+        depth: elements on the stack. distance: tokens from the element to where it is asked for. open: stacks
+        that are not empty.
+        """
         s = self.settings
         return {"depth": s.depth + 1, "distance": s.seq_len, "open": s.stacks + 1}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Heights are an even random walk folded into 0 ... depth; at each level of a stack pushes and pops
-        take turns, so a pop's push is the one before."""
+        """Return examples.
+
+        Heights are a fair random walk folded into 0 ... depth; at each level of a stack pushes and pops take
+        turns, so a pop's push is the one before.
+        """
         s, count = self.settings, self._operations
         stream = Stream.of(index, seed=seed, split=split)
         time = torch.arange(count, device=index.device)
@@ -155,12 +165,12 @@ class Stack(Task):
         return Batch(inputs, positions, targets, dict(zip(slices, at_pops, strict=True)))
 
     def _fold(self, walk: Tensor) -> Tensor:
-        """The walk between walls at 0 and `depth`."""
+        """Return the walk reflected at 0 and `depth`."""
         depth = self.settings.depth
         return depth - (walk % (2 * depth) - depth).abs()
 
     def solve(self, batch: Batch) -> Tensor:
-        """All stacks are kept, operation by operation."""
+        """Keep all stacks, operation by operation."""
         s, rows = self.settings, torch.arange(len(batch.inputs), device=batch.inputs.device)
         start = s.seq_len - _OPERATION * self._operations
         held = torch.zeros(len(rows), s.stacks, self._operations + 1, dtype=torch.int64, device=rows.device)
@@ -179,7 +189,7 @@ class Stack(Task):
         return found.gather(1, batch.positions)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The first operations in words, then what is due."""
+        """Return the first operations in words, with what is due."""
         tokens, words = batch.inputs[row].tolist(), []
         answers = dict(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
         for at in range(self.seq_len - _OPERATION * self._operations, self.seq_len, _OPERATION):

@@ -1,9 +1,4 @@
-"""One stack, told at the end.
-
-Bits are the stack from bottom to top; actions are drawn evenly, and a pop from the empty stack does nothing.
-There are as many `tell` tokens as bits and actions and one more; after the end of the stack nothing is
-due.
-"""
+"""One stack, told at the end."""
 
 from typing import ClassVar, Self
 
@@ -22,7 +17,7 @@ _VOCAB = 8
 
 
 class StackManipulationSettings(Settings):
-    """How long what is to be read may be."""
+    """Settings: number of bits and actions."""
 
     length: int = Field(
         20, ge=1, description="bits and actions at most; the sequence is 2 * length + 1 tokens"
@@ -34,7 +29,7 @@ class StackManipulationSettings(Settings):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.shortest > self.length:
-            raise ValueError(f"shortest must not be above length; {self.shortest} is more than {self.length}")
+            raise ValueError(f"shortest must be at most length; {self.shortest} is above {self.length}")
         return self
 
 
@@ -45,9 +40,15 @@ class StackManipulation(Task):
     to bottom with its end: a memory must follow a height that changes and read backwards, without being told
     its own answers. It does not tell of recall by content.
 
+    Layout: bits are the stack from bottom to top; actions are uniform, and a pop from the empty stack does
+    nothing. There is one more `tell` token than there are bits and actions; after the end of the stack
+    nothing is due.
+
+    Chance: at each place the likelier of the end and one of the two bits.
+
     Delétang et al. 2022, arXiv:2207.02098 (Neural Networks and the Chomsky Hierarchy), with 1 to 40 bits and
-    actions in training, 41 to 500 in tests. So many bits and actions are divided among the splits as from 16
-    to 2^24 inputs have them; the few that are shorter, none of `quick`, are in all.
+    actions in training, 41 to 500 in tests. Inputs of a length that has from 16 to 2^24 of them are divided
+    among the splits; the few that are shorter, none of `quick`, are in all.
     """
 
     name = "stack_manipulation"
@@ -67,7 +68,7 @@ class StackManipulation(Task):
 
     @property
     def io(self) -> IO:
-        """Blank, tell, bits, pop, pushes, end."""
+        """Blank, tell, bits, pop, pushes and end."""
         return IO(_VOCAB, _VOCAB)
 
     @property
@@ -81,7 +82,10 @@ class StackManipulation(Task):
         return self.settings.length + 1
 
     def chance(self) -> float:
-        """What is likelier at this place after so many bits and actions: the end, or one of the two bits."""
+        """Return the accuracy of naming what is likelier at this place after so many bits and actions.
+
+        That is the end, or one of the two bits.
+        """
         s = self.settings
         bits = torch.eye(s.length + 1, dtype=torch.float64)
         # summed over all numbers of bits that leave room for actions
@@ -97,16 +101,22 @@ class StackManipulation(Task):
         return float(torch.maximum(ends, goes_on / 2).sum() / (ends + goes_on).sum())
 
     def longer(self, times: int) -> dict[str, int]:
-        """More bits and actions."""
+        """Return settings with more bits and actions."""
         return {"length": times * self.settings.length}
 
     def slice_sizes(self) -> dict[str, int]:
-        """place: from the top. length: bits and actions."""
+        """Return the slices.
+
+        place: from the top. length: bits and actions.
+        """
         return {"place": self.answers, "length": self.answers}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """A bit stays if the height never falls below the one it was pushed to; it is told in the place that
-        the final height says."""
+        """Return examples.
+
+        A bit stays if the height never falls below the one it was pushed to; it is told at the place that the
+        final height gives.
+        """
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         length = s.shortest + stream.child("length").integers(1, below=s.length - s.shortest + 1)
@@ -146,7 +156,7 @@ class StackManipulation(Task):
         return Batch(inputs, torch.where(due, length + nth, 0), targets, slices)
 
     def solve(self, batch: Batch) -> Tensor:
-        """The stack is kept, token by token, and read out."""
+        """Keep the stack, token by token, and read it out."""
         inputs, rows = batch.inputs, torch.arange(len(batch.inputs), device=batch.inputs.device)
         # from place 1; place 0 is the end
         stack = torch.full((len(rows), self.answers + 1), _END, dtype=torch.int64, device=rows.device)
@@ -166,7 +176,7 @@ class StackManipulation(Task):
         return stack.gather(1, (height[:, None] + length[:, None] - batch.positions).clamp(0, self.answers))
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Bits and actions, then the stack."""
+        """Return the bits and actions, then the stack."""
         words = {_BITS: "0", _BITS + 1: "1", _POP: "pop", _PUSH: "push 0", _PUSH + 1: "push 1"}
         said = [words[token] for token in batch.inputs[row].tolist() if token in words]
         told = [str(target - _BITS) for target in batch.targets[row].tolist() if target not in (IGNORE, _END)]

@@ -1,8 +1,4 @@
-"""Multi-query associative recall of vectors, each key in one token with its value.
-
-A token is two vectors side by side. Keys are asked for in random order, and values named by their number in
-their half of the vocabulary. All tokens between are zeros.
-"""
+"""Multi-query associative recall of vectors, with key and value in one token."""
 
 from functools import cache
 from typing import ClassVar, Self
@@ -20,7 +16,7 @@ from linbench.tasks.random import Stream
 
 
 class StackedMQARSettings(Settings):
-    """How many pairs, how they are represented, and how long they must be held."""
+    """Settings: number of pairs, their vectors, and how long they must be held."""
 
     seq_len: int = Field(64, ge=2, description="length of a sequence; between pairs and queries stand zeros")
     kv_pairs: int = Field(16, ge=1, description="key-value pairs, one token each, each queried once")
@@ -53,15 +49,19 @@ class StackedMQARSettings(Settings):
 
 @cache
 def _table(rows: int, dim: int, embeddings: int, device: torch.device) -> Tensor:
-    """[rows + 1, dim] float32 from N(0, 1), the last row zeros. Made on the CPU, where all devices have it
-    from, once."""
+    """Return a table [rows + 1, dim] of float32 draws from N(0, 1), with zeros as the last row.
+
+    It is made once on the CPU, from where all devices copy it.
+    """
     stream = Stream(torch.tensor([stable_key("stacked_mqar", embeddings)]))
     return nn.functional.pad(stream.normals(rows * dim).view(rows, dim), (0, 0, 0, 1)).to(device)
 
 
 def _bits(vectors: Tensor) -> Tensor:
-    """[..., dim] -> [...] the bits of two components as one integer, which tells the rows of a table
-    apart."""
+    """Return the bits of two components of vectors [..., dim] as one integer.
+
+    They tell the rows of a table apart.
+    """
     return vectors[..., :2].contiguous().view(torch.int64).squeeze(-1)
 
 
@@ -73,9 +73,14 @@ class StackedMQAR(Task):
     and all that is hard is to hold so many pairs and find them again. It does not tell how keys are brought
     to their values, which token by token is half of the work.
 
-    The generator stacked_mqar of Zoology, arXiv:2312.04927. Chosen here: vectors are from N(0, 1) in each
-    component, in a table given by the setting `embeddings` and the same for all examples, seeds and splits;
-    an example's keys are distinct, and so are its values; each key is asked for once; zeros beside a query
+    Layout: a token is two vectors side by side. Keys are asked for in random order, and values are named by
+    their number in their half of the vocabulary. All tokens between are zeros.
+
+    Chance: any value of the sequence.
+
+    The generator stacked_mqar of Zoology, arXiv:2312.04927. Chosen here: components of vectors are from N(0,
+    1), in a table given by the setting `embeddings` and the same for all examples, seeds and splits; an
+    example's keys are distinct, and so are its values; each key is asked for once; zeros stand beside a query
     and between pairs and queries.
     """
 
@@ -114,17 +119,22 @@ class StackedMQAR(Task):
         return _table(self.settings.vocab_size, self.settings.dim, self.settings.embeddings, device)
 
     def chance(self) -> float:
-        """1 / kv_pairs: naming any value of the sequence, without knowing whose it is; of a single pair, any
-        value there is."""
+        """Return 1 / kv_pairs: any value of the sequence, blind to its key.
+
+        Of a single pair, any value there is.
+        """
         s = self.settings
         return 1 / (s.kv_pairs if s.kv_pairs > 1 else s.vocab_size - self._half)
 
     def slice_sizes(self) -> dict[str, int]:
-        """distance: tokens from the pair to its query."""
+        """Return the slices.
+
+        distance: tokens from the pair to its query.
+        """
         return {"distance": self.settings.seq_len}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Positions, targets and slices are in the order of the pairs."""
+        """Return examples; positions, targets and slices are in the order of the pairs."""
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         pair = torch.arange(s.kv_pairs, device=device)
@@ -139,20 +149,19 @@ class StackedMQAR(Task):
         return Batch(inputs, positions, targets, {"distance": positions - pair})
 
     def _read(self, inputs: Tensor) -> Tensor:
-        """[B, T, 2 * dim] -> [B, T, 2] the rows of the table that stand there."""
+        """Return the rows of the table that stand in inputs [B, T, 2 * dim]: [B, T, 2]."""
         rows, order = _bits(self._vectors(inputs.device)).sort()
         return order[torch.searchsorted(rows, _bits(inputs.reshape(*inputs.shape[:2], 2, -1)))]
 
     def solve(self, batch: Batch) -> Tensor:
-        """Vectors are looked up in the table; the answer is the value beside the key that stands at the
-        query."""
+        """Look vectors up in the table; the answer is the value beside the key that stands at the query."""
         keys, values = self._read(batch.inputs).unbind(2)
         asked = keys.gather(1, batch.positions)
         pair = (asked[:, :, None] == keys[:, None, : self.settings.kv_pairs]).byte().argmax(dim=2)
         return values.gather(1, pair) - self._half
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Pairs, then queries in the order they stand, by their numbers in the table."""
+        """Return the pairs, then the queries in the order they stand, by their numbers in the table."""
         tokens = self._read(batch.inputs[row : row + 1])[0].tolist()
         count, half, zeros = self.settings.kv_pairs, self._half, self.seq_len - 2 * self.settings.kv_pairs
         pairs = [f"key {key} with value {value - half}" for key, value in tokens[:count]]

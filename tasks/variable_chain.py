@@ -1,9 +1,4 @@
-"""Variables that stand for variables.
-
-There is one chain for each constant, all equally long, and questions at any number of hops. "wrong_chain" is
-how often another chain's constant is named, "partial_hop" how often a variable on the way, so that errors of
-holding and of following can be told apart.
-"""
+"""Variables that stand for variables."""
 
 from typing import ClassVar, Literal, Self
 
@@ -22,7 +17,7 @@ _STATEMENT, _QUESTION = 3, 2
 
 
 class VariableChainSettings(Settings):
-    """How many variables, and how they hang together."""
+    """Settings: number of variables, and how they refer to each other."""
 
     seq_len: int = Field(64, ge=4, description="length of a sequence; where nothing is said, 0")
     chains: int = Field(4, ge=2, description="constants, each with a chain of variables of its own")
@@ -49,7 +44,7 @@ class VariableChainSettings(Settings):
 
     @property
     def variables(self) -> int:
-        """Of all chains."""
+        """Variables of all chains."""
         return self.chains * (self.hops + 1)
 
     @model_validator(mode="after")
@@ -77,6 +72,12 @@ class VariableChain(Task):
     topological order, each variable can be replaced by its constant at once, but told shuffled or reversed,
     the chain has to be followed when asked. It does not tell of overwriting, for each variable is assigned
     once.
+
+    Layout: there is one chain for each constant, all equally long, and questions at any number of hops.
+    "wrong_chain" is how often another chain's constant is named, "partial_hop" how often a variable on the
+    way, so that errors of holding and of following can be told apart.
+
+    Chance: any constant of the sequence.
 
     After variable tracking of RULER, arXiv:2404.06654: one chain of 4 hops in filler text, asked for all of
     its variables. With one chain the only constant in sight would answer our question, so there are always
@@ -109,7 +110,7 @@ class VariableChain(Task):
 
     @property
     def io(self) -> IO:
-        """Filler, `=`, `?`, names, constants."""
+        """Filler, `=`, `?`, names and constants."""
         return IO(self._vocab, self._vocab)
 
     @property
@@ -127,20 +128,23 @@ class VariableChain(Task):
         return self.settings.seq_len - _QUESTION * self.settings.questions
 
     def chance(self) -> float:
-        """1 / chains: naming any constant of the sequence."""
+        """Return 1 / chains: any constant of the sequence."""
         return 1 / self.settings.chains
 
     def slice_sizes(self) -> dict[str, int]:
-        """hops: from the variable to the one that is said to be the constant. distance: tokens from the
-        variable's own statement to where it is asked for."""
+        """Return the slices.
+
+        hops: from the variable to the one that is the constant. distance: tokens from the variable's own
+        statement to where it is asked for.
+        """
         return {"hops": self.settings.hops + 1, "distance": self.settings.seq_len}
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Variable i belongs to chain i // (hops + 1), in which it is number i % (hops + 1) from the
-        constant.
+        """Return examples.
 
-        facts: "constants" [B, N, chains - 1], those of the other chains; "way" [B, N, hops], the variables
-            hopped to, then `IGNORE`.
+        Variable i belongs to chain i // (hops + 1) and is number i % (hops + 1) from the constant. The facts
+        are "constants" [B, N, chains - 1], those of the other chains, and "way" [B, N, hops], the variables
+        hopped to, then `IGNORE`.
         """
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
@@ -192,8 +196,7 @@ class VariableChain(Task):
         )
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """Besides, which errors are constants of other chains and which are variables on the way to the right
-        one."""
+        """Return also "wrong_chain", constants of other chains, and "partial_hop", variables on the way."""
         answers = prediction.answers[:, :, None]
         return super().means(batch, prediction) | {
             "wrong_chain": WeightedMean((answers == batch.facts["constants"]).any(dim=2)),
@@ -201,7 +204,7 @@ class VariableChain(Task):
         }
 
     def solve(self, batch: Batch) -> Tensor:
-        """Each name is looked up, and what it is said to be, until it is no name."""
+        """Look up each name, and what it is said to be, until it is no name."""
         said = read_statements(batch.inputs[:, : self._statements_length], _STATEMENT)
         meaning = torch.zeros(len(said), self._vocab, dtype=torch.int64, device=said.device).scatter(
             1, said[:, :, 0], said[:, :, 2]
@@ -212,7 +215,7 @@ class VariableChain(Task):
         return answer
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The statements in their order, then the questions."""
+        """Return the statements in their order, then the questions."""
         said = [
             (x, y)
             for x, _, y in read_statements(

@@ -1,10 +1,4 @@
-"""Variables that are given one value after another.
-
-A write is `key value`, a question `ASK key`. Filler stands anywhere between statements and after each
-question, so no answer is ever among the inputs. The controls: as many writes without repeats, a value further
-back, every value. With resets, what came before the last can be forgotten at once, which a gate does and a
-delta rule alone does not.
-"""
+"""Variables that are given one value after another."""
 
 from collections import Counter
 from typing import Any, ClassVar
@@ -51,14 +45,22 @@ class VariableOverwrite(Task):
     key (stale), another key's (cross) or none of the sequence (alien). It does not tell how much a layer can
     hold, which the controls do.
 
+    Layout: a write is `key value`, a question `ASK key`. Filler stands anywhere between statements and after
+    each question, so no answer is ever among the inputs. The controls: as many writes without repeats, a
+    value further back, every value. With resets, what came before the last can be forgotten at once, which a
+    gate does and a delta rule alone does not.
+
+    Chance: naming what the key that was written first now holds.
+
     linbench's own, after the forgetting MQAR of Zoology (arXiv:2312.04927), n-back recall in PaTH
     (arXiv:2505.16381) and PI-LLM (github.com/zhuangziGiantfish/Unable-to-Forget). Unlike these it has every
     count of overwrites in every example, never gives a key a value that it had before, and says where errors
     come from. How much noise there is follows from seq_len: all that no statement takes is filler, so that
     inert noise statements move it to where the writes are and add none; decoys and mentions take its place.
-    Of the scores: a key that is overwritten more often was written more recently, unless the schedule is
-    sequential, so look at doublings beside overwrites; and a gate for each channel overwrites as a delta rule
-    does while the keys fit into the channels, so what is said of decay needs more variables than a head has
+
+    On reading the scores: a key that is overwritten more often was written more recently, unless the schedule
+    is sequential, so look at doublings beside overwrites. A gate for each channel overwrites as a delta rule
+    does while the keys fit into the channels, so statements about decay need more variables than a head has
     key dimensions.
     """
 
@@ -134,9 +136,12 @@ class VariableOverwrite(Task):
         return self.settings.counts["ask"]
 
     def chance(self) -> float:
-        """1 / variables, or rather one over those that are there when it is asked: naming what the key that
-        was written first now holds, which is not a decoy's; where a mark says how far back, one such guess
-        for each mark. Where values come again, the commonest of those that may be asked for."""
+        """Return the accuracy of naming what the key that was written first now holds: 1 / variables.
+
+        Between writes it is one over the variables written so far. The key that was written first is not a
+        decoy. Where a mark says how far back, there is one such guess for each mark. Where values repeat, it
+        is the most common of those that may be asked for.
+        """
         s = self.settings
 
         def share(variables: int) -> float:
@@ -153,9 +158,12 @@ class VariableOverwrite(Task):
         return right / self.answers
 
     def slice_sizes(self) -> dict[str, int]:
-        """overwrites: of the key, until it is asked for. doublings: of the distance in tokens from the write
-        that decides to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to 7, and so on. writes_between: of
-        other keys, between the two."""
+        """Return the slices.
+
+        overwrites: of the key, until it is asked for. doublings: base-2 logarithm of the distance in tokens
+        from the write that decides to the question, 0 for 1, 1 for 2 and 3, 2 for 4 to 7, and so on.
+        writes_between: writes of other keys between the two.
+        """
         s = self.settings
         return {
             "overwrites": max(s.overwrites) + 1,
@@ -164,8 +172,11 @@ class VariableOverwrite(Task):
         }
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Statements are numbered: writes in the order of time, resets, noise, questions between writes,
-        questions at the end."""
+        """Return examples.
+
+        Statements are numbered: writes in the order of time, resets, noise, questions between writes,
+        questions at the end.
+        """
         s, device, B = self.settings, index.device, len(index)
         stream = Stream.of(index, seed=seed, split=split)
         W, V, Q = s.writes, len(s.writes_of), len(s.asked)
@@ -244,8 +255,14 @@ class VariableOverwrite(Task):
         )
 
     def _order(self, stream: Stream, others: Tensor) -> Tensor:
-        """The numbers of all statements in the order of time: `others` [B, X] come each after a write, by its
-        number; questions after all, in any order."""
+        """Return the numbers of all statements in the order of time.
+
+        Questions come after all others, in any order.
+
+        Args:
+            stream: randomness.
+            others: the number of the write that each other statement follows [B, X].
+        """
         W, X, device = self.settings.writes, others.shape[1], others.device
         writes, turns = (torch.arange(count, device=device) for count in (W, X))
         questions = stream.bits(len(self.settings.asked))
@@ -273,10 +290,13 @@ class VariableOverwrite(Task):
         )
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
-        """Beside accuracy: what wrong answers are (`error_kinds`); stale_excess, how many of them are stale over
-        how many would be, were they any other value that was seen; informed_chance, to name any such value;
-        and from logits the probability of every older value (`weights_on_old_values`), the `target_margin` over them, and of all
-        values whether they are among as many likeliest as the key was given."""
+        """Return accuracy and what wrong answers are (`error_kinds`).
+
+        stale_excess: how many wrong answers are stale, over how many would be, if they were any other value
+        that was seen. informed_chance: the accuracy of naming any such value. From logits also the
+        probability of every older value, the margin over them, and with `return_all` whether the target is
+        among as many likeliest values as the key was given.
+        """
         s = self.settings
         values = first_positions(batch.inputs[:, :, -1] if s.width > 1 else batch.inputs, s.vocab_size)[
             :, s.first_value : s.first_noise
@@ -303,7 +323,7 @@ class VariableOverwrite(Task):
         return super().means(batch, prediction) | found
 
     def _read(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Where a write ends, and of which key and value: all [B, T]."""
+        """Return where a write ends, and its key and value: all [B, T]."""
         s = self.settings
         key, value = inputs.unbind(dim=2) if s.width > 1 else (inputs.roll(1, dims=1), inputs)
         wrote = (
@@ -312,8 +332,10 @@ class VariableOverwrite(Task):
         return wrote, key, value
 
     def solve(self, batch: Batch) -> Tensor:
-        """Of the writes of a key before the question, as far back as is asked; keys from before a reset do
-        not come again."""
+        """Return the key's write before the question, as far back as is asked.
+
+        Keys from before a reset do not come again.
+        """
         s = self.settings
         wrote, key, value = self._read(batch.inputs)
         first = batch.inputs[:, :, 0] if s.width > 1 else batch.inputs
@@ -332,7 +354,7 @@ class VariableOverwrite(Task):
         return torch.stack(answers, dim=1)
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The last writes and the first questions in the order they stand."""
+        """Return the last writes and the first questions in the order they stand."""
         s = self.settings
         wrote, key, value = (x[row].tolist() for x in self._read(batch.inputs))
         first = (batch.inputs[row, :, 0] if s.width > 1 else batch.inputs[row]).tolist()

@@ -1,1 +1,1 @@
-"""What several tasks share."""
+"""Parts that several tasks share."""

@@ -1,4 +1,4 @@
-"""Random finite automata of which no two speak the same language."""
+"""Random finite automata, no two of which accept the same language."""
 
 from functools import cache
 from typing import NamedTuple
@@ -9,24 +9,22 @@ from torch import Tensor
 from linbench.tasks.random import Stream
 
 FEWEST = 4
-"""States and letters that an automaton has at least."""
+"""Smallest number of states and of letters of an automaton."""
 
 EDGES = 3
-"""That leave a state at most."""
+"""Largest number of edges that leave a state."""
 
 CHOICES = 6
-"""A multiple of every number of edges: a uniform number below it, modulo the edges of a state, is a uniform
-edge."""
+"""A common multiple of all numbers of edges, so that a uniform number below it gives a uniform edge."""
 
 
 class Automata(NamedTuple):
-    """Deterministic, every state accepting, states that cannot be told apart made one; words begin in state
-    0.
+    """Minimal deterministic automata, every state of which accepts; words begin in state 0.
 
-    letter: [A, nodes, EDGES] on the edges of a state, ascending, `letters` where there are no more. target:
-        [A, nodes, EDGES], where they lead.
-    degree: [A, nodes], how many there are. legal: [A, nodes], bit x says that an edge has letter x.
-    step: [A, nodes * CHOICES], letter * 16 + target of the edge that each choice takes.
+    letter: letters on the edges of a state, ascending, `letters` where there are no more [A, nodes, EDGES].
+    target: states that the edges lead to [A, nodes, EDGES]. degree: number of edges [A, nodes]. legal: bit x
+    says that an edge has letter x [A, nodes]. step: letter * 16 + target of the edge that each choice takes
+    [A, nodes * CHOICES].
     """
 
     letter: Tensor
@@ -38,32 +36,26 @@ class Automata(NamedTuple):
 
 @cache
 def automata(count: int, *, letters: int, nodes: int, out_degree: int, device: torch.device) -> Automata:
-    """The first `count` that differ; made once and then kept on the device. Each has 4 to `nodes` states, of
-    which some may be out of reach, 4 to `letters` letters, and 1 to `out_degree` edges from each state, with
-    distinct letters, to distinct other states: all uniform."""
+    """Return the first `count` automata with different languages; made once and kept on the device.
+
+    Each has 4 to `nodes` states, some of which may be unreachable, 4 to `letters` letters, and 1 to
+    `out_degree` edges from each state, with distinct letters, to distinct other states. All of this is
+    uniform.
+    """
     if device.type != "cpu":
-        return Automata(
-            *(
-                x.to(device)
-                for x in automata(
-                    count, letters=letters, nodes=nodes, out_degree=out_degree, device=torch.device("cpu")
-                )
-            )
-        )
+        cpu = torch.device("cpu")
+        known = automata(count, letters=letters, nodes=nodes, out_degree=out_degree, device=cpu)
+        return Automata(*(x.to(device) for x in known))
     drawn = count
-    while True:
+    while True:  # some of those drawn are alike: draw more until enough differ
         drawn += drawn // 4 + 64
         letter, target = _edges(drawn, letters, nodes, out_degree)
         kind = _equivalence_classes(letter, target, letters)
         language, number = torch.unique(kind[:, 0], return_inverse=True)
         if len(language) >= count:
             break
-    first = (
-        torch.full_like(language, drawn)
-        .scatter_reduce(0, number, torch.arange(drawn), "amin")
-        .sort()
-        .values[:count]
-    )
+    first = torch.full_like(language, drawn).scatter_reduce(0, number, torch.arange(drawn), "amin")
+    first = first.sort().values[:count]  # of each language the first automaton drawn
     letter, target, kind = letter[first], target[first], kind[first]
 
     alike = (kind[:, :, None] == kind[:, None, :]).long().argmax(dim=2)  # the first state of its kind
@@ -75,8 +67,10 @@ def automata(count: int, *, letters: int, nodes: int, out_degree: int, device: t
 
 
 def _edges(count: int, letters: int, nodes: int, out_degree: int) -> tuple[Tensor, Tensor]:
-    """Letters and targets [count, nodes, EDGES] of that many automata. States from an automaton's size on are
-    led to by none."""
+    """Return letters and targets [count, nodes, EDGES].
+
+    No edge leads to a state beyond an automaton's size.
+    """
     stream = Stream.of(torch.arange(count), seed=0, split="automata")
     size = FEWEST + stream.child("nodes").integers(1, below=nodes - FEWEST + 1)
     alphabet = FEWEST + stream.child("alphabet").integers(1, below=letters - FEWEST + 1)
@@ -91,8 +85,7 @@ def _edges(count: int, letters: int, nodes: int, out_degree: int) -> tuple[Tenso
 
 
 def _distinct_triples(stream: Stream, count: int, *, below: Tensor) -> Tensor:
-    """[B, count, EDGES] numbers below `below` [B, 1], at least three, of which no two of a triple are
-    equal."""
+    """Return numbers [B, count, EDGES] below `below` [B, 1] >= 3; the numbers of a triple differ."""
     first, second, third = (
         stream.child(draw).integers(count, below=below - taken)
         for taken, draw in enumerate(("first", "second", "third"))
@@ -104,8 +97,10 @@ def _distinct_triples(stream: Stream, count: int, *, below: Tensor) -> Tensor:
 
 
 def _equivalence_classes(letter: Tensor, target: Tensor, letters: int) -> Tensor:
-    """[A, nodes], equal for two states, of whichever automata, if and only if the same words can be read from
-    them: Moore's partition refinement of all states together."""
+    """Return classes [A, nodes]; states of one class, of any automata, allow the same words.
+
+    This is Moore's partition refinement, of all states together.
+    """
     kind = _renumber(_legal(letter, letters))
     while True:
         refined = kind
@@ -118,7 +113,7 @@ def _equivalence_classes(letter: Tensor, target: Tensor, letters: int) -> Tensor
 
 
 def _renumber(x: Tensor) -> Tensor:
-    """The same for equal numbers, from 0 on."""
+    """Return numbers from 0 on, the same for equal entries."""
     number: Tensor = torch.unique(x, return_inverse=True)[1]
     return number
 

@@ -1,4 +1,4 @@
-"""How often a guess is right that knows which facts there are, but not which of them is asked for."""
+"""Accuracies of guesses that know the facts of a sequence, but not which fact is asked for."""
 
 from functools import cache
 from math import exp, lgamma, log, log1p
@@ -24,20 +24,20 @@ __all__ = [
 ]
 
 NEGLIGIBLE = 1e-9
-"""A probability that changes nothing."""
+"""A probability that is small enough to leave out."""
 
 STEP = 0.4
+"""Step of the sum that stands for the integral of `nth_draw_probabilities`."""
 
 
 @cache
 def most_common_share(facts: int, values: int) -> float:
-    """Of so many facts, each with a value drawn evenly, the share that has the commonest one, in expectation.
+    """Return the expected share of facts that have the most common value, for facts with uniform values.
 
-    The sum over m of the probability that some value has more than m facts. Were the facts of each value
-    Poisson, with mean facts / values, they would be
-    independent: no value has more than m, and all together have as many facts as there are, with the
-        probability that is a coefficient of a power of
-    one value's polynomial, an integral over the unit circle.
+    It is the sum over m of the probability that some value has more than m facts. If the facts of each value
+    were Poisson with mean facts / values, they would be independent. The probability that no value has more
+    than m and that all together have `facts` facts is then a coefficient of a power of one value's
+    polynomial: an integral over the unit circle.
     """
     mean = facts / values
     most = torch.arange(min(facts, int(mean + 12 * mean**0.5) + 24), dtype=torch.float64)
@@ -49,8 +49,10 @@ def most_common_share(facts: int, values: int) -> float:
 
 @cache
 def most_common_of_rest(facts: int, *, share: float, values: int) -> float:
-    """As `most_common_share`, of those facts that are left: the one that is asked for, and each of the others with
-    the probability `share`."""
+    """Return `most_common_share` of the facts that are left.
+
+    The fact that is asked for is left, and each other one with probability `share`.
+    """
     if facts * share < NEGLIGIBLE:
         return 1.0
     return sum(
@@ -62,8 +64,7 @@ def most_common_of_rest(facts: int, *, share: float, values: int) -> float:
 
 @cache
 def binomial_probabilities(count: int, share: float) -> list[float]:
-    """The probabilities that of `count` independent events, each with the probability `share`, 0, 1, ...
-    happen."""
+    """Return the probabilities that of `count` independent events of probability `share` 0, 1, ... happen."""
     if share == 1:
         return [0.0] * count + [1.0]
     odds, none = log(share) - log1p(-share), lgamma(count + 1) + count * log1p(-share)
@@ -72,7 +73,7 @@ def binomial_probabilities(count: int, share: float) -> list[float]:
 
 @cache
 def occupied_boxes(balls: int, boxes: int) -> list[float]:
-    """The probabilities that balls thrown into boxes at random lie in 0, 1, ... of them."""
+    """Return the probabilities that randomly thrown balls occupy 0, 1, ... boxes."""
     share = torch.nn.functional.pad(torch.ones(1, dtype=torch.float64), (0, min(balls, boxes)))
     for _ in range(balls):
         share = add_ball(share, boxes)
@@ -81,16 +82,23 @@ def occupied_boxes(balls: int, boxes: int) -> list[float]:
 
 
 def add_ball(occupied: Tensor, boxes: int, *, share: float = 1.0) -> Tensor:
-    """The probabilities that 0, 1, ... boxes are occupied after one more ball, which is thrown with the
-    probability `share`."""
+    """Return the probabilities that 0, 1, ... boxes are occupied after one more ball.
+
+    Args:
+        occupied: the probabilities before.
+        boxes: number of boxes.
+        share: probability that the ball is thrown at all.
+    """
     new = occupied * share * (1 - torch.arange(len(occupied), dtype=torch.float64) / boxes)
     return occupied - new + torch.nn.functional.pad(new, (1, 0))[:-1]
 
 
 @cache
 def boxes_holding(count: int, balls: int, boxes: int) -> list[float]:
-    """The probabilities that of balls thrown into boxes at random just `count` lie in 0, 1, ... of the boxes;
-    as in `most_common_share`."""
+    """Return the probabilities that 0, 1, ... boxes hold exactly `count` of the randomly thrown balls.
+
+    Computed as in `most_common_share`.
+    """
     if not balls:
         return [1.0]
     mean = balls / boxes
@@ -99,27 +107,27 @@ def boxes_holding(count: int, balls: int, boxes: int) -> list[float]:
     others = ((mean * (circle - 1)).exp() - one * circle**count) / (1 - one)
     found = []
     for n, p in enumerate(binomial_probabilities(boxes, one)[: balls // count + 1]):
-        share = (
-            float((others ** (boxes - n) * circle ** (count * n - balls)).mean().real)
-            if p > NEGLIGIBLE**2
-            else 0.0
-        )
+        share = 0.0
+        if p > NEGLIGIBLE**2:
+            share = float((others ** (boxes - n) * circle ** (count * n - balls)).mean().real)
         found.append(max(0.0, p * share / poisson_at_mean(balls)))
     return found
 
 
 @cache
 def most_written_share(keys: int, values: int, writes: int) -> float:
-    """Of so many writes, each to any of the keys, where each key has a value drawn evenly: the share that
-    falls to the keys of the value that gets most of them, in expectation. As in `most_common_share`, but for each
-    value there are two numbers, of its keys and of the writes to these."""
-    each, there = (
-        writes / keys,
-        torch.arange(int(keys / values + 12 * (keys / values) ** 0.5) + 24, dtype=torch.float64),
-    )
+    """Return the expected share of writes that fall to the value with the most writes.
+
+    Each write is to a uniform key, and each key has a uniform value. Computed as in `most_common_share`, with
+    two numbers for each value: its keys, and the writes to them.
+    """
+    each = writes / keys
+    # counts of keys up to 12 standard deviations above the mean; more have no probability to speak of
+    there = torch.arange(int(keys / values + 12 * (keys / values) ** 0.5) + 24, dtype=torch.float64)
     of_keys = unit_circle(keys)[:, None] ** there * poisson_probability(there, keys / values)
     of_writes = unit_circle(writes * (1 + each))
-    up_to, expected, most = torch.zeros(len(of_keys), len(of_writes), dtype=torch.complex128), 0.0, 0
+    up_to = torch.zeros(len(of_keys), len(of_writes), dtype=torch.complex128)
+    expected, most = 0.0, 0
     back = unit_circle(keys)[:, None] ** -keys * of_writes**-writes
     while True:
         so_many = (torch.special.xlogy(most, each * there) - each * there - lgamma(most + 1)).exp()
@@ -131,31 +139,31 @@ def most_written_share(keys: int, values: int, writes: int) -> float:
 
 
 def unit_circle(spread: float) -> Tensor:
-    """Points of the unit circle, enough to integrate over where numbers of that variance are told apart."""
+    """Return points of the unit circle, enough to integrate polynomials with that variance of exponents."""
     points = int(10 * spread**0.5) + 64
     angle = 2 * torch.pi * torch.arange(points, dtype=torch.float64) / points
     return torch.polar(torch.ones_like(angle), angle)
 
 
 def poisson_probability(count: Tensor, mean: float) -> Tensor:
-    """The probabilities of these Poisson numbers."""
+    """Return the probability of each count."""
     return (count * log(mean) - mean - torch.lgamma(count + 1)).exp()
 
 
 def poisson_at_mean(count: int) -> float:
-    """The probability that a Poisson number is its mean."""
+    """Return the probability that a Poisson number equals its mean."""
     return exp(count * log(count) - count - lgamma(count + 1))
 
 
 @cache
 def nth_draw_probabilities(count: int, *, of: int, power_a: float) -> Tensor:
-    """[of, count] float64, the probability that slot i is the n-th draw of `power_law_slots`.
+    """Return the probability [of, count] that slot i is the n-th draw of `power_law_slots`, in float64.
 
-    A slot of weight w comes at an exponential time, of density w exp(-w t), and is the n-th draw if just n -
-    1 others came before. Of these each has come by t or not, independently: how many have is what the product
-    of all their polynomials says, here without the slot's own. In y, where t = log(1 + exp y)^2, the
-    integrand is smooth, no narrower for late draws than for early ones, and vanishes at both ends, so that a
-    sum over even steps is the integral.
+    A slot of weight w comes at an exponential time with density w exp(-w t), and is the n-th draw if exactly
+    n - 1 others came before. Each of these has come by time t or not, independently: the product of all their
+    polynomials, without the slot's own, has the probabilities of how many have come. In y, where t = log(1 +
+    exp y)^2, the integrand is smooth, not narrower for late draws than for early ones, and vanishes at both
+    ends, so that a sum over even steps is the integral.
     """
     weights = 1 / torch.tensor(inverse_powers(of, round(power_a - 1, 12)), dtype=torch.float64)
     weights = weights / weights.sum()
@@ -165,7 +173,7 @@ def nth_draw_probabilities(count: int, *, of: int, power_a: float) -> Tensor:
         stays = torch.exp(-weights * root**2)
         came = 1 - stays
         mean, spread = float(came.sum()), float((came * stays).sum().sqrt())
-        # that so few have come does not happen in 10^12 cases; nor that it is `points` more
+        # fewer than `first`, or `points` more than that, have a probability below 10^-12
         first = max(0, int(mean - 8 * spread - 20))
         if first >= count:
             break

@@ -1,4 +1,4 @@
-"""Where an answer comes from: what its key holds or held, what other keys hold, or nowhere in the context."""
+"""Kinds of errors: old values of the key, values of other keys, or values from nowhere in the context."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ __all__ = ["error_kinds", "first_positions", "in_top_of_history", "target_margin
 
 
 def first_positions(tokens: Tensor, size: int) -> Tensor:
-    """Where each of `size` ids first stands in tokens [B, L], L if nowhere: [B, size]."""
+    """Return where each of `size` ids first stands in tokens [B, L], L if nowhere: [B, size]."""
     B, L = tokens.shape
     return torch.full((B, size), L, device=tokens.device).scatter_reduce(
         1, tokens, torch.arange(L, device=tokens.device).expand(B, L), "amin"
@@ -17,13 +17,17 @@ def first_positions(tokens: Tensor, size: int) -> Tensor:
 
 
 def error_kinds(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[str, WeightedMean]:
-    """Of each answer whether it is another value of its key (stale), a value that was only `seen` [B, N]
-    elsewhere (cross), or neither (alien).
+    """Classify wrong answers: another value of the key (stale), of another key (cross), or neither (alien).
 
-    The fact "history" [B, N, R] is what the key was given up to there, newest first, filled up with `IGNORE`;
-    the target is one of it. Of stale answers: the value just before the target (previous), the key's first,
-    any between these (middle), or newer than the target. Where there is but one older value, it counts as
-    previous and as first.
+    `facts["history"]` [B, N, R] holds what the key was given up to there, newest first, filled up with
+    `IGNORE`; the target is one of these. A stale answer is the value just before the target (previous), the
+    key's first value, one between these (middle), or newer than the target. If there is only one older value,
+    it counts as previous and as first.
+
+    Args:
+        batch: with the fact "history".
+        prediction: the answers.
+        seen: whether the answer is a value that stood in the sequence [B, N].
     """
     history = batch.facts["history"]
     right = prediction.answers == batch.targets
@@ -44,8 +48,12 @@ def error_kinds(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[s
 
 
 def weights_on_old_values(history: Tensor, shares: Tensor) -> dict[str, WeightedMean]:
-    """How an answer weighs what its key was given, `history` [B, N, R] as of `error_kinds`: by `shares` [B, N,
-    values] the last value (0), the one before (1), and so on, each where there is one."""
+    """Return the weight of the last value (0), the one before (1), and so on, where there is one.
+
+    Args:
+        history: values of the key, as in `error_kinds` [B, N, R].
+        shares: weight of each value in the answer [B, N, values].
+    """
     there = history != IGNORE
     share = shares.gather(2, history.clamp(min=0)).masked_fill(~there, 0)
     return {
@@ -55,8 +63,10 @@ def weights_on_old_values(history: Tensor, shares: Tensor) -> dict[str, Weighted
 
 
 def target_margin(batch: Batch, logits: Tensor) -> WeightedMean:
-    """By how much the target's logit exceeds the highest of the other values in the fact "history", where
-    there is another."""
+    """Return by how much the target's logit exceeds the largest of the key's other values.
+
+    Places without other values do not count.
+    """
     history = batch.facts["history"]
     others = (history != IGNORE) & (history != batch.targets[:, :, None])
     rival = logits.gather(2, history.clamp(min=0)).masked_fill(~others, float("-inf")).amax(dim=2)
@@ -66,8 +76,10 @@ def target_margin(batch: Batch, logits: Tensor) -> WeightedMean:
 
 
 def in_top_of_history(batch: Batch, logits: Tensor) -> WeightedMean:
-    """Whether the target is among as many likeliest ids as its key was given values: right, too, for who
-    knows them but not their order."""
+    """Return whether the target is among the n likeliest ids, n being the number of the key's values.
+
+    This is also right for a model that knows the values but not their order.
+    """
     held = (batch.facts["history"] != IGNORE).sum(dim=2)
     above = (logits > logits.gather(2, batch.targets.clamp(min=0)[:, :, None])).sum(dim=2)
     return WeightedMean(above < held)

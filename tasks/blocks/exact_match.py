@@ -1,4 +1,4 @@
-"""Values of several tokens, each of them asked for: how often one is right as a whole."""
+"""Values of several tokens, right only if every token is."""
 
 import torch
 
@@ -8,8 +8,10 @@ __all__ = ["exact_match"]
 
 
 def exact_match(batch: Batch, prediction: Prediction, *, length: int) -> WeightedMean:
-    """Of values at `length` places side by side, those right at every place that is due. Each counts once, at
-    its first place, which must be due."""
+    """Return whether values at `length` adjacent places are right at all their used places.
+
+    Each value counts once, at its first place, which must be used.
+    """
     due, right = (
         x.reshape(x.shape[0], -1, length) for x in (batch.is_answer, prediction.answers == batch.targets)
     )

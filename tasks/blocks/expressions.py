@@ -1,4 +1,4 @@
-"""Random arithmetic expressions and their values: with operators in a row, or nested in brackets."""
+"""Random arithmetic expressions and their values, flat or nested in brackets."""
 
 from typing import NamedTuple
 
@@ -11,12 +11,11 @@ from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream, constant, content
 
 LEAF = 4
-"""Tokens of the longest expression in brackets that holds one digit, (-d); all that are longer have an
-operator in their middle, as (d+d)."""
+"""Tokens of the longest bracketed expression with one digit, (-d); longer ones have an operator."""
 
 
 class Vocabulary(NamedTuple):
-    """Ids; digits and the operators + - * count up from the first."""
+    """Token ids; digits and the operators + - * count up from the first."""
 
     digit: int
     operator: int
@@ -27,7 +26,7 @@ class Vocabulary(NamedTuple):
 
     @classmethod
     def of(cls, modulus: int, *, brackets: bool) -> "Vocabulary":
-        """As published: empty, operators, =, digits; or digits, operators, brackets, =, empty."""
+        """Return the published ids: empty, operators, =, digits; or digits, operators, brackets, =, empty."""
         return (
             cls(0, modulus, modulus + 5, modulus + 6, modulus + 3, modulus + 4)
             if brackets
@@ -54,8 +53,10 @@ def flat_expressions(
     seq_len: int,
     split: Split,
 ) -> Expressions:
-    """d op d op ... d of `length` [B, 1] tokens, an odd number: digits and operators uniform, * before + and
-    -."""
+    """Return expressions d op d op ... d of `length` [B, 1] tokens, an odd number; * comes before + and -.
+
+    Digits and operators are uniform.
+    """
     ids = Vocabulary.of(modulus, brackets=False)
     radices = tuple(operators if at % 2 else modulus for at in range(longest))
     letters = words(stream, length, radices=radices, shortest=shortest, split=split)
@@ -68,8 +69,10 @@ def flat_expressions(
 
 
 class _Map(NamedTuple):
-    """What digits [B, C] do from the left to a sum and the term that grows: (sum, term) -> (sum + adds * term
-    + more, keeps * term + begins)."""
+    """Effect of digits [B, C], read from the left, on a sum and the current term.
+
+    (sum, term) -> (sum + adds * term + more, keeps * term + begins).
+    """
 
     adds: Tensor
     more: Tensor
@@ -77,7 +80,7 @@ class _Map(NamedTuple):
     begins: Tensor
 
     def then(self, after: "_Map", modulus: int) -> "_Map":
-        """Both, this one first."""
+        """Return the effect of this one followed by `after`."""
         more = self.more + after.more + after.adds * self.begins
         both = (
             self.adds + after.adds * self.keeps,
@@ -92,10 +95,10 @@ _IDENTITY = (0, 0, 1, 0)
 
 
 def _evaluate(digits: Tensor, before: Tensor, used: Tensor, modulus: int) -> Tensor:
-    """[B, 1] the value of digits [B, C], each with the operator before it: + and - add the term to the sum
-    and begin another, * multiplies it.
+    """Return the value [B, 1] of digits [B, C], each with the operator before it.
 
-    Neighbours become one map until one is left, which acts on (0, 0); in log2(C) steps.
+    + and - add the term to the sum and begin another; * multiplies the term. Neighbouring maps are combined
+    until one is left, which acts on (0, 0): log2(C) steps.
     """
     times, zero = before == 2, torch.zeros_like(digits)
     begins = torch.where(used & ~times, torch.where(before == 1, -digits, digits), zero)
@@ -112,12 +115,12 @@ def _evaluate(digits: Tensor, before: Tensor, used: Tensor, modulus: int) -> Ten
 def nested_expressions(
     stream: Stream, length: Tensor, *, longest: int, modulus: int, operators: int, seq_len: int, split: Split
 ) -> Expressions:
-    """One of `length` [B, 1] tokens: d, -d, (d), (-d) where it has at most four, else (left op right) with
-    left uniform in 1 ... length - 4.
+    """Return nested expressions of `length` [B, 1] tokens: d, -d, (d), (-d), or (left op right).
 
-    Parts are numbered as they are met, the halves of a part side by side: number 0 is the whole, 2 p - 1 and
-    2 p are the p-th pair, the halves of the p-th part that is divided. So that pairs are two columns each,
-    number -1 stands beside the whole and is nothing.
+    Expressions of more than four tokens are divided, with left uniform in 1 ... length - 4. Parts are
+    numbered as they are met, the halves of a part side by side: number 0 is the whole, 2 p - 1 and 2 p are
+    the p-th pair, the halves of the p-th part that is divided. Number -1 is an unused column beside the
+    whole, so that all pairs are two columns.
     """
     ids, rows, device = Vocabulary.of(modulus, brackets=True), len(length), length.device
     pairs = (longest - 1) // LEAF
@@ -162,12 +165,16 @@ def nested_expressions(
 
 
 def _divide_parts(over: Tensor, draws: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
-    """over [B, 1]: how much longer than `LEAF` the whole is; draws [B, 2 + 2 pairs] -> the same of all parts,
-    and how many pairs there are [B, 1].
+    """Return how much longer than `LEAF` each part is, and how many pairs there are [B, 1].
 
-    A pair at a time, in few operations: of a part so much longer, `taken` >= LEAF decides, and its halves are
-    1 - 2 LEAF + taken and over - taken. Halves of what is not divided are never longer than a leaf. They are
-    written as well, each where a later pair will be written over them.
+    One pair at a time, in few operations: for a part longer by `over`, `taken` >= LEAF decides, and its
+    halves are longer by 1 - 2 LEAF + taken and over - taken. Halves of an undivided part are never longer
+    than a leaf. They are written as well, where a later pair will overwrite them.
+
+    Args:
+        over: how much longer than `LEAF` the whole is [B, 1].
+        draws: random bits [B, 2 + 2 pairs].
+        pairs: the most pairs there can be.
     """
     count, device = len(over), over.device
     # examples side by side in memory, as all that is done here is done to a few columns
@@ -189,8 +196,12 @@ def _divide_parts(over: Tensor, draws: Tensor, pairs: int) -> tuple[Tensor, Tens
 
 
 def _sum_over_ancestors(left: Tensor, right: Tensor, whole: Tensor) -> Tensor:
-    """What the left and right halves of `whole` [B, P] add, both [B, P] -> [B, 2 P], summed over a part and
-    all that it lies in, twice as many at a time."""
+    """Return what a part's half and all halves that contain it add up to [B, 2 P].
+
+    Args:
+        left, right: what the left and right halves of `whole` add [B, P].
+        whole: the part that a pair divides [B, P].
+    """
     summed = torch.stack([left, right], dim=2)
     summed[:, 0] = 0  # of the whole, and of nothing
     summed, within = summed.flatten(1), whole[:, :, None].expand(-1, -1, 2).flatten(1)
@@ -201,10 +212,13 @@ def _sum_over_ancestors(left: Tensor, right: Tensor, whole: Tensor) -> Tensor:
 
 
 def _nested_value(value: Tensor, operator: Tensor, whole: Tensor, modulus: int) -> Tensor:
-    """value [B, 2 P] of the leaves, operator [B, P] between the halves of `whole` [B, P] -> [B, 1], that of
-    the expression; pair by pair, the last first.
+    """Return the value of the expression [B, 1], computed pair by pair, the last first.
 
     a op b is x + y b with (x, y) = (0, s) + a (p, q): a + b, a - b, or 0 + a b.
+
+    Args:
+        value: of the leaves [B, 2 P].
+        operator: between the halves of `whole` [B, P].
     """
     operator, whole, value = (x.T.contiguous() for x in (operator, whole, value))
     fixed, factors = (

@@ -13,6 +13,7 @@ from torch import Tensor
 from linbench.tasks.random import constant
 
 LARGEST = 120
+"""Most elements that a group may have: as many as S5 has."""
 _NAME = re.compile(r"[SAZD]\d{1,3}(x[SAZD]\d{1,3})*")
 _ORDERS: dict[str, Callable[[int], int]] = {
     "S": factorial,
@@ -26,42 +27,47 @@ Permutation = tuple[int, ...]
 
 
 class Group(NamedTuple):
-    """elements: permutations p, as images (p(0), p(1), ...), in lexicographic order, so that element 0 is the
-    identity.
-    table: element number a * order + b is the product ab, which sends i to a(b(i))."""
+    """A finite group.
+
+    elements: permutations p as images (p(0), p(1), ...), in lexicographic order, so that element 0 is the
+    identity. table: number a * order + b is the product ab, which sends i to a(b(i)).
+    """
 
     elements: tuple[Permutation, ...]
     table: tuple[int, ...]
 
     @property
     def order(self) -> int:
-        """How many elements there are."""
+        """Number of elements."""
         return len(self.elements)
 
     @property
     def inverses(self) -> tuple[int, ...]:
-        """Of every element the one that undoes it."""
+        """The inverse of every element."""
         return tuple(
             self.table[first : first + self.order].index(0) for first in range(0, self.order**2, self.order)
         )
 
     def moving(self, most: int | None) -> tuple[int, ...]:
-        """The elements that move at most so many points, the identity first; None: all."""
+        """Return the elements that move at most `most` points, the identity first; None: all elements."""
         moved = [sum(i != image for i, image in enumerate(element)) for element in self.elements]
         return tuple(number for number, points in enumerate(moved) if most is None or points <= most)
 
 
 @cache
 def group(name: str) -> Group:
-    """S5 and A5 permute five points, Z5 and D5 turn (and flip) a pentagon, A4xZ5 does two things
+    """Return the group of that name.
+
+    S5 and A5 permute five points, Z5 and D5 rotate (and reflect) a pentagon, A4xZ5 does two things
     independently.
 
-    Raises ValueError: no such name, or a group of more than 120 elements.
+    Raises:
+        ValueError: if there is no such name, or the group has more than 120 elements.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"'{name}' names no group; S, A, Z or D with a number would do, or several of these with x"
-            " between them, such as A4xZ5"
+            f"'{name}' is not the name of a group; use S, A, Z or D with a number, or several of these joined"
+            " by x, such as A4xZ5"
         )
     factors = [(factor[0], int(factor[1:])) for factor in name.split("x")]
     for family, degree in factors:
@@ -94,7 +100,7 @@ def _even(p: Permutation) -> bool:
 
 
 def _side_by_side(parts: tuple[Permutation, ...]) -> Permutation:
-    """One permutation of the points of all, each part moving its own."""
+    """Return one permutation of all parts' points, in which each part moves its own."""
     points: Permutation = ()
     for part in parts:
         points += tuple(len(points) + image for image in part)
@@ -103,13 +109,12 @@ def _side_by_side(parts: tuple[Permutation, ...]) -> Permutation:
 
 @cache
 def multiplication(name: str, device: torch.device) -> Tensor:
-    """A group's table [order * order]."""
+    """Return a group's table [order * order]."""
     return constant(group(name).table, device)
 
 
 def prefix_products(name: str, elements: Tensor) -> Tensor:
-    """[B, T] numbers of elements -> [B, T], at t the product of elements 0 ... t in this order; in log2(T)
-    steps."""
+    """Return the products of elements 0 ... t [B, T] of element numbers [B, T], in log2(T) steps."""
     order, table = group(name).order, multiplication(name, elements.device)
     reach = 1
     while reach < elements.shape[1]:

@@ -10,7 +10,7 @@ from linbench.tasks.random import Stream
 
 
 class Lengths(Settings):
-    """Every length from the shortest to the longest is as likely."""
+    """Settings of tasks with variable length: every length from shortest to longest is equally likely."""
 
     min_length: int
     max_length: int
@@ -19,15 +19,15 @@ class Lengths(Settings):
     def _ordered(self) -> Self:
         if self.min_length > self.max_length:
             raise ValueError(
-                f"min_length {self.min_length} is above max_length {self.max_length}; it may be at most that"
+                f"min_length must be at most max_length; {self.min_length} is above {self.max_length}"
             )
         return self
 
     def longer(self, times: int) -> dict[str, Any]:
-        """Settings by which both are so many times as long."""
+        """Return settings with both lengths `times` as long."""
         return {"min_length": times * self.min_length, "max_length": times * self.max_length}
 
 
 def draw_length(stream: Stream, shortest: int, longest: int, *, step: int = 1) -> Tensor:
-    """[B, 1] lengths from the shortest in steps up to the longest, uniform."""
+    """Draw lengths [B, 1], uniform from the shortest in steps up to the longest."""
     return shortest + step * stream.child("length").integers(1, below=(longest - shortest) // step + 1)

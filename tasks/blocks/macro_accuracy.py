@@ -6,17 +6,20 @@ from torch import Tensor
 from linbench.tasks.base import IGNORE, Batch, Prediction, Task
 
 ROWS = 128
-"""In each of the batches that MAD averages over."""
+"""Rows of the batches that MAD averages over."""
 
 
 class MacroAccuracy(Task):
-    """Also reports "macro_accuracy", which is no mean over places: the mean over classes, batch by batch."""
+    """A task that also reports "macro_accuracy": the mean over classes, batch by batch, not over places."""
 
     def score(
         self, batch: Batch, prediction: Prediction, *, slices: bool = True
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """As of any task, and "macro_accuracy": its sum over batches of 128 rows, the last of which may have
-        fewer, and how many these are."""
+        """Return what `Task.score` returns, and "macro_accuracy".
+
+        The latter is summed over batches of 128 rows, the last of which may have fewer; its weight is their
+        number.
+        """
         assert self.io.vocab_out is not None
         averages = macro_accuracy(prediction.answers, batch.targets, classes=self.io.vocab_out)
         return super().score(batch, prediction, slices=slices) | {
@@ -25,11 +28,15 @@ class MacroAccuracy(Task):
 
 
 def macro_accuracy(answers: Tensor, targets: Tensor, *, classes: int) -> Tensor:
-    """answers, targets [B, N] -> float64 [ceil(B / 128)]: of every batch, the mean over classes of how many
-    of their targets were right.
+    """Return, for every batch of 128 rows, the mean over classes of how many of their targets were right.
 
-    A class that is answered but never asked for counts as wrong; one that is neither is left out.
-    torchmetrics' MulticlassAccuracy, "macro".
+    A class that is answered but never asked for counts as wrong; one that is neither is left out. This is
+    torchmetrics' MulticlassAccuracy with "macro".
+
+    Args:
+        answers: ids [B, N].
+        targets: ids [B, N].
+        classes: number of ids.
     """
     batches = -(-len(targets) // ROWS)
     due = targets != IGNORE
@@ -43,10 +50,7 @@ def macro_accuracy(answers: Tensor, targets: Tensor, *, classes: int) -> Tensor:
             .view(batches, -1)
         )
 
-    asked, answered, right = (
-        count(targets, due),
-        count(answers, due),
-        count(targets, due & (answers == targets)),
-    )
+    asked, answered = count(targets, due), count(answers, due)
+    right = count(targets, due & (answers == targets))
     recall = right / asked.clamp(min=1)
     return recall.sum(dim=1) / ((asked + answered) > 0).sum(dim=1).clamp(min=1)

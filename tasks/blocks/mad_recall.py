@@ -1,5 +1,7 @@
-"""What MAD's recall tasks share: keys and values in a row of pairs, asked for wherever a key comes back or
-only at the end."""
+"""Base class of MAD's recall tasks: a row of key-value pairs.
+
+Values are asked for wherever a key comes back, or only at the end.
+"""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -17,8 +19,10 @@ from linbench.tasks.random import Stream
 
 
 class RecallSettings(Settings):
-    """The knobs of the published generators. Tokens from 0 on: keys, as many values or one more, noise, then
-    special ones."""
+    """Settings of the published generators.
+
+    Tokens count from 0: keys, then as many values or one more, then noise, then special tokens.
+    """
 
     always_special: ClassVar[int] = 0
 
@@ -37,41 +41,41 @@ class RecallSettings(Settings):
 
     @property
     def special(self) -> int:
-        """How many tokens have a meaning of their own; the copy token, if there is one, is the last."""
+        """Number of special tokens; the copy token, if there is one, is the last."""
         return self.always_special + (not self.multi_query)
 
     @property
     def keys(self) -> int:
-        """How many tokens are for keys."""
+        """Number of tokens for keys."""
         return (self.vocab_size - self.special - self.noise_vocab_size) // 2
 
     @property
     def values(self) -> int:
-        """How many tokens, after the keys, are for values."""
+        """Number of tokens, after the keys, for values."""
         return self.vocab_size - self.special - self.noise_vocab_size - self.keys
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.frac_noise and not self.noise_vocab_size:
             raise ValueError(
-                f"frac_noise = {self.frac_noise} needs tokens for noise; noise_vocab_size is 0, at least 1"
-                " would do"
+                f"frac_noise = {self.frac_noise} needs noise tokens; noise_vocab_size must be at least 1, not"
+                " 0"
             )
         if self.keys < 2:
             others = self.special + self.noise_vocab_size
             raise ValueError(
-                f"two keys and two values beside {others} tokens for noise and more need a vocabulary of at"
-                f" least {4 + others}, not {self.vocab_size}"
+                f"two keys, two values and {others} noise and special tokens need a vocab_size of at least"
+                f" {4 + others}, not {self.vocab_size}"
             )
         return self
 
 
 class Pairs(NamedTuple):
-    """P pairs in their order, the last being asked for at the end. All but the tokens are [B, P].
+    """P pairs in their order; the last is asked for at the end. All fields except the tokens are [B, P].
 
-    names: the same wherever a key is, of their own for pairs of noise or left out. begins: the position. keys
-        [B, P, K] and values [B, P, V]: tokens, of
-    which so many count as the sizes say; of pairs left out none.
+    names: equal for equal keys; pairs of noise or pairs left out have names of their own. begins: position of
+    the first token. keys and values: tokens [B, P, K] and [B, P, V], of which the sizes say how many count;
+    of pairs left out none.
     """
 
     names: Tensor
@@ -83,37 +87,41 @@ class Pairs(NamedTuple):
 
 
 class Recall(MacroAccuracy):
-    """A task whose sequences are such pairs. Their tokens but the last are inputs, all but the first are what
-    comes next."""
+    """A task whose sequences are rows of pairs.
+
+    Inputs are all tokens except the last, targets all except the first.
+    """
 
     settings: RecallSettings
 
     @property
     @abstractmethod
     def test_positions(self) -> range:
-        """The positions at which a test may want an answer."""
+        """Positions at which a test may ask for an answer."""
 
     @property
     def answer_positions(self) -> range:
-        """The positions at which something may be due."""
+        """Positions at which an answer may be due."""
         return range(self.seq_len) if self.settings.train_on == "all" else self.test_positions
 
     @property
     def answers(self) -> int:
-        """One for each place."""
+        """One for each answer position."""
         return len(self.answer_positions)
 
     def longer(self, times: int) -> dict[str, Any]:
-        """More pairs of as many keys and values."""
+        """Return settings with more pairs of the same keys and values."""
         return {"seq_len": times * self.settings.seq_len}
 
     def slice_sizes(self) -> dict[str, int]:
-        """seen: how often the key was shown before. distance: tokens from where it was shown last. Both are 0
-        where nothing is asked."""
+        """Return the slices; both are 0 where nothing is asked.
+
+        seen: how often the key was shown before. distance: tokens since it was last shown.
+        """
         return {"seen": self.settings.seq_len // 2, "distance": self.seq_len + 1}
 
     def replace_by_noise(self, tokens: Tensor, noise: Tensor, stream: Stream) -> Tensor:
-        """tokens [B, P, W], with others in their stead where noise [B, P] is."""
+        """Return tokens [B, P, W] with noise tokens in the pairs that `noise` [B, P] marks."""
         s = self.settings
         if not s.frac_noise:
             return tokens
@@ -121,8 +129,14 @@ class Recall(MacroAccuracy):
         return torch.where(noise[:, :, None], s.keys + s.values + drawn, tokens)
 
     def make_batch(self, pairs: Pairs, split: Split, *, blank: int, **slices: Tensor) -> Batch:
-        """Examples made of pairs, with the token `blank` wherever none stands. `slices`: further ones,
-        [V]."""
+        """Return examples made of pairs.
+
+        Args:
+            pairs: the pairs.
+            split: in training also other tokens may be targets.
+            blank: token wherever no pair stands.
+            slices: further slices [V].
+        """
         s, end = self.settings, self.seq_len + 1
         key_at = _token_places(pairs.begins, pairs.key_sizes, pairs.keys, otherwise=end)
         value_at = _token_places(
@@ -131,9 +145,8 @@ class Recall(MacroAccuracy):
         tokens = key_at.new_full((len(key_at), end + 1), blank)
         if not s.multi_query:
             tokens = tokens.scatter(1, pairs.begins[:, -1:] - 1, s.vocab_size - 1)
-        tokens = tokens.scatter(1, key_at, pairs.keys.flatten(1)).scatter(
-            1, value_at, pairs.values.flatten(1)
-        )
+        tokens = tokens.scatter(1, key_at, pairs.keys.flatten(1))
+        tokens = tokens.scatter(1, value_at, pairs.values.flatten(1))
 
         before, seen = previous_occurrence(pairs.names)
         distance = pairs.begins - pairs.begins.gather(1, before)
@@ -146,32 +159,35 @@ class Recall(MacroAccuracy):
         )
         following = slice(first + 1, stop + 1, step)
 
-        def label(values: Tensor) -> Tensor:
+        def at_values(values: Tensor) -> Tensor:
+            """Lay values out at the answers of the pairs that are asked for, zeros elsewhere."""
             laid = torch.where(asked[:, :, None], values, 0).expand_as(pairs.values).flatten(1)
             return torch.zeros_like(tokens).scatter(1, value_at, laid)[:, following]
 
         targets = tokens[:, following]
         if split != "train" or s.train_on == "answers":
-            targets = torch.where(label(torch.ones_like(seen)[:, :, None]) > 0, targets, IGNORE)
+            targets = torch.where(at_values(torch.ones_like(seen)[:, :, None]) > 0, targets, IGNORE)
         positions = torch.arange(first, stop, step, device=seen.device).repeat(len(seen), 1)
         found = {"seen": seen[:, :, None], "distance": distance[:, :, None], **slices}
         return Batch(
             tokens[:, : end - 1].contiguous(),
             positions,
             targets.contiguous(),
-            {name: label(x) for name, x in found.items()},
+            {name: at_values(x) for name, x in found.items()},
         )
 
     def solve(self, batch: Batch) -> Tensor:
-        """Reads token by token and notes what every key was followed by. Of a value it does not know it names
-        the first token that may come next."""
+        """Read token by token and note what followed every key.
+
+        For a value that is not known it names the first token that may come next.
+        """
         read = torch.tensor(
             [self._read(tokens) for tokens in batch.inputs.tolist()], device=batch.inputs.device
         )
         return read.gather(1, batch.positions)
 
     def _read(self, tokens: list[int]) -> list[int]:
-        """What comes next at every position, if it is the token of a value."""
+        """Return what comes next at every position, if it is a token of a value."""
         first = self.settings.keys
         end = first + self.settings.values
         known: dict[tuple[int, ...], dict[int, int]] = {}
@@ -183,45 +199,36 @@ class Recall(MacroAccuracy):
                 known.setdefault(key, {})[len(value)] = token
                 value += (token,)
             else:
-                key, value = (() if value or token >= first else key), ()
-                key += (token,) if token < first else ()
+                if value or token >= first:  # a new key begins, or filler
+                    key = ()
+                value = ()
+                if token < first:
+                    key += (token,)
             following = known.get(key, {}).get(len(value))
-            answers.append(
-                next((v for v in range(first, end) if v not in value), first)
-                if following is None
-                else following
-            )
+            if following is None:
+                following = next((v for v in range(first, end) if v not in value), first)
+            answers.append(following)
         return answers
 
     def explain(self, batch: Batch, row: int) -> str:
-        """The sequence, then the answers that the context holds."""
+        """Return the sequence, then the answers that the context determines."""
         s = self.settings
         tokens = batch.inputs[row].tolist()
-        due = [
-            (at, target, seen)
-            for at, target, seen in zip(
-                *(x[row].tolist() for x in (batch.positions, batch.targets, batch.slices["seen"])),
-                strict=True,
-            )
-            if target != IGNORE
-        ]
+        columns = (x[row].tolist() for x in (batch.positions, batch.targets, batch.slices["seen"]))
+        due = [(at, target, seen) for at, target, seen in zip(*columns, strict=True) if target != IGNORE]
         answers = [
             f"at position {at} stands {tokens[at]}, the answer there is {target}"
             for at, target, seen in due
             if seen
         ]
-        noise = (
-            f", {s.keys + s.values} to {s.keys + s.values + s.noise_vocab_size - 1} mean nothing"
-            if s.noise_vocab_size
-            else ""
-        )
+        first_noise, noise = s.keys + s.values, ""
+        if s.noise_vocab_size:
+            noise = f", {first_noise} to {first_noise + s.noise_vocab_size - 1} mean nothing"
         back = f"Keys come back: {join_examples(answers)}." if answers else "No key comes back."
         others = len(due) - len(answers)
-        rest = (
-            f" At {others} other places the next token is due as well, whether or not anything tells which."
-            if others
-            else ""
-        )
+        rest = ""
+        if others:
+            rest = f" At {others} other places the next token is due as well, predictable or not."
         return (
             f"Tokens 0 to {s.keys - 1} make keys, {s.keys} to {s.keys + s.values - 1} values{noise}. The"
             f" sequence is {shorten(tokens)}. {back}{rest}"
@@ -229,6 +236,6 @@ class Recall(MacroAccuracy):
 
 
 def _token_places(begins: Tensor, sizes: Tensor, tokens: Tensor, *, otherwise: int) -> Tensor:
-    """Where the tokens [B, P, W] of each pair go, [B, P W]; those beyond its size [B, P] go elsewhere."""
+    """Return the positions [B, P W] of the tokens [B, P, W] of each pair; unused tokens go to `otherwise`."""
     slot = torch.arange(tokens.shape[2], device=tokens.device)
     return torch.where(slot < sizes[:, :, None], begins[:, :, None] + slot, otherwise).flatten(1)

@@ -1,4 +1,4 @@
-"""What contexts alone foretell."""
+"""Predictions from n-grams of the context alone."""
 
 import torch
 from torch import Tensor
@@ -8,9 +8,11 @@ from linbench.tasks.base import Batch, Prediction
 
 
 def ngrams(batch: Batch, *, order: int, vocab_size: int, counted: int) -> Prediction:
-    """The shares of what followed the longest context, of at most order - 1 tokens, that was followed by
-    anything that counts: tokens below `counted`. They are alike where there is no such context. It backs off
-    without smoothing: nll is infinite for what never followed."""
+    """Predict with the shares of what followed the longest context of at most order - 1 tokens.
+
+    Only contexts count that were followed by tokens below `counted`; without any, all such tokens are equally
+    likely. It backs off without smoothing: nll is infinite for what never followed.
+    """
     inputs = batch.inputs
     found = torch.zeros(*inputs.shape, vocab_size, dtype=torch.float64, device=inputs.device)
     found[:, :, :counted] = 1
@@ -22,7 +24,7 @@ def ngrams(batch: Batch, *, order: int, vocab_size: int, counted: int) -> Predic
 
 
 def _replace_where_seen(found: Tensor, inputs: Tensor, size: int, counted: int) -> None:
-    """In `found` [B, T, vocab] by how often each token has followed the last `size` tokens before."""
+    """Set `found` [B, T, vocab] to how often each token followed the last `size` tokens before."""
     rows, length, vocab_size = found.shape
     context = torch.zeros_like(inputs)
     for back in range(size):

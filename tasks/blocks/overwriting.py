@@ -1,5 +1,4 @@
-"""The settings of `variable_overwrite`, and what follows from them alone: how many statements there are, of
-which tokens."""
+"""The settings of `variable_overwrite`, and the statements and tokens that follow from them."""
 
 from typing import Literal, Self
 
@@ -26,12 +25,14 @@ _TEXTS = {
         "ask": "key mark . .",
     },
 }
-"""Of a fused statement every two words are one position. A question ends in filler, so that no two stand side
-by side."""
+"""Words of each statement. In a fused statement every two words are one position.
+
+A question ends in filler, so that no two questions are adjacent.
+"""
 
 
 class VariableOverwriteSettings(Settings):
-    """How often what is written, in which order, among what, and what is asked."""
+    """Settings: how often and in which order variables are written, among what noise, and what is asked."""
 
     seq_len: int = Field(
         64,
@@ -159,29 +160,29 @@ class VariableOverwriteSettings(Settings):
 
     @property
     def writes_of(self) -> tuple[int, ...]:
-        """How often each variable is written; those after a reset follow those before it."""
+        """How often each variable is written; variables after a reset follow those before it."""
         return tuple(1 + self.overwrites[i % len(self.overwrites)] for i in range(self.variables)) * (
             self.reset + 1
         )
 
     @property
     def writes(self) -> int:
-        """Of all variables, decoys aside."""
+        """Number of writes of all variables, without decoys."""
         return sum(self.writes_of)
 
     @property
     def noise_statements(self) -> int:
-        """Of whatever kind."""
+        """Number of noise statements of any kind."""
         return round(self.noise * self.writes)
 
     @property
     def decoys(self) -> int:
-        """Writes of keys that are never asked for."""
+        """Number of writes of keys that are never asked for."""
         return self.noise_statements if self.noise_kind == "decoy" else 0
 
     @property
     def asked(self) -> tuple[tuple[int, int], ...]:
-        """The questions at the end: which variable, and how many values back."""
+        """Questions at the end: which variable, and how many values back."""
         backs = {"none": (0,), "n_back": (self.n - 1,), "return_all": tuple(range(max(self.writes_of)))}[
             self.control
         ]
@@ -192,7 +193,7 @@ class VariableOverwriteSettings(Settings):
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many statements of each kind there are."""
+        """Number of statements of each kind."""
         return {
             "write": self.writes,
             "reset": self.reset,
@@ -206,7 +207,7 @@ class VariableOverwriteSettings(Settings):
         return 2 if self.statement == "fused" else 1
 
     def text(self, kind: str) -> str:
-        """Of a statement."""
+        """Return the words of a statement of that kind."""
         return _TEXTS[self.statement][kind]
 
     @property
@@ -218,29 +219,30 @@ class VariableOverwriteSettings(Settings):
 
     @property
     def first_value(self) -> int:
-        """Keys come before it."""
+        """First token of values, after the keys."""
         return FIRST_KEY + self.keys
 
     @property
     def first_noise(self) -> int:
-        """Values come before it."""
+        """First token of noise, after the values."""
         return self.first_value + self.values
 
     @property
     def reset_mark(self) -> int:
-        """If there are resets; noise comes before it."""
+        """Token of a reset, after the noise; used only if there are resets."""
         return self.first_noise + self.noises
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """Of a question, by how many values back; where that is always the same there is one, and in a fused
-        statement it is padding."""
+        """Marks of questions, by how many values back.
+
+        There is a single mark if that is always the same; in a fused statement it is padding.
+        """
         first = self.reset_mark + (self.reset > 0)
         older = max(self.overwrites) if self.control == "return_all" else 0
         return (PAD if self.statement == "fused" else ASK, *range(first, first + older))
 
     @property
     def vocab_size(self) -> int:
-        """Padding and marks, keys, values, noise; then RESET and the marks of older values, where there are
-        any."""
+        """Padding and marks, keys, values, noise, RESET and marks of older values if there are any."""
         return self.reset_mark + (self.reset > 0) + len(self.marks) - 1

@@ -1,4 +1,4 @@
-"""Keys that are asked for later in a sequence: in which slots, and what stands between them."""
+"""Queries of keys later in a sequence: their slots, and the filler between them."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -33,11 +33,13 @@ Filler = Annotated[
 
 
 class PairsThenQueries(Task):
-    """A task that begins with pairs and asks for each key once, later, in one of the slots that are left. Its
-    settings have at least seq_len, kv_pairs, vocab_size and power_a."""
+    """A task that begins with pairs and asks for each key once, later, in one of the remaining slots.
+
+    Its settings have at least seq_len, kv_pairs, vocab_size and power_a.
+    """
 
     slot: ClassVar[int] = 2
-    """Tokens of a pair as of a query with what follows it."""
+    """Tokens of a pair, and of a query with what follows it."""
 
     @property
     def answers(self) -> int:
@@ -51,12 +53,15 @@ class PairsThenQueries(Task):
 
     @property
     def slots(self) -> int:
-        """How many there are."""
+        """Number of slots."""
         return (self.seq_len - self.context) // self.slot
 
     def chance(self) -> float:
-        """Naming the value of the pair that is likeliest to be asked for in this slot: pairs draw their slots
-        in turn, so that early ones are rather the first pair's. Of a single pair: any value there is."""
+        """Return the accuracy of naming the value of the pair that is most likely asked for in this slot.
+
+        Pairs draw their slots in turn, so early slots are more likely the first pair's. Of a single pair: any
+        value there is.
+        """
         s = self.settings
         if s.kv_pairs == 1:
             return 1 / int(s.vocab_size - (self.slot - 1) * (s.vocab_size // self.slot))
@@ -66,15 +71,24 @@ class PairsThenQueries(Task):
 
 
 def power_law_slots(stream: Stream, count: int, *, of: int, power_a: float) -> Tensor:
-    """[B, count] distinct ones of `of` slots, drawn one after another: slot i = 1, 2, ... with weight
-    i^(power_a - 1), given as i - 1."""
+    """Draw distinct slots [B, count] one after another, slot i = 1, 2, ... with weight i^(power_a - 1).
+
+    Slots are numbered from 0 in the result.
+    """
     weights = constant(inverse_powers(of, round(power_a - 1, 12)), stream.key.device)
     return stream.weighted_order(weights)[:, :count]
 
 
 def filler_tokens(kind: str, stream: Stream, length: int, *, vocab_size: int, keys: Tensor) -> Tensor:
-    """[B, length] tokens of a kind of `Filler`; keys [B, M] are the distinct tokens that random ones are none
-    of."""
+    """Return filler tokens [B, length].
+
+    Args:
+        kind: one of `Filler`.
+        stream: randomness.
+        length: tokens.
+        vocab_size: tokens there are.
+        keys: distinct tokens [B, M] that "random" filler avoids.
+    """
     if kind == "zero":
         return torch.zeros(keys.shape[0], length, dtype=torch.int64, device=keys.device)
     if kind == "published":

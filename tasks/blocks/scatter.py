@@ -1,4 +1,4 @@
-"""What matters, scattered through what does not."""
+"""Items scattered through a haystack."""
 
 from typing import NamedTuple
 
@@ -11,13 +11,11 @@ __all__ = ["Placement", "depth_tenths", "scatter"]
 
 
 class Placement(NamedTuple):
-    """Where everything stands in a text of items and hay.
+    """Positions of items and hay in a text.
 
-    starts: [B, items], of each item's first token, in order. before: [B, items], how many units of hay stand
-        before it.
-    hay: [B, T], which token of the hay stands there, counted from the first unit: what does not fill a unit
-        comes before all, with negative numbers.
-    Under items it means nothing.
+    starts: position of each item's first token, in order [B, items]. before: units of hay before each item
+    [B, items]. hay: which token of the hay stands there, counted from the first unit [B, T]; tokens that do
+    not fill a unit come first and have negative numbers. Under items the number means nothing.
     """
 
     starts: Tensor
@@ -25,7 +23,7 @@ class Placement(NamedTuple):
     hay: Tensor
 
     def write_items(self, text: Tensor, items: Tensor) -> Tensor:
-        """text [B, T] with items [B, items, width] written over it."""
+        """Return text [B, T] with items [B, items, width] written over it."""
         at = self.starts[:, :, None] + torch.arange(items.shape[2], device=items.device)
         return text.scatter(1, at.flatten(1), items.flatten(1))
 
@@ -33,9 +31,16 @@ class Placement(NamedTuple):
 def scatter(
     stream: Stream, *, items: int, width: int, hay: int, unit: int = 1, depth: float | None = None
 ) -> Placement:
-    """Items of `width` tokens each between the units, of `unit` tokens each, that `hay` tokens hold: all
-    after the share `depth` of the units, or (None) anywhere, every order of items and units being as likely
-    as any other."""
+    """Place items of `width` tokens between the units of a haystack.
+
+    Args:
+        stream: randomness.
+        items: number of items.
+        width: tokens of an item.
+        hay: tokens of the haystack.
+        unit: tokens of a unit of hay.
+        depth: share of the units before all items; None: every order of items and units is equally likely.
+    """
     units, rest = divmod(hay, unit)
     device = stream.key.device
     number = torch.arange(items, device=device)
@@ -50,5 +55,5 @@ def scatter(
 
 
 def depth_tenths(before: Tensor, units: int) -> Tensor:
-    """The depth of what has so many of all units before it: 0 to 10, rounded."""
+    """Return the depth of items with `before` of all units before them: 0 to 10, rounded."""
     return (20 * before + units) // (2 * max(units, 1))

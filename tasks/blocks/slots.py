@@ -1,20 +1,23 @@
-"""Sequences of statements of one width, in any order, with room between them."""
+"""Sequences of equally long statements in any order, with room between them."""
 
 import torch
 from torch import Tensor
 
 
 def statement_slots(length: int, width: int) -> int:
-    """How many statements fit."""
+    """Return how many statements fit."""
     return length // width
 
 
 def lay_out(statements: Tensor, slots: Tensor, *, length: int) -> Tensor:
-    """Each statement in its slot, zeros elsewhere and in front, where the slots leave less than a statement's
-    room.
+    """Return sequences [B, length] with each statement in its slot, and zeros elsewhere.
 
-    statements: [B, M, W]. slots: [B, M], distinct, below `statement_slots(length, W)`. Returns [B,
-        length].
+    Zeros at the front fill up what is less than a statement.
+
+    Args:
+        statements: [B, M, W].
+        slots: [B, M], distinct, below `statement_slots(length, W)`.
+        length: of the result.
     """
     width = statements.shape[2]
     places = length % width + width * slots[:, :, None] + torch.arange(width, device=slots.device)
@@ -24,5 +27,5 @@ def lay_out(statements: Tensor, slots: Tensor, *, length: int) -> Tensor:
 
 
 def read_statements(tokens: Tensor, width: int) -> Tensor:
-    """[B, length] as `lay_out` made it -> [B, slots, W], zeros where nothing is said."""
+    """Return the slots [B, slots, W] of sequences that `lay_out` made, zeros where a slot is empty."""
     return tokens[:, tokens.shape[1] % width :].reshape(len(tokens), -1, width)

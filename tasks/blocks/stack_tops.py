@@ -1,4 +1,4 @@
-"""What lies on top of many stacks at once."""
+"""The most common element on top of many stacks."""
 
 from functools import cache
 from math import factorial
@@ -13,13 +13,13 @@ __all__ = ["most_common_top_share"]
 
 @cache
 def most_common_top_share(stacks: int, *, depth: int, elements: int, operations: int) -> float:
-    """Of the pops among so many operations, the share that a guess gets right which names the element that is
-    likeliest to be popped.
+    """Return the share of pops that a guess of the likeliest element gets right.
 
-    Each operation is of a stack drawn evenly, which pops if it is full, pushes if it is empty and else does
+    Each operation is of a uniform stack, which pops if it is full, pushes if it is empty and otherwise does
     either. So a stack that is neither weighs 1, a full one 2, an empty one nothing; the guess is the element
-    with the most weight on top. As in `commonest`, operations of stacks and stacks of elements are taken to
-    be Poisson, and then to be as many as there are; some numbers of operations are done at once.
+    with the most weight on top. As in `most_common_share`, operations of stacks and stacks of elements are
+    taken to be Poisson, and then restricted to their true numbers; several numbers of operations are computed
+    at once.
     """
     law, on_top, each = _heights(depth, operations), unit_circle(stacks), stacks / elements
     back = on_top**-stacks / len(on_top) / poisson_at_mean(stacks)
@@ -55,14 +55,23 @@ def most_common_top_share(stacks: int, *, depth: int, elements: int, operations:
 
 
 def _at_operation(values: Tensor, before: Tensor, points: int, mean: float) -> Tensor:
-    """From what a Poisson number of operations, with that mean, gives on half of the unit circle: what so
-    many of them `before` give."""
+    """Return the values after exactly `before` operations, from those of a Poisson number of operations.
+
+    Args:
+        values: on half of the unit circle.
+        before: numbers of operations.
+        points: points of the whole circle.
+        mean: of the Poisson number.
+    """
     found: Tensor = torch.fft.irfft(values, n=points)
     return found[before % points] / poisson_probability(before.double(), mean)
 
 
 def _heights(depth: int, most: int) -> Tensor:
-    """[most + 1, 3], that a stack is empty, neither, or full after 0, 1, ... operations."""
+    """Return the probabilities that a stack is empty, neither, or full: [most + 1, 3].
+
+    Rows are after 0, 1, ... operations.
+    """
     height = torch.zeros(depth + 1, dtype=torch.float64)
     height[0] = 1.0
     up = torch.full((depth + 1,), 0.5, dtype=torch.float64)

@@ -1,5 +1,4 @@
-"""Words of no importance, at random: some far more frequent than others, or each depending on those before
-it."""
+"""Random filler words: some far more frequent than others, or each depending on the words before it."""
 
 from decimal import Context, Decimal
 from functools import cache
@@ -16,25 +15,22 @@ _DECIMAL = Context(prec=30)
 
 
 def zipf(stream: Stream, count: int, *, words: int, exponent: float) -> Tensor:
-    """[B, count] numbers below `words`, number i with a probability proportional to (i + 1)^-exponent."""
+    """Draw numbers [B, count] below `words`, number i with probability proportional to (i + 1)^-exponent."""
     device = stream.key.device
     table = constant(cumulative_powers(words, exponent), device)
     return torch.searchsorted(table, stream.bits(count), right=True)
 
 
 def markov(stream: Stream, count: int, *, words: int, exponent: float) -> Tensor:
-    """[B, count] numbers below `words`, from a Markov chain of order 2: each is the sum of the two before it
-    and of a new one from `zipf`, modulo `words`.
+    """Return numbers [B, count] below `words` from a Markov chain of order 2.
 
-    So any two words have a likeliest next of their own, while in the long run all are equally frequent; they
-    are so from the start, for the first two are drawn uniformly. What a draw adds to the word n steps later
-    is a Fibonacci number, F(n + 1), times itself, and sums over twice as many draws come from sums over half
-    of them.
+    Each is the sum of the two before it and of a new one from `zipf`, modulo `words`. So any two words have a
+    likeliest successor of their own, while in the long run all words are equally frequent; they are from the
+    start, since the first two are uniform. What a draw adds to the word n steps later is the Fibonacci number
+    F(n + 1) times the draw, and sums over twice as many draws are computed from sums over half of them.
     """
-    start, new = (
-        stream.child("start").integers(2, below=words),
-        zipf(stream.child("new"), count, words=words, exponent=exponent),
-    )
+    start = stream.child("start").integers(2, below=words)
+    new = zipf(stream.child("new"), count, words=words, exponent=exponent)
     x = torch.cat([start, new[:, 2:]], dim=1)[:, :count]
     shadow = torch.zeros_like(x)  # as x, but with F(n) for F(n + 1)
     reach, a, b = 1, 1, 1  # draws summed up, F(reach), F(reach + 1)
@@ -48,8 +44,10 @@ def markov(stream: Stream, count: int, *, words: int, exponent: float) -> Tensor
 
 @cache
 def cumulative_powers(count: int, exponent: float) -> tuple[int, ...]:
-    """The sums of i^-exponent over i = 1 ... n, for every n up to `count`, the last being 2^32: integers,
-    computed alike on every machine."""
+    """Return the sums of i^-exponent over i = 1 ... n, n = 1 ... count, scaled to end at 2^32.
+
+    The integers are computed alike on every machine.
+    """
     power = -Decimal(repr(exponent))
     sums, total = [], Decimal(0)
     for i in range(1, count + 1):

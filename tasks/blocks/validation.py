@@ -1,7 +1,7 @@
-"""What several tasks refuse."""
+"""Checks of settings that several tasks share."""
 
 
 def refuse_odd(name: str, value: int, why: str) -> None:
-    """Raises ValueError, in one sentence, unless the setting of that name is even."""
+    """Raise ValueError, in one sentence, unless a setting is even."""
     if value % 2:
-        raise ValueError(f"{name} must be even, for {why}; {value} is odd, {value + 1} would do")
+        raise ValueError(f"{name} must be even, since {why}; {value} is odd, {value + 1} would do")

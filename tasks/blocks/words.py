@@ -1,5 +1,7 @@
-"""Words of uniform letters, the short ones divided among the splits: there are so few that what is tested
-would have been trained on."""
+"""Words of uniform letters; short words are divided among the splits.
+
+There are so few short words that tests would otherwise repeat what was trained on.
+"""
 
 from itertools import accumulate, takewhile
 from operator import mul
@@ -12,16 +14,22 @@ from linbench.tasks.base import Split
 from linbench.tasks.random import Stream, constant
 
 FEW = 1 << 24
-"""Lengths with fewer words are divided. Of more, a training set of a million examples holds under 6 % of
-those that are tested."""
+"""Lengths with fewer words are divided.
+
+Of longer words, a training set of a million examples holds under 6 % of those that are tested.
+"""
 
 SHARED = 64
-"""Lengths with fewer words belong to every split: half of them would not show what the rule is. Where words
-stand in several surroundings, a quarter as many do: all surroundings show it together."""
+"""Lengths with fewer words belong to every split: half of them would not show what the rule is.
+
+Where words stand in several contexts, a quarter as many are shared: all contexts show the rule together.
+"""
 
 _OWNED = {"train": (0, 2), "validation": (2, 1), "test": (3, 1)}
-"""Of every four words in the order of their numbers: the first place a split owns and how many, counted round
-from a place that is hashed."""
+"""Of every four words in the order of their numbers: first place that a split owns, and how many places.
+
+Places are counted round from a hashed one.
+"""
 
 
 def words(
@@ -33,15 +41,21 @@ def words(
     split: Split,
     given: Tensor | None = None,
 ) -> Tensor:
-    """[B, T] letters, the one at t uniform below radices[t] (or radices [B, T], at least 2); of them the
-    first `length` [B, 1], at least `shortest`, are the word.
+    """Return letters [B, T]; the first `length` [B, 1] of them are the word.
 
-    Words of a length that has from 64 to 2^24 of them are divided: half of them are train's, a quarter
-    validation's, a quarter test's, whatever the seed; a split draws uniformly from its own. So no two splits
-    share such a word, and which split owns it says nothing about it.
+    Words of a length that has from 64 to 2^24 words are divided, whatever the seed: half are train's, a
+    quarter validation's, a quarter test's. A split draws uniformly from its own words. So no two splits share
+    such a word, and which split owns it says nothing about it.
 
-    given: [B], a hash of all else that the example holds, if more than the word. Then words are divided anew
-        for each of these, from 16 words on.
+    Args:
+        stream: randomness.
+        length: letters of the word, at least `shortest`.
+        radices: number of letters at each place, T of them or [B, T], at least 2.
+        shortest: length of the shortest word.
+        split: whose words to draw.
+        given: hash [B] of everything else in the example, if there is more than the word. Words are then
+            divided anew
+            for each hash, from 16 words on.
     """
     base = radices if isinstance(radices, Tensor) else constant(radices, length.device)[None]
     letters = stream.child("letters").integers(base.shape[1], below=base)
@@ -61,18 +75,18 @@ def words(
 
 
 def _word_counts(radices: tuple[int, ...]) -> tuple[int, ...]:
-    """How many words of 0, 1, ... letters there are, as long as these are few."""
+    """Return how many words of 0, 1, ... letters there are, as long as these are few."""
     return tuple(takewhile(lambda count: count < FEW, accumulate(radices, mul, initial=1)))
 
 
 def _word_counts_per_row(radices: Tensor) -> Tensor:
-    """The same of every row [B, T] -> [B, L], of the longest that may be few; `FEW` where they are not."""
+    """Return the same for every row [B, T] -> [B, L], `FEW` where they are not few."""
     near = radices[:, : FEW.bit_length() - 2].double()  # exact, as far as it counts
     return pad(near.cumprod(dim=1).clamp(max=FEW).long(), (1, 0), value=1)
 
 
 def _number(stream: Stream, length: Tensor, count: Tensor, split: Split, given: Tensor | None) -> Tensor:
-    """[B, 1] uniform among those below `count` that the split owns at this length."""
+    """Return numbers [B, 1], uniform among those below `count` that the split owns at this length."""
     fours = torch.where(count < (SHARED if given is None else SHARED // 4), 0, count // 4)
     first, each = _OWNED[split]
     # what four does not divide is train's, and everybody's where nothing is divided

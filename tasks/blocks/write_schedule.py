@@ -1,5 +1,4 @@
-"""Variables that are written several times: in which order, with which values, and what each holds at a
-time."""
+"""Variables that are written several times: the order of writes, their values, and what they hold."""
 
 from functools import cache
 from itertools import accumulate, chain
@@ -18,54 +17,67 @@ Schedule = Literal["interleaved", "blockwise", "sequential"]
 
 
 class Writes(NamedTuple):
-    """variable: [B, W], whose write each is, in the order of time. turns: [B, V, R], the numbers of each
-    variable's writes, the latest first, then -1."""
+    """The writes of an example.
+
+    variable: the variable of each write, in the order of time [B, W]. write_numbers: the numbers of each
+    variable's writes, the latest first, then -1 [B, V, R].
+    """
 
     variable: Tensor
     write_numbers: Tensor
 
     def writes_held(self, variable: Tensor, until: Tensor) -> Tensor:
-        """The numbers of the writes of `variable` [B, N] up to write `until` [B, N], the latest first, then
-        -1: [B, N, R]."""
+        """Return the numbers of the writes of `variable` [B, N] up to write `until` [B, N].
+
+        They are [B, N, R], the latest first, then -1.
+        """
         R = self.write_numbers.shape[2]
-        turns = self.write_numbers.gather(1, variable[:, :, None].expand(-1, -1, R))
-        later = (turns > until[:, :, None]).sum(dim=2, keepdim=True)
+        numbers = self.write_numbers.gather(1, variable[:, :, None].expand(-1, -1, R))
+        later = (numbers > until[:, :, None]).sum(dim=2, keepdim=True)
         place = torch.arange(R, device=later.device) + later
-        return turns.gather(2, place.clamp(max=R - 1)).masked_fill(place >= R, -1)
+        return numbers.gather(2, place.clamp(max=R - 1)).masked_fill(place >= R, -1)
 
     def draw_written(self, stream: Stream, until: Tensor) -> Tensor:
-        """A variable for each of `until` [B, M], any of those written up to that write being as likely."""
+        """Return a uniform variable among those written up to each write `until` [B, M]."""
         first = self.write_numbers.masked_fill(self.write_numbers < 0, self.variable.shape[1]).amin(dim=2)
-        since, who = first.sort(dim=1)
+        since, variable = first.sort(dim=1)
         number = stream.integers(until.shape[1], below=torch.searchsorted(since, until, right=True))
-        return who.gather(1, number)
+        return variable.gather(1, number)
 
 
 def schedule_writes(stream: Stream, counts: tuple[int, ...], *, rounds: int, schedule: Schedule) -> Writes:
-    """`counts` says how often each variable is written; those of each of so many `rounds`, of as many
-    variables each, come after those of the last."""
-    B, V, W, R, device = stream.key.shape[0], len(counts), sum(counts), max(counts), stream.key.device
+    """Return the writes of variables in a random order.
+
+    Args:
+        stream: randomness.
+        counts: how often each variable is written.
+        rounds: number of rounds with equally many variables; the writes of a round come after those of the
+            last.
+        schedule: order within a round.
+    """
+    B, device = stream.key.shape[0], stream.key.device
+    V, W, R = len(counts), sum(counts), max(counts)
     owner = constant(tuple(v for v, count in enumerate(counts) for _ in range(count)), device)
     turn = constant(tuple(chain.from_iterable(map(range, counts))), device)
-    chance = stream.bits(V if schedule == "sequential" else W)
+    lot = stream.bits(V if schedule == "sequential" else W)
     round_ = owner // (V // rounds)
     if schedule == "interleaved":
-        when = (round_ << 32) + chance
+        when = (round_ << 32) + lot
     elif schedule == "blockwise":
-        when = (R * round_ + turn << 32) + chance
+        when = (R * round_ + turn << 32) + lot
     else:
-        when = R * ((round_ << 32) + chance[:, owner]) + turn
+        when = R * ((round_ << 32) + lot[:, owner]) + turn
     order = when.argsort(dim=1, stable=True)
     numbers = iter(range(W))
     table = constant(tuple(next(numbers) if j < count else W for count in counts for j in range(R)), device)
-    turns = torch.cat([inverse(order), torch.full((B, 1), -1, device=device)], dim=1)[:, table].view(B, V, R)
-    return Writes(owner[order], turns.sort(dim=2, descending=True).values)
+    write_numbers = torch.cat([inverse(order), torch.full((B, 1), -1, device=device)], dim=1)
+    write_numbers = write_numbers[:, table].view(B, V, R)
+    return Writes(owner[order], write_numbers.sort(dim=2, descending=True).values)
 
 
 @cache
 def distinct_variables(counts: tuple[int, ...], schedule: Schedule) -> Tensor:
-    """[W + 1, V + 1] float64, by how many writes of one round were made, the probabilities that they are of
-    0, 1, ... different variables."""
+    """Return the probabilities that n writes of one round are of 0, 1, ... variables: [W + 1, V + 1]."""
     V, W = len(counts), sum(counts)
     writes, variables = torch.arange(W + 1)[:, None], torch.arange(V + 1)
     if schedule == "blockwise":
@@ -73,29 +85,29 @@ def distinct_variables(counts: tuple[int, ...], schedule: Schedule) -> Tensor:
     share = torch.zeros(W + 1, V + 1, dtype=torch.float64)
     share[0] = variables == 0
     if schedule == "interleaved":
-        # of the variables so far, drawn one after another: how many writes of each are among so many of all
+        # add one variable after another: `own` of the n writes are its own, the rest of those so far
         for so_far, count in zip(accumulate(counts, initial=0), counts, strict=False):
-            share = sum(
-                (
-                    _hypergeometric(writes, own, count, so_far)
-                    * pad(share, (int(own > 0), 0, own, 0))[: W + 1, : V + 1]
-                    for own in range(count + 1)
-                ),
-                0 * share,
-            )
+            with_it = 0 * share
+            for own in range(count + 1):
+                before = pad(share, (int(own > 0), 0, own, 0))[: W + 1, : V + 1]
+                with_it = with_it + _hypergeometric(writes, own, count, so_far) * before
+            share = with_it
         return share
-    # by writes and variables: that so many variables, any of those so far, have just so many writes together
+    # share[n, v]: the probability that the first v of the variables so far have exactly n writes together
     for so_far, count in enumerate(counts, start=1):
         last = (variables.double() / so_far).clamp(max=1)
         share = (1 - last) * share + last * pad(share, (1, 0, count, 0))[: W + 1, : V + 1]
-    # that so many have fewer writes, so that one more has begun
+    # if v variables have fewer than n writes, one more has begun
     begun = pad(share, (0, 0, 1, 0)).cumsum(dim=0)[:-1]
     return pad(begun, (1, 0), value=1.0)[:, :-1] - begun
 
 
 def _hypergeometric(drawn: Tensor, own: int, count: int, others: int) -> Tensor:
-    """The probability that of so many items drawn just `own` are of a kind of which there are `count`, beside
-    so many others."""
+    """Return the probability that exactly `own` of `drawn` items are of a kind that has `count` items.
+
+    Args:
+        others: number of items of other kinds.
+    """
     drawn = drawn.double()
     possible = (drawn >= own) & (drawn - own <= others)
     rest = (drawn - own).clamp(0, others)
@@ -107,28 +119,22 @@ def _hypergeometric(drawn: Tensor, own: int, count: int, others: int) -> Tensor:
             - torch.lgamma(total - chosen + 1)
         )
 
-    found = (
-        ways(count, torch.tensor(float(own), dtype=torch.float64))
-        + ways(others, rest)
-        - ways(count + others, rest + own)
-    )
-    return found.exp() * possible
+    log_ways = ways(count, torch.tensor(float(own), dtype=torch.float64)) + ways(others, rest)
+    return (log_ways - ways(count + others, rest + own)).exp() * possible
 
 
 def draw_values(stream: Stream, writes: Writes, *, values: int, more: int) -> Tensor:
-    """[B, W + more] numbers below `values`, one per write and so many more: all different if that many are
-    enough, else those of each variable are."""
+    """Return values [B, W + more] below `values`: one per write, and `more` others.
+
+    All differ if there are enough values; otherwise those of each variable differ.
+    """
     V, R = writes.write_numbers.shape[1:]
     W, device = writes.variable.shape[1], writes.variable.device
     if W + more <= values:
         return stream.permutation(values)(torch.arange(W + more, device=device))
-    own = (
-        split_stream(stream.child("of variables"), V)
-        .permutation(values)(torch.arange(R, device=device))
-        .view(-1, V * R)
-    )
-    places = writes.write_numbers.flatten(1)
-    own = torch.zeros(len(own), W + 1, dtype=torch.int64, device=device).scatter(
-        1, places.masked_fill(places < 0, W), own
-    )[:, :W]
-    return torch.cat([own, stream.child("more").integers(more, below=values)], dim=1)
+    of_variables = split_stream(stream.child("of variables"), V)
+    own = of_variables.permutation(values)(torch.arange(R, device=device)).view(-1, V * R)
+    number = writes.write_numbers.flatten(1)
+    by_number = torch.zeros(len(own), W + 1, dtype=torch.int64, device=device)
+    by_number = by_number.scatter(1, number.masked_fill(number < 0, W), own)[:, :W]
+    return torch.cat([by_number, stream.child("more").integers(more, below=values)], dim=1)

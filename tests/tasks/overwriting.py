@@ -1,13 +1,13 @@
 """Variable overwrite, built, drawn and read."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from linbench.tasks.base import Batch
 from linbench.tasks.blocks.overwriting import ASK, FIRST_KEY, PAD, SEP, SET
 from linbench.tasks.variable_overwrite import VariableOverwrite
+from tests.factories.tasks import build_task
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -49,12 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def build(**values: Any) -> VariableOverwrite:
-    return VariableOverwrite(VariableOverwrite.Settings.parse(values, where="task"))
-
-
-def sample(task: VariableOverwrite, count: int, **more: Any) -> Batch:
-    return task.sample(torch.arange(count), **{"seed": 0, "split": "train", **more})
+build = partial(build_task, VariableOverwrite)
 
 
 class Said(NamedTuple):

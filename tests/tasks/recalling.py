@@ -1,11 +1,11 @@
 """Fuzzy recall, built and drawn."""
 
+from functools import partial
 from typing import Any
 
-import torch
-
-from linbench.tasks.base import Batch, Split
-from linbench.tasks.fuzzy_recall import FuzzyRecall, FuzzyRecallSettings
+from linbench.tasks.fuzzy_recall import FuzzyRecall
+from tests.factories.tasks import build_task
+from tests.factories.tasks import sample as draw
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "baseline": {},
@@ -26,9 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def build(**values: Any) -> FuzzyRecall:
-    return FuzzyRecall(FuzzyRecallSettings.parse(values, where="task"))
+build = partial(build_task, FuzzyRecall)
 
 
-def sample(task: FuzzyRecall, count: int, *, split: Split = "test") -> Batch:
-    return task.sample(torch.arange(count), seed=0, split=split)
+sample = partial(draw, split="test")

@@ -1,27 +1,23 @@
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
 
-from linbench.common.errors import UserError
 from linbench.common.task_io import IO
 from linbench.tasks.associative_recall import AssociativeRecall
 from linbench.tasks.base import Batch
+from tests.factories.tasks import assert_refused, build_task, sample
 
 N = 20_000
 ALPHA = 1e-3
 Probability = Callable[..., float]
 
 
-def build(**values: Any) -> AssociativeRecall:
-    return AssociativeRecall(AssociativeRecall.Settings.parse(values, where="task"))
-
-
-def sample(task: AssociativeRecall, count: int) -> Batch:
-    return task.sample(torch.arange(count), seed=0, split="train")
+build = partial(build_task, AssociativeRecall)
 
 
 @pytest.mark.parametrize(
@@ -115,19 +111,15 @@ def test_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "facts"),
     [
-        ({"seq_len": 41}, ["even", "41 is odd", "42"]),
-        ({"vocab_size": 3}, ["task.vocab_size = 3", "4"]),
-        ({"seq_len": 2}, ["task.seq_len = 2", "4"]),
+        ({"seq_len": 41}, "seq_len 41 42"),
+        ({"vocab_size": 3}, "vocab_size 3 4"),
+        ({"seq_len": 2}, "seq_len 2 4"),
     ],
 )
-def test_impossible_settings_are_refused_with_what_is_allowed(
-    values: dict[str, Any], said: list[str]
-) -> None:
-    with pytest.raises(UserError) as refused:
-        build(**values)
-    assert all(part in str(refused.value) for part in said), str(refused.value)
+def test_impossible_settings_are_refused(values: dict[str, Any], facts: str) -> None:
+    assert_refused(AssociativeRecall, values, facts)
 
 
 @pytest.mark.parametrize("values", [{}, {"seq_len": 1024, "vocab_size": 512}])

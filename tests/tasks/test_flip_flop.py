@@ -1,23 +1,19 @@
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from linbench.common.errors import UserError
 from linbench.common.task_io import IO
-from linbench.tasks.base import IGNORE, Batch
+from linbench.tasks.base import IGNORE
 from linbench.tasks.flip_flop import READ, SKIP, WRITE, FlipFlop
+from tests.factories.tasks import assert_refused, build_task, sample
 
 ALPHA = 1e-3
 
 
-def build(**values: Any) -> FlipFlop:
-    return FlipFlop(FlipFlop.Settings.parse(values, where="task"))
-
-
-def sample(task: FlipFlop, count: int, split: Any = "train") -> Batch:
-    return task.sample(torch.arange(count), seed=0, split=split)
+build = partial(build_task, FlipFlop)
 
 
 @pytest.mark.parametrize("ignore", [0.0, 0.1, 0.8, 1.0])
@@ -92,17 +88,12 @@ def test_explain_says_what_is_due() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "facts"),
     [
-        (
-            {"seq_len": 63},
-            "task: seq_len must be even, for every instruction is followed by a bit; 63 is odd, 64 would do.",
-        ),
-        ({"seq_len": 2}, "task.seq_len = 2: input should be greater than or equal to 4."),
-        ({"ignore": 1.1}, "task.ignore = 1.1: input should be less than or equal to 1."),
+        ({"seq_len": 63}, "seq_len 63 64"),
+        ({"seq_len": 2}, "seq_len 2 4"),
+        ({"ignore": 1.1}, "ignore 1.1 1"),
     ],
 )
-def test_impossible_settings_are_refused(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError) as refused:
-        build(**values)
-    assert str(refused.value) == said
+def test_impossible_settings_are_refused(values: dict[str, Any], facts: str) -> None:
+    assert_refused(FlipFlop, values, facts)

@@ -7,8 +7,8 @@ import torch
 
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.fuzzy_recall import FuzzyRecall
+from tests.factories.tasks import unanswered
 from tests.tasks.recalling import SETTINGS, build, sample
-from tests.tasks.unanswered import unanswered
 
 N = 20_000
 

@@ -20,7 +20,7 @@ from linbench.common.errors import UserError
 from linbench.experiments.registry import SHIPPED, registry
 from linbench.tasks import random
 from linbench.tasks.base import Batch, Prediction, Question, Split, Task
-from tests.tasks.unanswered import unanswered
+from tests.factories.tasks import sample, unanswered
 
 DIGESTS = Path(__file__).parent / "digests"
 DIGESTED = 64
@@ -53,10 +53,6 @@ def built_or_refused(name: str, values: dict[str, Any]) -> Task | str:
         return build(name, **values)
     except UserError as refused:
         return str(refused)
-
-
-def sample(task: Task, count: int, *, first: int = 0, seed: int = 0, split: Split = "train") -> Batch:
-    return task.sample(torch.arange(first, first + count), seed=seed, split=split)
 
 
 def tensors(batch: Batch) -> dict[str, Tensor]:

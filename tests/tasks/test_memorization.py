@@ -1,25 +1,21 @@
 from collections.abc import Callable
+from functools import partial
 from itertools import permutations
 from typing import Any, get_args
 
 import pytest
 import torch
 
-from linbench.common.errors import UserError
 from linbench.tasks.base import IGNORE, Batch, Prediction, Split
-from linbench.tasks.memorization import Memorization, MemorizationSettings
+from linbench.tasks.memorization import Memorization
+from tests.factories.tasks import assert_refused, build_task, sample
 
 N = 20_000
 ALPHA = 1e-3
 Probability = Callable[..., float]
 
 
-def build(**values: Any) -> Memorization:
-    return Memorization(MemorizationSettings.parse(values, where="task"))
-
-
-def sample(task: Memorization, count: int, *, seed: int = 0, split: Split = "train") -> Batch:
-    return task.sample(torch.arange(count), seed=seed, split=split)
+build = partial(build_task, Memorization)
 
 
 @pytest.mark.parametrize(
@@ -100,20 +96,15 @@ def test_chance_is_any_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "facts"),
     [
-        (
-            {"seq_len": 31},
-            "task: seq_len must be even, for each key has its answer after it; 31 is odd, 32 would do.",
-        ),
-        ({"vocab_size": 4}, "task.vocab_size = 4: input should be greater than or equal to 5."),
-        ({"map_seed": -1}, "task.map_seed = -1: input should be greater than or equal to 0."),
+        ({"seq_len": 31}, "seq_len 31 32"),
+        ({"vocab_size": 4}, "vocab_size 4 5"),
+        ({"map_seed": -1}, "map_seed 1 0"),
     ],
 )
-def test_impossible_settings_are_refused_in_a_sentence(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError) as refused:
-        build(**values)
-    assert str(refused.value) == said
+def test_impossible_settings_are_refused(values: dict[str, Any], facts: str) -> None:
+    assert_refused(Memorization, values, facts)
 
 
 def test_an_example_in_words() -> None:

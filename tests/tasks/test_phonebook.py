@@ -1,24 +1,20 @@
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from linbench.common.errors import UserError
 from linbench.tasks.base import IGNORE, Batch, Prediction
-from linbench.tasks.phonebook import ASK, DIGITS, ENTRY, NAMES, Phonebook, PhonebookSettings
+from linbench.tasks.phonebook import ASK, DIGITS, ENTRY, NAMES, Phonebook
+from tests.factories.tasks import assert_refused, build_task, sample
 
 N = 20_000
 ALPHA = 1e-3
 Probability = Callable[..., float]
 
 
-def build(**values: Any) -> Phonebook:
-    return Phonebook(PhonebookSettings.parse(values, where="task"))
-
-
-def sample(task: Phonebook, count: int) -> Batch:
-    return task.sample(torch.arange(count), seed=0, split="train")
+build = partial(build_task, Phonebook)
 
 
 @pytest.mark.parametrize("demonstrations", [0, 2, 4])
@@ -90,19 +86,14 @@ def test_longer_is_a_longer_book() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "sentence"),
+    ("values", "facts"),
     [
-        ({"entries": 2}, "task: 2 demonstrations and a question need 3 entries; there are 2."),
-        (
-            {"entries": 7, "first_names": 2, "last_names": 3},
-            "task: 7 entries need as many names; there are 6 of a first and a last name.",
-        ),
+        ({"entries": 2}, "2 demonstrations 3 entries"),
+        ({"entries": 7, "first_names": 2, "last_names": 3}, "7 entries first_names last_names 6"),
     ],
 )
-def test_impossible_settings_are_refused_in_a_sentence(values: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UserError) as refused:
-        build(**values)
-    assert str(refused.value) == sentence
+def test_impossible_settings_are_refused(values: dict[str, Any], facts: str) -> None:
+    assert_refused(Phonebook, values, facts)
 
 
 @pytest.mark.parametrize("demonstrations", [0, 2, 30])

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from linbench.tasks.random import Stream, content, inverse_powers
+from tests.factories.tasks import stream
 
 N = 20_000
 ALPHA = 1e-3
@@ -20,10 +21,6 @@ DRAWS: dict[str, Callable[[Stream], Tensor]] = {
     "permutation per row": lambda s: s.permutation(127)(torch.arange(5).repeat(len(s.key), 1)),
     "weighted_order": lambda s: s.weighted_order(torch.tensor(inverse_powers(8, -0.5))),
 }
-
-
-def stream(count: int = N, *, seed: int = 0, split: str = "train") -> Stream:
-    return Stream.of(torch.arange(count), seed=seed, split=split)
 
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
@@ -66,13 +63,13 @@ def test_nothing_reads_or_moves_the_global_random_state() -> None:
 
 @pytest.mark.parametrize("below", [2, 7, 64, 1000])
 def test_integers_are_uniform(chi_squared: Probability, below: int) -> None:
-    draws = stream().integers(3, below=below)
+    draws = stream(N).integers(3, below=below)
     for column in draws.unbind(1):
         assert chi_squared(column.bincount(minlength=below), torch.full((below,), N / below)) > ALPHA / 3
 
 
 def test_every_bit_is_fair() -> None:
-    bits = stream().bits(torch.arange(4))
+    bits = stream(N).bits(torch.arange(4))
     assert bits.min() >= 0
     assert bits.max() < 2**32
     for place in range(32):
@@ -83,11 +80,11 @@ def test_every_bit_is_fair() -> None:
 @pytest.mark.parametrize(
     "pair",
     [
-        lambda: (stream().integers(1, below=8)[:-1], stream().integers(1, below=8)[1:]),
-        lambda: stream().integers(2, below=8).split(1, dim=1),
-        lambda: (stream(seed=0).integers(1, below=8), stream(seed=1).integers(1, below=8)),
-        lambda: (stream(split="train").integers(1, below=8), stream(split="test").integers(1, below=8)),
-        lambda: (stream().child("a").integers(1, below=8), stream().child("b").integers(1, below=8)),
+        lambda: (stream(N).integers(1, below=8)[:-1], stream(N).integers(1, below=8)[1:]),
+        lambda: stream(N).integers(2, below=8).split(1, dim=1),
+        lambda: (stream(N, seed=0).integers(1, below=8), stream(N, seed=1).integers(1, below=8)),
+        lambda: (stream(N, split="train").integers(1, below=8), stream(N, split="test").integers(1, below=8)),
+        lambda: (stream(N).child("a").integers(1, below=8), stream(N).child("b").integers(1, below=8)),
     ],
     ids=["neighbouring examples", "neighbouring draws", "seeds", "splits", "children"],
 )
@@ -108,7 +105,7 @@ def test_a_permutation_is_a_bijection(size: int) -> None:
 
 @pytest.mark.parametrize("size", [5, 8, 24, 127])
 def test_every_image_of_a_permutation_is_equally_likely(chi_squared: Probability, size: int) -> None:
-    images = stream().permutation(size)(torch.arange(size))
+    images = stream(N).permutation(size)(torch.arange(size))
     counts = (images + size * torch.arange(size)).flatten().bincount(minlength=size * size)
     # rows and columns of a sum of permutation matrices are fixed: (size - 1)^2 free cells, each of variance N
     # / (size - 1)
@@ -118,7 +115,7 @@ def test_every_image_of_a_permutation_is_equally_likely(chi_squared: Probability
 
 @pytest.mark.parametrize("size", [5, 8])
 def test_every_ordered_pair_of_images_is_equally_likely(chi_squared: Probability, size: int) -> None:
-    images = stream().permutation(size)(torch.arange(size))
+    images = stream(N).permutation(size)(torch.arange(size))
     places = list(itertools.combinations(range(size), 2))
     different = ~torch.eye(size, dtype=torch.bool).flatten()
     for i, j in places:
@@ -133,7 +130,7 @@ def test_every_difference_of_two_images_is_equally_likely(chi_squared: Probabili
     """Neighbours in a row, in a column and far apart of the rectangle that the network works on."""
     places = [(0, 1), (0, 8), (0, 16), (5, 47), (size - 2, size - 1)]
     for i, j in places:
-        first, second = stream().permutation(size)(torch.tensor([i, j])).unbind(1)
+        first, second = stream(N).permutation(size)(torch.tensor([i, j])).unbind(1)
         counts = ((second - first) % size).bincount(minlength=size)
         assert counts[0] == 0
         assert chi_squared(counts[1:], torch.full((size - 1,), N / (size - 1))) > ALPHA / len(places)
@@ -141,7 +138,7 @@ def test_every_difference_of_two_images_is_equally_likely(chi_squared: Probabili
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
 def test_every_small_permutation_is_equally_likely(chi_squared: Probability, size: int) -> None:
-    images = stream().permutation(size)(torch.arange(size))
+    images = stream(N).permutation(size)(torch.arange(size))
     names = (images * size ** torch.arange(size)).sum(dim=1)
     counts = names.unique(return_counts=True)[1]
     assert len(counts) == math.factorial(size)
@@ -149,7 +146,7 @@ def test_every_small_permutation_is_equally_likely(chi_squared: Probability, siz
 
 
 def test_exponentials_have_the_mean_and_the_tail_of_minus_log2_of_a_uniform() -> None:
-    waiting = stream().exponentials(10).flatten().double() / 2**26
+    waiting = stream(N).exponentials(10).flatten().double() / 2**26
     count = len(waiting)
     assert waiting.min() > 0
     mean = 1 / math.log(2)
@@ -170,7 +167,7 @@ def test_exponentials_are_the_logarithm_of_the_bits_to_the_last_place_but_two() 
 @pytest.mark.parametrize("taken", [1, 2, 4])
 def test_weighted_order_draws_one_by_one_without_putting_back(chi_squared: Probability, taken: int) -> None:
     weights = [1, 2, 3, 6]
-    orders = stream().weighted_order(torch.tensor([6 * 2**14 // w for w in weights]))
+    orders = stream(N).weighted_order(torch.tensor([6 * 2**14 // w for w in weights]))
     counts, expected = [], []
     for wanted in itertools.permutations(range(4), taken):
         probability, left = 1.0, sum(weights)

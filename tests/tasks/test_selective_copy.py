@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from math import comb
 from typing import Any
@@ -9,8 +10,8 @@ import torch
 from linbench.common.errors import UserError
 from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.tasks.base import IGNORE, Batch, Prediction
-from linbench.tasks.selective_copy import SelectiveCopy, SelectiveCopySettings
-from tests.tasks.unanswered import unanswered
+from linbench.tasks.selective_copy import SelectiveCopy
+from tests.factories.tasks import assert_refused, build_task, sample, unanswered
 
 N = 20_000
 ALPHA = 1e-3
@@ -24,12 +25,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def build(**values: Any) -> SelectiveCopy:
-    return SelectiveCopy(SelectiveCopySettings.parse(values, where="task"))
-
-
-def sample(task: SelectiveCopy, count: int) -> Batch:
-    return task.sample(torch.arange(count), seed=0, split="train")
+build = partial(build_task, SelectiveCopy)
 
 
 @pytest.mark.parametrize("values", SETTINGS.values(), ids=SETTINGS)
@@ -111,32 +107,18 @@ def test_longer_ones_have_as_much_to_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "facts"),
     [
-        (
-            {"seq_len": 33},
-            (
-                "16 tokens, a copy token and as many answers leave no blank in 33 places; seq_len = 34 would"
-                " do, or num_tokens_to_copy = 15."
-            ),
-        ),
-        (
-            {"num_tokens_to_copy": 128},
-            "leave no blank in 256 places; seq_len = 258 would do, or num_tokens_to_copy = 127.",
-        ),
-        ({"vocab_size": 3}, "task.vocab_size = 3: input should be greater than or equal to 4."),
-        (
-            {"num_tokens_to_copy": 0},
-            "task.num_tokens_to_copy = 0: input should be greater than or equal to 1.",
-        ),
+        ({"seq_len": 33}, "16 33 seq_len 34 num_tokens_to_copy 15"),
+        ({"num_tokens_to_copy": 128}, "128 256 seq_len 258 num_tokens_to_copy 127"),
+        ({"vocab_size": 3}, "vocab_size 3 4"),
+        ({"num_tokens_to_copy": 0}, "num_tokens_to_copy 0 1"),
     ],
 )
-def test_impossible_settings_are_refused_with_what_would_do(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError) as refused:
-        build(**values)
-    assert str(refused.value).endswith(said)
-    if "num_tokens_to_copy = " in said and "would do" in said:
-        possible = int(said.rstrip(".").rpartition(" ")[2])
+def test_impossible_settings_are_refused(values: dict[str, Any], facts: str) -> None:
+    assert_refused(SelectiveCopy, values, facts)
+    if "seq_len" in facts:  # the last number is the largest num_tokens_to_copy that is possible
+        possible = int(facts.split()[-1])
         build(**{**values, "num_tokens_to_copy": possible})
         with pytest.raises(UserError):
             build(**{**values, "num_tokens_to_copy": possible + 1})

@@ -1,13 +1,14 @@
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from linbench.common.errors import UserError
 from linbench.common.task_io import IO
-from linbench.tasks.base import IGNORE, Batch, Split
+from linbench.tasks.base import IGNORE, Batch
 from linbench.tasks.stack_manipulation import StackManipulation
+from tests.factories.tasks import assert_refused, build_task, sample, task_fixture
 
 N = 20_000
 ALPHA = 1e-3
@@ -20,12 +21,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 Probability = Callable[..., float]
 
 
-def build(**values: Any) -> StackManipulation:
-    return StackManipulation(StackManipulation.Settings.parse(values, where="task"))
-
-
-def sample(task: StackManipulation, count: int, *, split: Split = "train", first: int = 0) -> Batch:
-    return task.sample(torch.arange(first, first + count), seed=0, split=split)
+build = partial(build_task, StackManipulation)
 
 
 def played(tokens: list[int]) -> list[int]:
@@ -39,9 +35,7 @@ def played(tokens: list[int]) -> list[int]:
     return stack[::-1]
 
 
-@pytest.fixture(params=SETTINGS)
-def task(request: pytest.FixtureRequest) -> StackManipulation:
-    return build(**SETTINGS[request.param])
+task = task_fixture(StackManipulation, SETTINGS)
 
 
 def test_structure(task: StackManipulation) -> None:
@@ -137,8 +131,7 @@ def test_tokens_and_lengths() -> None:
 
 
 def test_a_shortest_above_the_longest_is_refused() -> None:
-    with pytest.raises(UserError, match="shortest must not be above length; 13 is more than 12"):
-        build(length=12, shortest=13)
+    assert_refused(StackManipulation, {"length": 12, "shortest": 13}, "shortest length 13 12")
 
 
 def test_explain_tells_the_stack(task: StackManipulation) -> None:

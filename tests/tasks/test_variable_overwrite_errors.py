@@ -7,12 +7,10 @@ from torch import Tensor
 from linbench.tasks.base import IGNORE, Batch, Prediction, WeightedMean
 from linbench.tasks.blocks.overwriting import ASK, PAD
 from linbench.tasks.variable_overwrite import VariableOverwrite
-from tests.tasks.overwriting import SETTINGS, build, read, sample
+from tests.factories.tasks import sample, task_fixture
+from tests.tasks.overwriting import SETTINGS, build, read
 
-
-@pytest.fixture(params=SETTINGS)
-def task(request: pytest.FixtureRequest) -> VariableOverwrite:
-    return build(**SETTINGS[request.param])
+task = task_fixture(VariableOverwrite, SETTINGS)
 
 
 def hand_made() -> tuple[VariableOverwrite, Batch]:

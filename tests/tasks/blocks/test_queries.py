@@ -4,26 +4,22 @@ import pytest
 import torch
 
 from linbench.tasks.blocks.queries import filler_tokens, power_law_slots
-from linbench.tasks.random import Stream
+from tests.factories.tasks import stream
 
 N = 20_000
 ALPHA = 1e-3
 Probability = Callable[..., float]
 
 
-def stream(count: int = N) -> Stream:
-    return Stream.of(torch.arange(count), seed=0, split="train")
-
-
 @pytest.mark.parametrize("power_a", [0.01, 0.5, 1, 2])
 def test_the_first_slot_follows_the_power_law(chi_squared: Probability, power_a: float) -> None:
-    slots = power_law_slots(stream(), 1, of=10, power_a=power_a)[:, 0]
+    slots = power_law_slots(stream(N), 1, of=10, power_a=power_a)[:, 0]
     weights = torch.arange(1, 11, dtype=torch.float64) ** (power_a - 1)
     assert chi_squared(slots.bincount(minlength=10), N * weights / weights.sum()) > ALPHA
 
 
 def test_later_slots_are_drawn_from_those_that_are_left(chi_squared: Probability) -> None:
-    slots = power_law_slots(stream(), 2, of=4, power_a=0.5)
+    slots = power_law_slots(stream(N), 2, of=4, power_a=0.5)
     p = torch.arange(1, 5, dtype=torch.float64) ** -0.5
     p = p / p.sum()
     expected = torch.stack(
@@ -42,7 +38,7 @@ def test_later_slots_are_drawn_from_those_that_are_left(chi_squared: Probability
 def test_random_filler_is_uniform_over_all_tokens_but_the_keys(
     chi_squared: Probability, keys: list[int]
 ) -> None:
-    tokens = filler_tokens("random", stream(), 3, vocab_size=7, keys=torch.tensor(keys).expand(N, -1))
+    tokens = filler_tokens("random", stream(N), 3, vocab_size=7, keys=torch.tensor(keys).expand(N, -1))
     assert tokens.shape == (N, 3)
     for place in range(3):
         counts = tokens[:, place].bincount(minlength=7)
@@ -60,6 +56,6 @@ def test_each_row_leaves_out_its_own_keys() -> None:
 
 def test_other_fillers_know_no_keys(chi_squared: Probability) -> None:
     keys = torch.tensor([[1, 2]]).expand(N, -1)
-    assert not filler_tokens("zero", stream(), 4, vocab_size=7, keys=keys).any()
-    tokens = filler_tokens("published", stream(), 1, vocab_size=7, keys=keys)
+    assert not filler_tokens("zero", stream(N), 4, vocab_size=7, keys=keys).any()
+    tokens = filler_tokens("published", stream(N), 1, vocab_size=7, keys=keys)
     assert chi_squared(tokens.flatten().bincount(minlength=7), torch.full((7,), N / 7)) > ALPHA

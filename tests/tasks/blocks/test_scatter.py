@@ -5,14 +5,10 @@ import pytest
 import torch
 
 from linbench.tasks.blocks.scatter import depth_tenths, scatter
-from linbench.tasks.random import Stream
+from tests.factories.tasks import stream
 
 ALPHA = 1e-3
 SHAPES = [(1, 3, 10, 1), (3, 2, 7, 1), (2, 4, 14, 4), (4, 1, 11, 3), (1, 5, 0, 1), (3, 2, 2, 5)]
-
-
-def stream(count: int) -> Stream:
-    return Stream.of(torch.arange(count), seed=0, split="train")
 
 
 @pytest.mark.parametrize("depth", [None, 0.0, 0.4, 1.0])

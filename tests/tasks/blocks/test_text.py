@@ -6,14 +6,10 @@ import torch
 from torch import Tensor
 
 from linbench.tasks.blocks.text import cumulative_powers, markov, zipf
-from linbench.tasks.random import Stream
+from tests.factories.tasks import stream
 
 N = 20_000
 ALPHA = 1e-3
-
-
-def stream(count: int) -> Stream:
-    return Stream.of(torch.arange(count), seed=0, split="train")
 
 
 def law(words: int, exponent: float) -> Tensor:

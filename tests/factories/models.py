@@ -1,0 +1,26 @@
+"""Helpers of tests of variants: a mixer in float64 with the same weights every time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linbench.models.base import LayerInfo, Mixer
+
+B, D, HEADS = 2, 16, 2
+"""Batch, width and heads of a layer under test, unless the test says otherwise."""
+
+FIRST = LayerInfo(0, 1, D)
+
+Error = Callable[[Tensor, Tensor], float]
+Randomise = Callable[[Mixer], Mixer]
+
+
+def build_mixer(cls: type[Mixer], layer: LayerInfo = FIRST, **settings: Any) -> Any:
+    """Build a mixer in float64 under a fixed random state."""
+    around = {"heads": HEADS} if "heads" in cls.Settings.model_fields else {}
+    with torch.random.fork_rng(devices=[]):
+        # torch.manual_seed looks through the stack for a CUDA that has not begun, which takes time
+        torch.default_generator.manual_seed(1)
+        return cls(cls.Settings.parse({**around, **settings}, where="model"), layer).double()
