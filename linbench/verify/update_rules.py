@@ -213,9 +213,8 @@ def capacity(
 def _correlated_keys(trials: Trials, count: int, correlation: float) -> Tensor:
     common, own = trials.directions("common", 1), trials.directions("keys", count)
     if correlation:
-        aside: Tensor = own - (own * common).sum(dim=-1, keepdim=True) * common
-        own = aside / torch.linalg.vector_norm(aside, dim=-1, keepdim=True)
-    return correlation**0.5 * common + (1 - correlation) ** 0.5 * own
+        own = normalize(own - (own * common).sum(dim=-1, keepdim=True) * common, dim=-1)
+    return math.sqrt(correlation) * common + math.sqrt(1 - correlation) * own
 
 
 def overwriting(
