@@ -51,7 +51,9 @@ class ReachabilitySettings(Settings):
         for name, count in (("nodes", self.nodes), ("edges", self.edges)):
             refuse_odd(name, count, "both parts have half of them")
         if self.nodes > self.names:
-            raise ValueError(f"{self.nodes} nodes have different names, so names must be at least that, not {self.names}")
+            raise ValueError(
+                f"{self.nodes} nodes have different names, so names must be at least that, not {self.names}"
+            )
         if self.nodes < 2 * (self.hops + 1):
             raise ValueError(
                 f"paths of {self.hops} edges in two parts need at least {2 * (self.hops + 1)} nodes;"

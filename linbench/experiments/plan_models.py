@@ -61,7 +61,9 @@ def make_model(
         if head_dim is not None:
             settings["head_dim"] = head_dim
     if PARAMETERS in sizes:
-        settings["channel_width"] = channel_width_for_parameters(lambda width: make(channel_width=width), task, sizes[PARAMETERS])
+        settings["channel_width"] = channel_width_for_parameters(
+            lambda width: make(channel_width=width), task, sizes[PARAMETERS]
+        )
     return make()
 
 

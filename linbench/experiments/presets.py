@@ -29,7 +29,9 @@ def preset_of(cells: Sequence[Mapping[str, Any]]) -> str | None:
     return matching_preset(entry.cls, task["settings"], protocol, layers, but=USUALLY_GIVEN)
 
 
-def layer_settings(form: str, backbone: Mapping[str, Any], mixer: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def layer_settings(
+    form: str, backbone: Mapping[str, Any], mixer: str, settings: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return all settings of a layer that a preset may constrain.
 
     These are the form, the backbone's settings, and the mixer's settings as NAME and as MIXER.NAME.

@@ -55,9 +55,19 @@ def stepped(
         now = torch.tensor([1 / t, 1 - BETAS[0] ** t, 1 - BETAS[1] ** t], dtype=torch.float64, device=DEVICE)
         norms = None if clip is None else given.norm(dim=1)
         adamw(
-            weights, given.clone(), moments, now,
-            rates=rates, decays=decays, scale=scale, decaying=decaying, norms=norms, clip=clip or 0.0, betas=BETAS, backend=backend,
-        )  # fmt: skip
+            weights,
+            given.clone(),
+            moments,
+            now,
+            rates=rates,
+            decays=decays,
+            scale=scale,
+            decaying=decaying,
+            norms=norms,
+            clip=clip or 0.0,
+            betas=BETAS,
+            backend=backend,
+        )
     return weights, *moments
 
 

@@ -95,10 +95,14 @@ def test_shapes_are_known_beforehand(generator: torch.Generator, backend: str) -
 
     def draws(key: Tensor, x: Tensor) -> list[Tensor]:
         return [
-            mixed(key, 5, backend=backend), mixed(key.sum(), backend=backend),
-            bits(key, 6, backend=backend), bits(key, x, backend=backend), bits(key[:1], key[:, None], backend=backend),
-            permuted(key, x, size=4095, backend=backend), permuted(key, x.expand(3, -1), size=4095, backend=backend),
-        ]  # fmt: skip
+            mixed(key, 5, backend=backend),
+            mixed(key.sum(), backend=backend),
+            bits(key, 6, backend=backend),
+            bits(key, x, backend=backend),
+            bits(key[:1], key[:, None], backend=backend),
+            permuted(key, x, size=4095, backend=backend),
+            permuted(key, x.expand(3, -1), size=4095, backend=backend),
+        ]
 
     key, x = numbers(generator, 3), torch.arange(9, device=DEVICE)
     real = draws(key, x)

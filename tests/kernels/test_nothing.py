@@ -67,16 +67,22 @@ def test_a_bonus_for_no_sequences() -> None:
 
 DOORS: dict[str, Callable[[Tensor], Tensor]] = {
     "attention": lambda x: attention(x[:, :, None], x[:, :, None], x[:, :, None])[:, :, 0],
-    "attention, reference": lambda x: attention(x[:, :, None], x[:, :, None], x[:, :, None], backend="reference")[:, :, 0],
-    "attention, window": lambda x: attention(x[:, :, None], x[:, :, None], x[:, :, None], window=2, slopes=torch.ones(1))[:, :, 0],
-    "two_sided": lambda x: two_sided(*[x[:, :, None]] * 3, key_log_decay=-x[:, :, None], value_log_decay=-x[:, :, None])[0][:, :, 0],
+    "attention, reference": lambda x: attention(
+        x[:, :, None], x[:, :, None], x[:, :, None], backend="reference"
+    )[:, :, 0],
+    "attention, window": lambda x: attention(
+        x[:, :, None], x[:, :, None], x[:, :, None], window=2, slopes=torch.ones(1)
+    )[:, :, 0],
+    "two_sided": lambda x: two_sided(
+        *[x[:, :, None]] * 3, key_log_decay=-x[:, :, None], value_log_decay=-x[:, :, None]
+    )[0][:, :, 0],
     "scan": lambda x: scan(torch.ones_like(x), x)[0],
     "selective_scan": lambda x: selective_scan(x, x, -torch.ones(8, 4), x[..., :4], x[..., :4])[0],
     "short_convolution": lambda x: short_convolution(x, torch.ones(4, 8))[0][0],
     "rms_norm": lambda x: rms_norm(x, torch.ones(8)),
     "layer_norm": lambda x: layer_norm(x[:, :, None], torch.ones(1, 8))[:, :, 0],
     "token_shift": lambda x: token_shift(x, torch.ones(1, 8))[0],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DOORS)

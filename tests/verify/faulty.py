@@ -258,9 +258,25 @@ class NoGradient(Plain):
 """
 
 CAUGHT = {
-    "Leaks": "causality", "Forgets": "streaming", "Drifts": "ten times as long", "Touches": "batch neighbours", "Understates": "state size",
-    "Overflows": "extreme inputs", "Rolls": "determinism", "Detaches": "gradients", "LeaksLate": "causality", "LeaksBehind": "causality",
-    "HandsOnTheFuture": "causality", "ForgetsBehind": "streaming", "FormsDiffer": "chunkwise form", "Decodes": "streaming", "Prefills": "streaming",
-    "Writes": "streaming", "Misplaces": "construction", "DetachesFloat": "gradients", "TouchesFloat": "batch neighbours", "LeaksFloat": "causality",
+    "Leaks": "causality",
+    "Forgets": "streaming",
+    "Drifts": "ten times as long",
+    "Touches": "batch neighbours",
+    "Understates": "state size",
+    "Overflows": "extreme inputs",
+    "Rolls": "determinism",
+    "Detaches": "gradients",
+    "LeaksLate": "causality",
+    "LeaksBehind": "causality",
+    "HandsOnTheFuture": "causality",
+    "ForgetsBehind": "streaming",
+    "FormsDiffer": "chunkwise form",
+    "Decodes": "streaming",
+    "Prefills": "streaming",
+    "Writes": "streaming",
+    "Misplaces": "construction",
+    "DetachesFloat": "gradients",
+    "TouchesFloat": "batch neighbours",
+    "LeaksFloat": "causality",
     "NoGradient": "gradients",
-}  # fmt: skip
+}

@@ -39,9 +39,15 @@ def verdicts(model: str, form: str = "native", **settings: Any) -> dict[str, str
 
 
 @pytest.mark.parametrize("form", ["native", pytest.param("controlled", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [name if name == "gated_deltanet" else pytest.param(name, marks=pytest.mark.slow) for name in sorted(
-    entry.name for entry in registry("model").entries.values() if entry.source == SHIPPED
-)])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "gated_deltanet" else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(
+            entry.name for entry in registry("model").entries.values() if entry.source == SHIPPED
+        )
+    ],
+)
 def test_what_is_shipped_keeps_every_law(name: str, form: str) -> None:
     if form == "controlled" and registry("model").find(name).cls.controlled is None:
         pytest.skip("it has no controlled form")
@@ -104,11 +110,19 @@ def test_each_fault_is_found_by_its_law(asked: Callable[[str, str], Finding], cl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cls", "law", "where"), [
-    ("LeaksLate", "causality", "before 200 of 300"), ("LeaksBehind", "causality", "in the second layer"), ("ForgetsBehind", "streaming", "in the second layer"),
-    ("FormsDiffer", "chunkwise form", "in the second layer"), ("Forgets", "streaming", "token by token"), ("Decodes", "streaming", "by prefill and decode"),
-    ("Writes", "streaming", "forward writes into the state"), ("Leaks", "causality", "before 1 of 70"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cls", "law", "where"),
+    [
+        ("LeaksLate", "causality", "before 200 of 300"),
+        ("LeaksBehind", "causality", "in the second layer"),
+        ("ForgetsBehind", "streaming", "in the second layer"),
+        ("FormsDiffer", "chunkwise form", "in the second layer"),
+        ("Forgets", "streaming", "token by token"),
+        ("Decodes", "streaming", "by prefill and decode"),
+        ("Writes", "streaming", "forward writes into the state"),
+        ("Leaks", "causality", "before 1 of 70"),
+    ],
+)
 def test_a_fault_is_told_with_the_plainest_place_where_it_shows(
     asked: Callable[[str, str], Finding], cls: str, law: str, where: str
 ) -> None:
@@ -123,11 +137,16 @@ def test_what_leaks_in_training_alone_is_found_and_nothing_else_is_blamed(mine: 
     assert all(found.endswith(", in training") for found in wrong.values())
 
 
-@pytest.mark.parametrize(("cls", "noted"), [
-    ("NormsInFloat", "3 shapes, 3 dtypes; judged as float32, in which it computes"), ("OnlyFloat", "3 shapes, float32; not float64: mine.py line"),
-    ("InHalf", "3 shapes, 3 dtypes; judged as bfloat16, in which it computes"), ("Plain", "3 shapes, 3 dtypes"),
-    ("Convolves", "3 shapes, float32; not bfloat16"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cls", "noted"),
+    [
+        ("NormsInFloat", "3 shapes, 3 dtypes; judged as float32, in which it computes"),
+        ("OnlyFloat", "3 shapes, float32; not float64: mine.py line"),
+        ("InHalf", "3 shapes, 3 dtypes; judged as bfloat16, in which it computes"),
+        ("Plain", "3 shapes, 3 dtypes"),
+        ("Convolves", "3 shapes, float32; not bfloat16"),
+    ],
+)
 def test_a_layer_is_judged_at_the_precision_that_it_computes_in(
     mine: Callable[[str], str], cls: str, noted: str
 ) -> None:
@@ -241,18 +260,27 @@ BRIEF = {"protocol.tokens": 4096, "protocol.validation_examples": 32, "protocol.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "form", "settings", "verdict", "says"), [
-    ("mlstm", "native", {}, "not expected", "without convolution or token shift .*; --form controlled has a convolution$"),
-    ("mlstm", "controlled", {}, "WRONG", " s$"),
-    ("deltanet", "native", {}, "WRONG", " s$"),
-    ("deltanet[conv=0]", "native", {}, "not expected", "stands beside which key$"),
-    ("deltanet", "controlled", {"model.conv": 0}, "not expected", "stands beside which key$"),
-    ("rwkv5", "native", {}, "WRONG", " s$"),
-    ("rwkv5[token_shift=false]", "native", {}, "not expected", "--form controlled"),
-    ("base_conv", "native", {}, "not expected", "it has no memory"),
-    ("Forgets", "native", {}, "WRONG", " s$"),
-    ("Plain", "native", {}, "not declared", "it declares no state"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "form", "settings", "verdict", "says"),
+    [
+        (
+            "mlstm",
+            "native",
+            {},
+            "not expected",
+            "without convolution or token shift .*; --form controlled has a convolution$",
+        ),
+        ("mlstm", "controlled", {}, "WRONG", " s$"),
+        ("deltanet", "native", {}, "WRONG", " s$"),
+        ("deltanet[conv=0]", "native", {}, "not expected", "stands beside which key$"),
+        ("deltanet", "controlled", {"model.conv": 0}, "not expected", "stands beside which key$"),
+        ("rwkv5", "native", {}, "WRONG", " s$"),
+        ("rwkv5[token_shift=false]", "native", {}, "not expected", "--form controlled"),
+        ("base_conv", "native", {}, "not expected", "it has no memory"),
+        ("Forgets", "native", {}, "WRONG", " s$"),
+        ("Plain", "native", {}, "not declared", "it declares no state"),
+    ],
+)
 def test_what_sees_no_neighbours_need_not_learn(
     mine: Callable[[str], str], model: str, form: str, settings: dict[str, Any], verdict: str, says: str
 ) -> None:

@@ -10,8 +10,12 @@ from tests.planning import plan
 
 TASKS = [name for name, entry in registry("task").entries.items() if entry.source == SHIPPED]
 FEW = {
-    "protocol.batch_size": 4, "protocol.validation_examples": 128, "protocol.test_examples": 128, "model.d_model": 16, "model.heads": 2,
-}  # fmt: skip
+    "protocol.batch_size": 4,
+    "protocol.validation_examples": 128,
+    "protocol.test_examples": 128,
+    "model.d_model": 16,
+    "model.heads": 2,
+}
 
 
 @pytest.mark.slow
