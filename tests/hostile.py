@@ -1,7 +1,7 @@
 """Texts as someone would write them into a result to get something done where it is shown, and the fields
 that they get in by."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from linbench.results.record import Result
@@ -96,23 +96,34 @@ ALONE: dict[str, Callable[[Result, str], None]] = {
 def results(make: Callable[..., Result], text: str, *fields: str) -> list[Result]:
     """Two models with two seeds, one with the text in these fields, and one of its runs failed with it for a
     reason; all fields if none is named."""
+    return [*_model(make, "deltanet"), *_model(make, "hostile", text, fields or tuple(FIELDS))]
+
+
+def results_of_all(make: Callable[..., Result], *fields: str, texts: Sequence[str] = TEXTS) -> list[Result]:
+    """A model as it should be, and one for each text that has it in these fields, all together."""
+    found = _model(make, "deltanet")
+    for place, text in enumerate(texts):
+        found += _model(make, f"hostile {place}", text, fields)
+    return found
+
+
+def _model(
+    make: Callable[..., Result], label: str, text: str = "", fields: Sequence[str] = ()
+) -> list[Result]:
     found = []
-    for label in ("deltanet", "hostile"):
-        for seed in (0, 1):
-            curve = [
-                {"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0}
-                for i in (1, 2, 3)
-            ]
-            slices = {"distance": {"at": [1, 2, 9], "accuracy": {"sum": [3, 1, 0], "weight": [3, 3, 3]}}}
-            result = make(
-                label, seed, 0.5 + 0.1 * seed, curve=curve, slices=slices, around={"norm": "rms"}, marks=[]
-            )
-            result["cell"]["protocol"]["settings"]["spare"] = 1
-            result["environment"] |= {"python": "3.11", "platform": "linux", "device": {"name": "a device"}}
-            if label == "hostile":
-                for field in fields or FIELDS:
-                    (FIELDS | ALONE)[field](result, text)
-                if seed and "reason" in (fields or FIELDS):
-                    result |= {"status": "failed", "metrics": {}}
-            found.append(result)
+    for seed in (0, 1):
+        curve = [
+            {"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0} for i in (1, 2, 3)
+        ]
+        slices = {"distance": {"at": [1, 2, 9], "accuracy": {"sum": [3, 1, 0], "weight": [3, 3, 3]}}}
+        result = make(
+            label, seed, 0.5 + 0.1 * seed, curve=curve, slices=slices, around={"norm": "rms"}, marks=[]
+        )
+        result["cell"]["protocol"]["settings"]["spare"] = 1
+        result["environment"] |= {"python": "3.11", "platform": "linux", "device": {"name": "a device"}}
+        for field in fields:
+            (FIELDS | ALONE)[field](result, text)
+        if seed and "reason" in fields:
+            result |= {"status": "failed", "metrics": {}}
+        found.append(result)
     return found

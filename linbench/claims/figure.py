@@ -17,7 +17,7 @@ from linbench.claims.verdict import Ruling, Verdict
 from linbench.common.hashing import digest
 from linbench.experiments.pattern import parse_pattern
 from linbench.report.figure import Drawing
-from linbench.report.figures.speed_axes import short
+from linbench.report.style.axes import short
 from linbench.report.style.colors import ink
 from linbench.report.style.labels import MISSING, colours_of
 

@@ -24,7 +24,7 @@ from linbench.common.streams import tell
 
 if TYPE_CHECKING:
     from linbench.bench.presets import Preset
-    from linbench.report.style.wording import Words
+    from linbench.report.table import Table
     from linbench.results.record import Result
 
 Shape = TypeVar("Shape")
@@ -208,7 +208,7 @@ def _pick_shapes(
     return () if shapes is None else parse(shapes)
 
 
-def _tables(results: "Sequence[Result]") -> "list[Words]":
+def _tables(results: "Sequence[Result]") -> "list[Table]":
     from linbench.report.tables.benchmarks import bench_tables
 
     return bench_tables(results)

@@ -16,8 +16,8 @@ from linbench.common.errors import EXIT_CELLS_FAILED
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
-    from linbench.bench.case import BenchmarkCase
-    from linbench.report.style.wording import Words
+    from linbench.bench.case import Asked
+    from linbench.report.table import Table
     from linbench.results.record import Result
     from linbench.results.store import Store
 
@@ -86,7 +86,7 @@ def takes(options: type[Options], *, without: Sequence[str] = ()) -> Callable[..
 
 def measure_and_show(
     cases: "Sequence[BenchmarkCase]",
-    tables: "Callable[[Sequence[Result]], Sequence[Words]]",
+    tables: "Callable[[Sequence[Result]], Sequence[Table]]",
     options: BenchOptions,
     *,
     extend: "Callable[[list[Result], Store], None] | None" = None,
@@ -97,8 +97,6 @@ def measure_and_show(
         extend: measures more of the results, and stores it.
     """
     from linbench.bench.run import run
-    from linbench.report.tables.comparison import LEFT
-    from linbench.report.terminal import show
     from linbench.results.reference import store_at
 
     store = store_at(options.results)
@@ -112,7 +110,7 @@ def measure_and_show(
         drawn = tables(results)
         for table in drawn:
             print(f"{escape.one_line(table.title)}\n")
-            show(list(table.frame.columns), table.frame.to_numpy().tolist(), left=LEFT)
+            table.show()
             print()
         print("\n".join(dict.fromkeys(escape.one_line(table.caption) for table in drawn)))
     if failed := [result for result in results if result["status"] == "failed"]:

@@ -112,23 +112,23 @@ def compare(
         )
     # imported late: tables take a second to load
     from linbench.cli.bench_hint import unmeasured
-    from linbench.report.tables.side_by_side import LEFT, caption, columns, page, plain, rows
-    from linbench.report.terminal import show
+    from linbench.report.tables.side_by_side import table
 
-    tables = plan.tables(done, store)
+    found = plan.tables(done, store)
+    tables = [table(one) for one in found]
     tell_set_aside({path: why for one in (*plan.stores, store) for path, why in one.set_aside.items()})
     if as_json:
-        print(json.dumps([plain(table) for table in tables]))
+        print(json.dumps([one.to_json() for one in tables]))
     elif format_ is Shown.markdown:
-        for table in tables:
-            print(page(table))
+        for one in tables:
+            print(one.to_markdown())
     else:
-        for table in tables:
-            show(columns(table), rows(table), left=LEFT)
-            print(f"\n{escape.one_line(caption(table))}\n")
+        for one in tables:
+            one.show()
+            print(f"\n{escape.one_line(one.caption)}\n")
     folder = "results" if store.read_only else str(results)
-    for table in tables:
-        for sentence in unmeasured(table, suite=suite, results=folder):
+    for one in found:
+        for sentence in unmeasured(one, suite=suite, results=folder):
             tell(f"linbench: {sentence}")
     tell_failed(done)
 

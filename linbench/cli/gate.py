@@ -38,18 +38,7 @@ def gate(
     too few seeds to show even a fall to chance. Speeds that `linbench bench` stored on both sides are shown,
     too, and gated if the policy says how much slower they may be.
     """
-    from linbench.report.tables.gate import (
-        COLUMNS,
-        LEFT,
-        SPEEDS,
-        outcome,
-        page,
-        plain,
-        rows,
-        sentences,
-        speeds,
-    )
-    from linbench.report.terminal import show
+    from linbench.report.tables.gate import cell_table, outcome, page, plain, sentences, speed_table
     from linbench.results.gate import gate as compare
     from linbench.results.gate_policy import load
     from linbench.results.reference import store_at
@@ -71,9 +60,9 @@ def gate(
     elif format_ is Shown.markdown:
         print(page(found, rule))
     else:
-        for columns, lines in ((COLUMNS, rows(found)), (SPEEDS, speeds(found))):
-            if lines:
-                show(columns, lines, left=LEFT)
+        for table in (cell_table(found), speed_table(found)):
+            if table.rows:
+                table.show()
     for sentence in sentences(found):
         tell(f"linbench: {sentence}")
     tell(f"linbench: {outcome(found)}")

@@ -170,7 +170,7 @@ def run(
             here=True,
         )
     # imported late: drawing takes a second to load
-    from linbench.report.tables.comparison import markdown, rich_tables
+    from linbench.report.tables.comparison import table
     from linbench.results.comparison import comparisons
 
     tell_set_aside(store.set_aside)
@@ -180,9 +180,9 @@ def run(
     elif sys.stdout.isatty():
         console = Console()
         for comparison in shown:
-            console.print(*rich_tables(comparison))
+            console.print(table(comparison).to_terminal())
     else:
-        print("\n".join(markdown(comparison) for comparison in shown))
+        print("\n".join(table(comparison).to_markdown() for comparison in shown))
     code = 0 if store.read_only else _draw(shown, store)
     tell_failed(found)
     if code:
@@ -195,13 +195,12 @@ def _draw(shown: "Sequence[Comparison]", store: "Store") -> int:
     A failure costs only the figures. It is an error (code 6) if they cannot be written.
     """
     from linbench.common.files import folder_below
-    from linbench.report.figure import save_figures
-    from linbench.report.figures import AFTER_A_RUN
+    from linbench.report.figure import save
+    from linbench.report.figures import drawings_after_run
 
     try:
-        for path in save_figures(
-            shown, folder_below(store.folder, "figures", "--results"), AFTER_A_RUN, option="--results"
-        ):
+        folder = folder_below(store.folder, "figures", "--results")
+        for path in save(drawings_after_run(shown), folder, option="--results"):
             if path.suffix != ".txt":
                 tell(f"drew {path}")
     except UserError as error:

@@ -151,7 +151,7 @@ def sweep(
         tell_set_aside(store.set_aside)
         return
     # imported late: tables take a second to load
-    from linbench.report.tables.comparison import markdown
+    from linbench.report.tables.comparison import table
     from linbench.results.comparison import comparisons
 
     tell_set_aside(store.set_aside)
@@ -159,7 +159,7 @@ def sweep(
         print(json.dumps(done))
     else:
         shown = comparisons(done, order=[cell.model.label for cell in cells])
-        print("\n".join(markdown(comparison) for comparison in shown))
+        print("\n".join(table(comparison).to_markdown() for comparison in shown))
     tell_failed(done)
 
 

@@ -4,7 +4,7 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,9 +12,12 @@ from linbench.cli.options import JsonOption, ResultsOption, tell_set_aside
 from linbench.common import escape
 from linbench.common.streams import tell
 
+if TYPE_CHECKING:
+    from linbench.report.table import Table
+
 
 class Format(StrEnum):
-    """How a table is written."""
+    """The form in which a table is written."""
 
     terminal = "terminal"
     markdown = "markdown"
@@ -26,7 +29,8 @@ class Format(StrEnum):
 def table(
     results: ResultsOption = Path("results"),
     format_: Annotated[
-        Format | None, typer.Option("--format", help="Default: terminal where there is one, else markdown.")
+        Format | None,
+        typer.Option("--format", help="Default: terminal if standard output is one, else markdown."),
     ] = None,
     save: Annotated[
         Path | None,
@@ -36,51 +40,50 @@ def table(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tables of stored results: one for everything that may be compared; controlled and native forms never
-    meet."""
+    """Print stored results as tables, one for everything that may be compared.
+
+    Models in the controlled and in the native form never stand in one table.
+    """
     from rich.console import Console
 
-    from linbench.report.export import csv, latex, plain, save_tables
-    from linbench.report.style import wording as words
-    from linbench.report.tables.benchmarks import bench_tables
-    from linbench.report.tables.comparison import markdown, rich_tables
-    from linbench.report.tables.layer_speeds import tables
-    from linbench.results.comparison import comparisons
-    from linbench.results.record import benched
+    from linbench.report.data import ReportData
+    from linbench.report.table import save_tables
+    from linbench.report.tables import all_tables
     from linbench.results.reference import store_at
-    from linbench.results.store import CELL, SPEED
 
     store = store_at(results)
-    kept = store.by_kind()
-    found, speeds = comparisons(kept[CELL]), [*tables(kept[SPEED]), *bench_tables(benched(kept))]
+    data = ReportData.from_kinds(store.by_kind())
+    tables = all_tables(data, printed=save is None)
     tell_set_aside(store.set_aside)
-    if not found and not speeds:
+    if not tables:
         tell(f"linbench: the results in {results} have nothing that a table shows.")
     if save:
-        written = [*save_tables(found, save), *words.save_words(speeds, save)]
+        written = save_tables(tables, save)
         for path in written:
             tell(f"wrote {path}")
         if as_json:
             print(json.dumps([{"file": str(path)} for path in written]))
         return
-    chosen = (
-        Format.json if as_json else format_ or (Format.terminal if sys.stdout.isatty() else Format.markdown)
-    )
-    if chosen is Format.json:
-        print(json.dumps([*map(plain, found), *map(words.plain, speeds)]))
-    elif chosen is Format.terminal:
-        for drawn in [
-            *(one for comparison in found for one in rich_tables(comparison)),
-            *map(words.rich_table, speeds),
-        ]:
-            Console().print(drawn)
+    if as_json:
+        format_ = Format.json
+    elif format_ is None:
+        format_ = Format.terminal if sys.stdout.isatty() else Format.markdown
+    if format_ is Format.json:
+        print(json.dumps([one.to_json() for one in tables]))
+    elif format_ is Format.terminal:
+        for one in tables:
+            Console().print(one.to_terminal())
+    elif format_ is Format.csv:
+        # the others say themselves what they show
+        texts = [
+            f"# {escape.one_line(_heading(one))}\n{one.to_csv()}" if len(tables) > 1 else one.to_csv()
+            for one in tables
+        ]
+        print("\n".join(texts))
     else:
-        of_cells = {Format.markdown: markdown, Format.csv: csv, Format.latex: latex}[chosen]
-        of_speeds = {Format.markdown: words.markdown, Format.csv: words.csv, Format.latex: words.latex}[
-            chosen
-        ]
-        texts = [(f"{one.title}, {one.form}, {one.device}", of_cells(one)) for one in found] + [
-            (one.title, of_speeds(one)) for one in speeds
-        ]
-        titled = chosen is Format.csv and len(texts) > 1  # the others say themselves what they are of
-        print("\n".join(f"# {escape.one_line(title)}\n{text}" if titled else text for title, text in texts))
+        in_latex = format_ is Format.latex
+        print("\n".join(one.to_latex() if in_latex else one.to_markdown() for one in tables))
+
+
+def _heading(table: "Table") -> str:
+    return f"{table.title}, {table.device}" if table.device else table.title

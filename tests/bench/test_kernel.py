@@ -20,7 +20,8 @@ from linbench.kernels.family import Operation, Shape
 from linbench.kernels.matrix_state.cases import recurrence_flops
 from linbench.kernels.matrix_state.published import INSTANCES
 from linbench.kernels.norms import cases as norms
-from linbench.report.figures.benchmarks import bench_drawings
+from linbench.report.data import ReportData
+from linbench.report.figures.kernels import FIGURE
 from linbench.report.tables.benchmarks import bench_tables
 from linbench.results.environment import environment
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
@@ -252,7 +253,7 @@ def test_ratios_shares_and_their_summary() -> None:
     )
     assert "fla / ours as called: geometric mean 4.00, least 2.00 (gla)." in words.caption
     assert "fla / ours on the device: geometric mean 8.00, least 4.00 (gla)." in words.caption
-    assert words.numbers[1]["x"] == 8.0
+    assert words.to_records()[1]["x"] == 8.0
     assert words.slug.startswith("kernels-b2xt9xh2xd8-bf16-")
 
 
@@ -267,13 +268,12 @@ def test_one_shape_is_one_table_in_the_order_of_its_letters(tmp_path: Path) -> N
 
 
 def test_drawn_beside_a_peer(tmp_path: Path) -> None:
-    (drawing,) = bench_drawings(
-        [
-            a_result("gla", 4.0),
-            a_result("kda", 16.0),
-            a_result("l2_norm", 1.0, sides={}, status="oom", reason="full"),
-        ]
-    )
+    results = [
+        a_result("gla", 4.0),
+        a_result("kda", 16.0),
+        a_result("l2_norm", 1.0, sides={}, status="oom", reason="full"),
+    ]
+    (drawing,) = FIGURE.drawings(ReportData(benchmarks=results))
     (svg,) = drawing.pictures(["svg"]).values()
     text = svg.decode()
     assert all(
@@ -281,7 +281,7 @@ def test_drawn_beside_a_peer(tmp_path: Path) -> None:
         for word in ("gla", "kda", "l2_norm: oom", "tokens per second, on the device alone", "fla")
     )
     assert "Hollow: fla, in turn with ours." in drawing.caption
-    assert bench_drawings([a_result("gla", 4.0)]) == [], "a single row is a sentence"
+    assert FIGURE.drawings(ReportData(benchmarks=results[:1])) == [], "a single row is a sentence"
 
 
 @pytest.mark.gpu

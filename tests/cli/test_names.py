@@ -180,7 +180,7 @@ def test_what_fails_in_drawing_costs_the_pictures_alone(
     def broken(*given: Any, **named: Any) -> Any:
         raise ZeroDivisionError("no such luck\x1b[31m")
 
-    monkeypatch.setattr("linbench.report.figure.save_figures", broken)
+    monkeypatch.setattr("linbench.report.figure.save", broken)
     ended = linbench("run", "mqar", "--model", "deltanet", *tiny)
     assert ended.code == 0
     assert titles(ended.out) == ["mqar, native"]

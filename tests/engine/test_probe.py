@@ -15,12 +15,11 @@ from linbench.common.laws import Law, allowed
 from linbench.engine.probe import Marks, Probe, examine
 from linbench.experiments.cell import Cell
 from linbench.experiments.suite import Suite, blocks
-from linbench.report.figures import draw
-from linbench.report.figures.captions import words
-from linbench.report.tables.comparison import markdown
+from linbench.report.figures import comparison_figures
+from linbench.report.figures.learning_curves import FIGURE
+from linbench.report.tables.comparison import table as comparison_table
 from linbench.report.tables.overview import overviews
-from linbench.report.tables.side_by_side import caption as caption_beside
-from linbench.report.tables.side_by_side import rows as rows_beside
+from linbench.report.tables.side_by_side import table as table_beside
 from linbench.results.comparison import comparisons
 from linbench.results.gate import gate
 from linbench.results.gate_policy import Policy
@@ -257,11 +256,11 @@ def test_marks_of_laws_stand_in_every_table_and_caption_and_in_no_verdict(
         "by which figures name models"
     )
     assert not one.rows[0].in_verdicts
-    assert f"mine ({mark})" in markdown(one)
-    for name in ("learning-curves", "state", "models"):
+    assert f"mine ({mark})" in comparison_table(one).to_markdown()
+    for figure in comparison_figures():
         assert (
             f"In no verdict, as a law that layers must keep is broken or could not be probed: mine ({mark})."
-            in words(one, name)
+            in figure.caption_of(one)
         )
     other = [
         {
@@ -271,7 +270,7 @@ def test_marks_of_laws_stand_in_every_table_and_caption_and_in_no_verdict(
         }
         for result in one.results
     ]
-    (table,) = overviews(comparisons([*unlawful(a_result, mark), *other])).values()
+    (table,) = overviews(comparisons([*unlawful(a_result, mark), *other]))
     assert f"mine ({mark})" in set(table.frame["model"])
     (again,) = comparisons(one.results, order=[f"mine ({mark})"])
     assert again.rows[0].label == f"mine ({mark})", "it is said once"
@@ -285,14 +284,14 @@ def test_the_foot_of_a_figure_says_what_is_hollow(a_result: Callable[..., Any], 
     curve = [{"step": step, "tokens": 100 * step, "loss": 1.0, "accuracy": 0.5} for step in (1, 2)]
     (one,) = comparisons([{**result, "curve": curve} for result in unlawful(a_result, mark)])
     figure = Figure(layout="constrained")
-    assert draw(figure, one, "learning-curves")
+    assert FIGURE.draw_on(figure, one)
     assert figure.get_supxlabel().endswith(foot)
     assert (f"mine ({mark})" in {text.get_text() for text in figure.axes[0].texts}) == (mark == "non-causal")
 
 
 def test_a_caption_says_nothing_of_laws_where_none_is_broken(a_result: Callable[..., Any]) -> None:
     (one,) = comparisons([a_result("deltanet", seed, 0.5) for seed in range(3)])
-    assert "law" not in words(one, "learning-curves")
+    assert "law" not in FIGURE.caption_of(one)
 
 
 def test_compare_gives_no_verdict(a_result: Callable[..., Any]) -> None:
@@ -316,8 +315,8 @@ def test_compare_gives_no_verdict(a_result: Callable[..., Any]) -> None:
         results[cell.id] = result | {"cell": cell.identity, "preset": cell.preset}
     (table,) = side_by_side(found, results, [])
     assert table.lines[1].verdict == "no verdict: gla (non-causal)"
-    assert "gla (non-causal)" in rows_beside(table)[1]
-    assert caption_beside(table).endswith("could not be probed: gla (non-causal).")
+    assert "gla (non-causal)" in table_beside(table).texts[1]
+    assert table_beside(table).caption.endswith("could not be probed: gla (non-causal).")
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,37 @@ def column(table: Any, name: str) -> tuple[Any, list[str]]:
     ]
 
 
+def follow(browser: Any, section: str) -> None:
+    """Open a section by its entry in the contents."""
+    browser.find_element("css selector", f"nav a[href='#{section}']").click()
+    assert browser.find_element("id", section).get_attribute("open")
+
+
+def test_all_begins_folded_below_a_summary_and_the_contents_stay_in_view(browser: Any) -> None:
+    ranking = browser.find_element("css selector", ".rankings article")
+    assert [one.text for one in ranking.find_elements("css selector", ".model") if one.text] == list(NAMES)
+    assert "chance 0.125" in ranking.text
+    assert browser.execute_script("return document.documentElement.scrollHeight") < 3000
+    for section in ("failures", "speed", "summary"):
+        browser.find_element("css selector", f"nav a[href='#{section}']").click()
+        assert browser.find_element("css selector", "nav a").is_displayed()
+        assert browser.execute_script(
+            f"return document.getElementById('{section}').getBoundingClientRect().top < innerHeight"
+        )
+    tabs = browser.find_elements("css selector", "#mqar-quick-native .tablist button")
+    shown = []
+    for tab in tabs:
+        tab.click()
+        figures = browser.find_elements("css selector", "#mqar-quick-native figure")
+        (figure,) = (one for one in figures if one.is_displayed())
+        shown.append(figure.get_attribute("data-name"))
+    assert shown == [tab.text for tab in tabs]
+    browser.find_element("css selector", "[data-fold=close]").click()
+    assert browser.find_elements("css selector", ".section[open]") == []
+    browser.find_element("css selector", "[data-fold=open]").click()
+    assert browser.find_elements("css selector", ".section:not([open])") == []
+
+
 def test_it_can_be_sorted_filtered_and_opened(browser: Any) -> None:
     assert browser.title == "six models · linbench"
     table = browser.find_element("css selector", "#mqar-quick-native table")
@@ -124,6 +155,7 @@ def test_it_can_be_sorted_filtered_and_opened(browser: Any) -> None:
     field.send_keys(" ")
     assert len(column(table, "model")[1]) == 7
 
+    follow(browser, "cards")
     card = browser.find_element("css selector", "#card-deltanet")
     told = card.find_element("css selector", ".text")
     assert not told.is_displayed()
@@ -137,11 +169,13 @@ def test_it_can_be_sorted_filtered_and_opened(browser: Any) -> None:
         browser.execute_script("return arguments[0].complete && arguments[0].naturalWidth > 0", image)
         for image in images
     )
+    follow(browser, "failures")
     assert "too little memory" in browser.find_element("id", "failures").text
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
 def test_speeds_are_sorted_and_filtered_as_other_tables_are(browser: Any) -> None:
+    follow(browser, "speed")
     table = browser.find_element("css selector", "#speed table")
     for sign in (1, -1):
         column(table, "256")[0].click()
@@ -159,6 +193,7 @@ def test_speeds_are_sorted_and_filtered_as_other_tables_are(browser: Any) -> Non
 
 
 def test_a_claim_is_opened_and_leads_to_what_it_rests_on(browser: Any) -> None:
+    follow(browser, "claims")
     table = browser.find_element("css selector", "#claims table")
     assert column(table, "verdict")[1] == ["supported", "undecided"]
     column(table, "claim")[0].click()

@@ -4,8 +4,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from linbench.report.figures import errors
-from linbench.report.figures.error_kinds import shares
+from linbench.report.figures.errors import FIGURE, shares
 from linbench.results.comparison import comparisons
 
 KINDS = {
@@ -32,7 +31,9 @@ def test_a_bar_has_a_strip_for_each_seed_and_the_best_stands_above(a_result: Any
     worse = [a_result("gla", seed, metrics={"accuracy": 0.5, **KINDS}) for seed in (0, 1)]
     better = [a_result("deltanet", metrics={"accuracy": 1.0, **dict.fromkeys(KINDS, 0.0)})]
     figure = Figure()
-    assert errors(figure, comparisons([*worse, *better, a_result("kda", status="oom", metrics={})])[0])
+    assert FIGURE.draw_on(
+        figure, comparisons([*worse, *better, a_result("kda", status="oom", metrics={})])[0]
+    )
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["kda", "gla", "deltanet"]
     assert [text.get_text() for text in axes.texts] == ["oom 1/1"]
@@ -55,7 +56,7 @@ def test_a_seed_that_diverged_has_a_blank_strip_below_the_others(a_result: Any) 
         a_result("kda", 0, metrics=right),
     ]
     figure = Figure()
-    assert errors(figure, comparisons(results)[0])
+    assert FIGURE.draw_on(figure, comparisons(results)[0])
     strips = {
         (patch.get_y(), patch.get_height()): patch.get_facecolor()
         for patch in figure.axes[0].patches
@@ -68,4 +69,4 @@ def test_a_seed_that_diverged_has_a_blank_strip_below_the_others(a_result: Any) 
 
 
 def test_without_kinds_of_errors_no_such_figure(a_result: Any) -> None:
-    assert not errors(Figure(), comparisons([a_result("gla")])[0])
+    assert not FIGURE.draw_on(Figure(), comparisons([a_result("gla")])[0])

@@ -20,15 +20,14 @@ from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import verdict
 from linbench.common import escape
 from linbench.experiments.suite import Suite, blocks
-from linbench.report.export import csv, latex, plain, save_tables
-from linbench.report.figure import drawings, save_figures
-from linbench.report.page.page import page
-from linbench.report.style.wording import latex as latex_of_words
-from linbench.report.style.wording import markdown as markdown_of_words
+from linbench.report.data import ReportData
+from linbench.report.page import page as report
+from linbench.report.table import save_tables
+from linbench.report.tables import all_tables
 from linbench.report.tables import gate as gated
 from linbench.report.tables import side_by_side as beside
 from linbench.report.tables.benchmarks import bench_tables
-from linbench.report.tables.comparison import markdown, rich_tables
+from linbench.report.tables.comparison import table as comparison_table
 from linbench.report.tables.layer_speeds import tables as speed_tables
 from linbench.results.comparison import Comparison, comparisons
 from linbench.results.gate import gate
@@ -37,7 +36,8 @@ from linbench.results.record import Result
 from linbench.results.side_by_side import side_by_side
 from linbench.results.speeds import speeds
 from tests.claims.claiming import a_claim, keeping
-from tests.hostile import ALONE, FIELDS, TEXTS, results
+from tests.hostile import ALONE, FIELDS, TEXTS, results, results_of_all
+from tests.report.drawing import drawings, save_figures
 from tests.speeds import a_speed
 
 Make = Callable[..., Result]
@@ -72,6 +72,7 @@ SMALL = {
     "model.heads": 2,
     "model.layers": 1,
 }
+every_field = pytest.mark.parametrize("field", FIELDS | ALONE)
 every_text = pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 
 
@@ -125,33 +126,33 @@ def shown(found: list[Comparison]) -> Iterator[str]:
     for width in (60, 400):
         console = Console(file=StringIO(), width=width)
         for comparison in found:
-            console.print(*rich_tables(comparison))
+            console.print(comparison_table(comparison).to_terminal())
         yield console.file.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow
-@every_text
-def test_in_tables(a_result: Make, text: str) -> None:
-    found = [
-        comparison for field in FIELDS | ALONE for comparison in comparisons(results(a_result, text, field))
-    ]
+@every_field
+def test_in_tables(a_result: Make, field: str) -> None:
+    """All texts at once: where a field keeps them in one comparison, there is one table of them."""
+    found = comparisons(results_of_all(a_result, field))
     for comparison in found:
-        assert_markdown(markdown(comparison))
-        assert_latex(latex(comparison))
-        assert_csv(csv(comparison))
+        table = comparison_table(comparison)
+        assert_markdown(table.to_markdown())
+        assert_latex(table.to_latex())
+        assert_csv(table.to_csv())
     assert not any(HIDDEN.search(words) for words in shown(found))
 
 
-def sides(make: Make, text: str) -> Iterator[tuple[list[Result], list[Result]]]:
-    for field in FIELDS | ALONE:
-        hostile, sound = results(make, text, field), results(make, "deltanet", field)
-        yield from ((hostile, sound), (sound, hostile), (hostile, hostile), (hostile[2:], []))
+def sides(make: Make, field: str) -> Iterator[tuple[list[Result], list[Result]]]:
+    hostile = results_of_all(make, field)
+    sound = results_of_all(make, field, texts=["deltanet"] * len(TEXTS))
+    yield from ((hostile, sound), (sound, hostile), (hostile, hostile), (hostile[2:], []))
 
 
 @pytest.mark.slow
-@every_text
-def test_in_a_gate(a_result: Make, text: str) -> None:
-    for baseline, candidate in sides(a_result, text):
+@every_field
+def test_in_a_gate(a_result: Make, field: str) -> None:
+    for baseline, candidate in sides(a_result, field):
         for policy in (Policy.parse({"seeds": 2, "slower": 1.1}, where="policy"), Policy()):
             assert_markdown(gated.page(gate(baseline, candidate, policy), policy))
 
@@ -160,8 +161,8 @@ def test_in_a_gate(a_result: Make, text: str) -> None:
 def test_in_files(a_result: Make, tmp_path: Path, text: str) -> None:
     """All are in the folder asked for, under names of letters, digits, '.', '_' and '-'."""
     (tmp_path / "asked").mkdir()
-    found = comparisons(results(a_result, text))
-    written = save_tables(found, tmp_path / "asked")
+    tables = all_tables(ReportData(results(a_result, text)))
+    written = save_tables(tables, tmp_path / "asked")
     assert {path.resolve() for path in tmp_path.rglob("*") if path.is_file()} == {
         path.resolve() for path in written
     }
@@ -173,43 +174,59 @@ def test_in_files(a_result: Make, tmp_path: Path, text: str) -> None:
     for path in (path for path in written if path.suffix == ".json"):
         assert not HIDDEN.search(path.read_text().replace("\n", " "))
         assert json.loads(path.read_text())["rows"]
-    everything = json.dumps([plain(comparison) for comparison in found])
+    everything = json.dumps([table.to_json() for table in tables])
     assert json.dumps(text)[1:-1] in everything, "JSON has it as it was"
 
 
-@pytest.mark.slow
-@every_text
-def test_in_pictures(a_result: Make, tmp_path: Path, text: str) -> None:
-    found = comparisons(results(a_result, text))
-    few = results(a_result, text, "label", "mark")
-    alone = comparisons(
-        [*few, *(result | {"purpose": "tuning", "id": f"{result['id']} tuned"} for result in few)]
-    )
-    assert len(save_figures(alone, tmp_path, ["learning-curves", "learning-rates"], ["svg"])) == 4
-    save_figures(found, tmp_path, ["slices"], ["svg"])
+def words_of(folder: Path) -> list[str]:
+    """All words of pictures, which have no other elements than a picture needs."""
     words = []
-    for path in tmp_path.iterdir():
+    for path in folder.iterdir():
         content = path.read_text()
         assert not HIDDEN.search(content)
         if path.suffix == ".svg":
-            tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(content).iter()}
+            elements = list(ElementTree.fromstring(content).iter())
+            tags = {element.tag.rpartition("}")[2] for element in elements}
             assert not tags & {"script", "a", "image", "foreignObject", "h1"}
-            words += [
-                "".join(element.itertext())
-                for element in ElementTree.fromstring(content).iter()
-                if element.tag.endswith("}text")
-            ]
-    for part in escape.visible(text).split():
+            words += ["".join(one.itertext()) for one in elements if one.tag.endswith("}text")]
+    return words
+
+
+@pytest.mark.slow
+def test_in_names_of_pictures(a_result: Make, tmp_path: Path) -> None:
+    """All texts are names of models in one comparison."""
+    few = results_of_all(a_result, "label", "mark")
+    tuning = [result | {"purpose": "tuning", "id": f"{result['id']} tuned"} for result in few]
+    found = comparisons([*few, *tuning])
+    assert len(save_figures(found, tmp_path, ["learning-curves", "learning-rates"], ["svg"])) == 4
+    words = words_of(tmp_path)
+    for part in (part for text in TEXTS for part in escape.visible(text).split()):
         assert any(part in said for said in words), part
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "text", ["n" * 5000, "ab " * 3000, "日本→" * 30, "x\n" * 300], ids=["long", "words", "letters", "lines"]
-)
-def test_long_text_in_pictures(a_result: Make, tmp_path: Path, text: str) -> None:
-    for fields in (("label",), ("task", "mark"), ("label", "reason", "slice", "device")):
-        assert save_figures(comparisons(results(a_result, text, *fields)), tmp_path, formats=["png", "svg"])
+@every_text
+def test_in_titles_and_labels_of_pictures(a_result: Make, tmp_path: Path, text: str) -> None:
+    assert save_figures(comparisons(results(a_result, text)), tmp_path, ["slices"], ["svg"])
+    words = words_of(tmp_path)
+    for part in escape.visible(text).split():
+        assert any(part in said for said in words), part
+
+
+LONG = ("n" * 5000, "ab " * 3000, "日本→" * 30, "x\n" * 300)
+
+
+@pytest.mark.slow
+def test_long_names_in_pictures(a_result: Make, tmp_path: Path) -> None:
+    found = comparisons(results_of_all(a_result, "label", texts=LONG))
+    assert save_figures(found, tmp_path, ["learning-curves", "distance"], ["png", "svg"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", LONG, ids=["long", "words", "letters", "lines"])
+def test_long_titles_and_labels_in_pictures(a_result: Make, tmp_path: Path, text: str) -> None:
+    found = comparisons(results(a_result, text, "label", "task", "mark", "reason", "slice", "device"))
+    assert save_figures(found, tmp_path, ["slices"], ["png", "svg"])
 
 
 class Tags(HTMLParser):
@@ -228,19 +245,12 @@ class Tags(HTMLParser):
         self.words.append(data)
 
 
-@pytest.mark.slow
-@every_text
-def test_in_the_report(a_result: Make, text: str) -> None:
-    told = page(results(a_result, text), title=text, aside=[text], speeds=[a_speed(label=text)])
+def assert_page(told: str) -> Tags:
+    """Return what is in a page, which has no other elements, attributes and links than the template."""
     assert not HIDDEN.search(told)
     tags = Tags(told)
-    assert (
-        tags.tags.count("script")
-        == tags.tags.count("style")
-        == tags.tags.count("title")
-        == tags.tags.count("h1")
-        == 1
-    )
+    for name in ("script", "style", "title", "h1"):
+        assert tags.tags.count(name) == 1
     assert not set(tags.tags) & {"iframe", "object", "form", "svg", "base", "link"}
     assert not [name for _, name, _ in tags.attributes if name.startswith("on")]
     links = [value or "" for _, name, value in tags.attributes if name in {"href", "src"}]
@@ -248,7 +258,25 @@ def test_in_the_report(a_result: Make, text: str) -> None:
     assert {value[1:] for value in links if value.startswith("#")} <= {
         value for _, name, value in tags.attributes if name == "id"
     }
+    return tags
+
+
+@every_text
+def test_in_the_report(a_result: Make, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pictures, of which `test_in_pictures_of_the_report` has some."""
+    monkeypatch.setattr(report, "embed", lambda drawings: {})
+    tags = assert_page(
+        report.page(results(a_result, text), title=text, aside=[text], speeds=[a_speed(label=text)])
+    )
     assert " ".join(escape.visible(text).split()) in " ".join(" ".join(tags.words).split())
+
+
+@pytest.mark.slow
+def test_in_pictures_of_the_report(a_result: Make) -> None:
+    many, one = results_of_all(a_result, "label", "slice"), results(a_result, TEXTS[-1])
+    speeds = [a_speed(label=text, length=length) for text in TEXTS[:2] for length in (64, 256)]
+    tags = assert_page(report.page([*many, *one], title="all", speeds=speeds))
+    assert tags.tags.count("img") > 4
 
 
 @every_text
@@ -256,8 +284,8 @@ def test_in_speeds(text: str) -> None:
     failed = a_speed(label=text, length=256) | {"status": "failed", "reason": text, "marks": [text]}
     failed["environment"]["commit"] = failed["bench"]["device"] = text
     for table in [*speed_tables([a_speed(label=text), failed]), *bench_tables([])]:
-        assert_markdown(markdown_of_words(table))
-        assert_latex(latex_of_words(table))
+        assert_markdown(table.to_markdown())
+        assert_latex(table.to_latex())
         assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*", table.slug)
 
 
@@ -267,7 +295,7 @@ def test_two_tasks_of_one_name_for_files_have_files_each(a_result: Make, tmp_pat
         result = a_result()
         result["cell"]["task"]["name"] = name
         found.append(result)
-    written = save_tables(comparisons(found), tmp_path)
+    written = save_tables([comparison_table(one) for one in comparisons(found)], tmp_path)
     assert len(set(written)) == len(written) == len(list(tmp_path.iterdir()))
     drawn = [
         drawing.slug for comparison in comparisons(found) for drawing in drawings(comparison, ["models"])
@@ -309,7 +337,7 @@ def test_in_a_comparison(a_result: Make, text: str) -> None:
                 put(kept[cell.id], text)
     speeds_ = speeds([a_speed(text, bench={"device": text})])
     (table,) = side_by_side(found, kept, speeds_)
-    assert_markdown(beside.page(table), also={"code_inline"})
+    assert_markdown(beside.table(table).to_markdown(), also={"code_inline"})
 
 
 @every_text
@@ -345,6 +373,7 @@ def test_in_the_page_of_claims(kept: Callable[..., Stored], tmp_path: Path, text
         for child in token.children or ()
     ]
     assert all(re.fullmatch(r"(#c\d+|claims/C1-[a-z0-9._-]+\.png)?", lead) for lead in leads), leads
-    for drawing in claim_drawings(found[0]):
-        assert re.fullmatch(r"C1-[a-z0-9][a-z0-9._-]*", drawing.slug)
-        assert not HIDDEN.search(drawing.pictures(["svg"])["svg"].decode())
+    drawn = claim_drawings(found[0])
+    assert all(re.fullmatch(r"C1-[a-z0-9][a-z0-9._-]*", drawing.slug) for drawing in drawn)
+    (hostile,) = (drawing for drawing in drawn if drawing.slug != "C1-cpu")
+    assert not HIDDEN.search(hostile.pictures(["svg"])["svg"].decode())

@@ -8,16 +8,14 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from linbench.report.figure import drawings, save_figures
-from linbench.report.figures import FIGURES, curves, draw, lengths, others, overwrites
-from linbench.report.figures.captions import words
-from linbench.report.figures.curves import BINS, _binned, _edges
-from linbench.report.figures.learning_curves import learning_curves
+from linbench.report.figures.learning_curves import draw_curves
 from linbench.report.style.colors import MARKS
 from linbench.report.style.layout import MOST
-from linbench.report.tables.comparison import caption, markdown, rich_tables, table
+from linbench.report.style.lines import BINS, bin_edges, binned
+from linbench.report.tables.comparison import caption, table
 from linbench.results.comparison import comparisons
 from linbench.results.slices import slices
+from tests.report.drawing import FIGURES, drawings, save_figures
 
 
 def curve(*accuracies: float) -> list[dict[str, float]]:
@@ -106,13 +104,13 @@ def test_a_model_without_a_number_is_named_where_others_are(a_result: Any) -> No
     ]
     for name in ("learning-curves", "distance"):
         figure = Figure()
-        assert FIGURES[name](figure, comparisons(results)[0])
+        assert FIGURES[name].draw_on(figure, comparisons(results)[0])
         assert "gla: failed 1/1" in {text.get_text() for text in figure.axes[0].texts}
 
 
 def test_a_generation_of_very_many_has_several_panels(a_result: Any) -> None:
     figure = Figure()
-    assert curves(
+    assert FIGURES["learning-curves"].draw_on(
         figure,
         comparisons([a_result("gla", heads=i + 1, curve=curve(0.1, 0.5)) for i in range(2 * MOST + 1)])[0],
     )
@@ -132,9 +130,9 @@ def test_a_caption_says_what_diverged_counts_as_where_any_did(a_result: Any) -> 
     sound, diverged = a_result(slices=SLICES), a_result(seed=1, status="diverged", metrics={})
     said = "1 run diverged, which counts as chance in accuracy and nowhere else."
     for name in ("distance", "overwrites", "slices", "lengths", "state", "width", "models"):
-        assert said in words(comparisons([sound, diverged])[0], name)
-        assert "run diverged" not in words(comparisons([sound])[0], name)
-    assert "run diverged" not in words(comparisons([sound, diverged])[0], "errors"), (
+        assert said in FIGURES[name].caption_of(comparisons([sound, diverged])[0])
+        assert "run diverged" not in FIGURES[name].caption_of(comparisons([sound])[0])
+    assert "run diverged" not in FIGURES["errors"].caption_of(comparisons([sound, diverged])[0]), (
         "which has no strip of it"
     )
 
@@ -150,11 +148,10 @@ def test_a_caption_says_over_what_answers_an_accuracy_is_the_mean(a_result: Any)
         " answer, from 1 to 128)"
     )
     for name in ("lengths", "state", "width", "models"):
-        assert f"An accuracy is the mean over all answers of a test alike {said}: " in words(
-            comparisons([result])[0], name
-        )
-    assert said not in words(comparisons([result])[0], "slices")
-    assert "answers of a test alike" not in words(comparisons([a_result()])[0], "state")
+        caption_ = FIGURES[name].caption_of(comparisons([result])[0])
+        assert f"An accuracy is the mean over all answers of a test alike {said}: " in caption_
+    assert said not in FIGURES["slices"].caption_of(comparisons([result])[0])
+    assert "answers of a test alike" not in FIGURES["state"].caption_of(comparisons([a_result()])[0])
 
 
 def test_a_crowd_of_two_widths_has_panels_for_each_and_names_without_it(a_result: Any) -> None:
@@ -162,7 +159,7 @@ def test_a_crowd_of_two_widths_has_panels_for_each_and_names_without_it(a_result
         a_result(name, d_model=width, curve=curve(0.1, 0.5)) for name in CROWD[:6] for width in (32, 64)
     ]
     figure = Figure()
-    assert curves(figure, comparisons(results)[0])
+    assert FIGURES["learning-curves"].draw_on(figure, comparisons(results)[0])
     parts = [
         f"{name}, width {width}"
         for name in ("softmax, gates and decay", "linear attention")
@@ -196,7 +193,7 @@ def test_a_picture_says_what_its_hollow_marks_are_and_of_how_many_tests_a_number
 
 def foot(results: list[Any], name: str) -> str:
     figure = Figure()
-    assert draw(figure, comparisons(results)[0], name)
+    assert FIGURES[name].draw_on(figure, comparisons(results)[0])
     return figure.get_supxlabel()
 
 
@@ -208,7 +205,7 @@ def test_a_table_says_what_it_is(a_result: Any) -> None:
     (found,) = comparisons(
         [a_result("a|b", seed, score, form="controlled") for seed, score in ((0, 0.5), (1, 0.7))]
     )
-    text = markdown(found)
+    text = table(found).to_markdown()
     assert "a\\|b" in text
     assert "0.600 ± 0.141" in text
     assert "chance is 0.125" in text
@@ -228,15 +225,17 @@ def test_unmatched_sizes_are_said(a_result: Any) -> None:
 
 def test_what_is_not_declared_is_said_to_be(a_result: Any) -> None:
     undeclared = a_result(model={"parameters": 10, "state": None, "flops_per_token": None})
-    (row,) = table(comparisons([undeclared])[0]).to_dict("records")
+    (row,) = table(comparisons([undeclared])[0]).frame.to_dict("records")
     assert (row["state floats"], row["FLOPs/token"], row["parameters"]) == ("undeclared", "undeclared", "10")
-    (row,) = table(comparisons([a_result(status="failed", metrics={}, model={})])[0]).to_dict("records")
+    (row,) = table(comparisons([a_result(status="failed", metrics={}, model={})])[0]).frame.to_dict("records")
     assert (row["accuracy"], row["state floats"], row["parameters"]) == ("–", "–", "–")
 
 
 def test_brackets_in_a_name_are_shown_on_a_terminal(a_result: Any) -> None:
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(*rich_tables(comparisons([a_result("attention[window=4]"), a_result("[red]b[/red]")])[0]))
+    console.print(
+        table(comparisons([a_result("attention[window=4]"), a_result("[red]b[/red]")])[0]).to_terminal()
+    )
     text = console.export_text()
     assert "attention[window=4]" in text
     assert "[red]b[/red]" in text
@@ -251,7 +250,7 @@ def test_a_narrow_terminal_does_without_columns_but_cuts_nothing_off(
 ) -> None:
     (comparison,) = comparisons([a_result("gated_deltanet", seed, score=0.9 + seed / 10) for seed in (0, 1)])
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(*rich_tables(comparison))
+    console.print(table(comparison).to_terminal())
     text = console.export_text()
     head = next(line for line in text.splitlines() if "model" in line)
     assert has == {name for name in ("scaled", "FLOPs/token", "seconds") if name in head}
@@ -263,13 +262,13 @@ def test_a_narrow_terminal_does_without_columns_but_cuts_nothing_off(
 
 def test_bins_hold_about_as_many_answers_each() -> None:
     counts = {"at": list(range(1, 101)), "accuracy": {"sum": [1] * 100, "weight": [1] * 50 + [3] * 50}}
-    edges = _edges([counts, counts])
-    binned = _binned(counts, edges)
-    assert len(edges) == len(binned) == BINS
+    edges = bin_edges([counts, counts])
+    points = binned(counts, edges)
+    assert len(edges) == len(points) == BINS
     assert edges[-1] == 100
-    assert [at for at, _ in binned] == sorted(at for at, _ in binned)
-    assert binned[0][1] == 1.0
-    assert binned[-1][1] == pytest.approx(1 / 3)
+    assert [at for at, _ in points] == sorted(at for at, _ in points)
+    assert points[0][1] == 1.0
+    assert points[-1][1] == pytest.approx(1 / 3)
 
 
 def test_a_diverged_seed_counts_as_chance_from_there_on(a_result: Any) -> None:
@@ -278,7 +277,7 @@ def test_a_diverged_seed_counts_as_chance_from_there_on(a_result: Any) -> None:
         a_result(seed=1, curve=curve(0.2), status="diverged", metrics={}),
     ]
     axes = Figure().add_subplot()
-    assert learning_curves(axes, comparisons(results)[0])
+    assert draw_curves(axes, comparisons(results)[0])
     drawn = max(
         (line for line in axes.get_lines() if len(line.get_xdata()) == 3),
         key=lambda line: line.get_linewidth(),
@@ -309,7 +308,7 @@ def test_accuracy_and_stale_answers_against_overwrites(a_result: Any) -> None:
         for seed in (0, 1)
     ]
     figure = Figure()
-    assert overwrites(figure, comparisons(results)[0])
+    assert FIGURES["overwrites"].draw_on(figure, comparisons(results)[0])
     left, right = figure.axes
     assert lines(left) == [([0, 1, 4], [1.0, 0.375, 0.125])]
     assert lines(right) == [([1, 4], [0.5, 0.75])], (
@@ -328,14 +327,14 @@ def test_every_panel_names_its_lines(a_result: Any) -> None:
     ]
     for name in ("overwrites", "slices"):
         figure = Figure()
-        assert FIGURES[name](figure, comparisons(results)[0])
+        assert FIGURES[name].draw_on(figure, comparisons(results)[0])
         assert [{text.get_text() for text in axes.texts} for axes in figure.axes] == [
             {"deltanet", "kda", "gla: failed 1/1"}
         ] * 2
 
 
 def test_without_overwrites_no_such_figure(a_result: Any) -> None:
-    assert not overwrites(Figure(), comparisons([a_result(slices=SLICES)])[0])
+    assert not FIGURES["overwrites"].draw_on(Figure(), comparisons([a_result(slices=SLICES)])[0])
 
 
 def by_seq_len(*lengths_: int) -> list[dict[str, Any]]:
@@ -354,10 +353,10 @@ def by_seq_len(*lengths_: int) -> list[dict[str, Any]]:
 def test_accuracy_against_the_tested_length(a_result: Any) -> None:
     (found,) = comparisons([a_result(seed=seed) | {"tests": by_seq_len(16, 8, 32)} for seed in (0, 1)])
     figure = Figure()
-    assert lengths(figure, found)
+    assert FIGURES["lengths"].draw_on(figure, found)
     assert lines(figure.axes[0]) == [([8, 16, 32], [1.0, 0.5, 0.25])]
     (alike,) = comparisons([a_result() | {"tests": by_seq_len(16, 16)}])
-    assert not lengths(Figure(), alike)
+    assert not FIGURES["lengths"].draw_on(Figure(), alike)
 
 
 def test_slices_of_several_tests_are_added_up(a_result: Any) -> None:
@@ -372,7 +371,9 @@ def test_slices_of_several_tests_are_added_up(a_result: Any) -> None:
 def test_all_other_slices_stand_side_by_side(a_result: Any) -> None:
     each = {"at": [0, 1], "accuracy": {"sum": [1, 2], "weight": [2, 2]}}
     figure = Figure()
-    assert others(figure, comparisons([a_result(slices=SLICES | {"slot": each, "hops": each})])[0])
+    assert FIGURES["slices"].draw_on(
+        figure, comparisons([a_result(slices=SLICES | {"slot": each, "hops": each})])[0]
+    )
     assert [axes.get_xlabel() for axes in figure.axes] == [
         "place of the question, 0 nearest to the pairs",
         "hops",
@@ -387,7 +388,7 @@ def test_an_axis_says_what_a_slice_is_in_its_task(a_result: Any) -> None:
         ("modular_arithmetic", "length"),
     ):
         figure = Figure()
-        assert others(figure, replace(comparisons([a_result(slices=each)])[0], task=task))
+        assert FIGURES["slices"].draw_on(figure, replace(comparisons([a_result(slices=each)])[0], task=task))
         assert figure.axes[0].get_xlabel() == said
 
 
@@ -419,12 +420,12 @@ def test_a_crowd_of_models_is_drawn_by_generation(a_result: Any, tmp_path: Path)
     parts = ["softmax, linear attention, delta rule", "gates and decay"]
     for name, panels in (("learning-curves", 2), ("distance", 2), ("overwrites", 4), ("models", 1)):
         figure = Figure()
-        assert FIGURES[name](figure, found)
+        assert FIGURES[name].draw_on(figure, found)
         assert len(figure.axes) == panels
         if panels > 1:
             assert [title for axes in figure.axes if (title := axes.get_title(loc="left"))] == parts
     figure = Figure()
-    curves(figure, found)
+    FIGURES["learning-curves"].draw_on(figure, found)
     named = [{text.get_text().strip() for text in axes.texts} for axes in figure.axes]
     assert named == [{*CROWD} - {*CROWD[5:10]}, {*CROWD[5:10]}]
     for axes in figure.axes:
@@ -443,7 +444,7 @@ def test_every_model_by_its_accuracy_with_a_dot_for_each_seed(a_result: Any) -> 
         a_result(name, seed, 0.1 * i + 0.05 * seed) for i, name in enumerate(CROWD[:9]) for seed in (0, 1)
     ]
     figure = Figure()
-    assert FIGURES["models"](figure, comparisons(results)[0])
+    assert FIGURES["models"].draw_on(figure, comparisons(results)[0])
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == list(CROWD[:9])
     dots = [
@@ -452,13 +453,13 @@ def test_every_model_by_its_accuracy_with_a_dot_for_each_seed(a_result: Any) -> 
         if line.get_marker() == "o" and line.get_ydata()[0] == 3
     ]
     assert dots == [[pytest.approx(0.3), pytest.approx(0.35)], [pytest.approx(0.325)]]
-    assert not FIGURES["models"](Figure(), comparisons(results[:8])[0]), "a few need no such figure"
+    assert not FIGURES["models"].draw_on(Figure(), comparisons(results[:8])[0]), "a few need no such figure"
 
 
 def test_steps_to_nine_tenths_are_the_median_over_seeds(a_result: Any) -> None:
     found = curve(0.3, 0.6, 0.9)
     reached = [a_result("deltanet", seed) | {"curve": found[:count]} for seed, count in enumerate((3, 3, 2))]
-    assert table(comparisons(reached)[0])["steps to 0.9"].tolist() == ["3"]
-    assert table(comparisons([one | {"curve": found[:2]} for one in reached])[0])[
+    assert table(comparisons(reached)[0]).frame["steps to 0.9"].tolist() == ["3"]
+    assert table(comparisons([one | {"curve": found[:2]} for one in reached])[0]).frame[
         "steps to 0.9"
     ].tolist() == ["–"]

@@ -5,14 +5,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-from linbench.report.figures import FIGURES
 from linbench.report.style.colors import MARKS, styles
 from linbench.results.comparison import comparisons
+from tests.report.drawing import FIGURES
 
 
 def drawn(name: str, results: list[Any]) -> list[Axes]:
     figure = Figure()
-    return figure.axes if FIGURES[name](figure, comparisons(results)[0]) else []
+    return figure.axes if FIGURES[name].draw_on(figure, comparisons(results)[0]) else []
 
 
 def words(axes: Axes) -> set[str]:
@@ -156,7 +156,7 @@ def test_two_widths_of_a_model_have_each_their_line_of_dots_and_a_key(a_result: 
             for seed in (0, 1)
         ]
     )
-    assert FIGURES["models"](figure, found)
+    assert FIGURES["models"].draw_on(figure, found)
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["width 32", "width 64"]
     heights = {

@@ -10,9 +10,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from linbench.report.figure import save, style
-from linbench.report.figures.layer_speeds import speed_drawings
-from linbench.report.figures.recall_speed import tradeoffs
-from linbench.report.style.wording import markdown, save_words, three_digits
+from linbench.report.figures.recall_speed import recall_speeds
+from linbench.report.style.wording import three_digits
+from linbench.report.table import save_tables
 from linbench.report.tables import kernel_forms as forms
 from linbench.report.tables.layer_speeds import tables
 from linbench.results.comparison import comparisons
@@ -20,6 +20,7 @@ from linbench.results.record import Result
 from linbench.results.roofline import growth, roofline
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.speeds import current, speeds
+from tests.report.drawing import speed_drawings
 from tests.speeds import a_speed, layer_of
 
 
@@ -228,7 +229,7 @@ def test_forms_beside_the_slowest() -> None:
         for length in (64, 256)
         if (name, dim) != ("scan", 32)
     ]
-    (ladder,) = forms.ladders(results)
+    (ladder,) = forms.form_speedups(results)
     assert (ladder.forms, ladder.head_dims, ladder.lengths) == (
         ["reference", "scan", "chunkwise"],
         [16, 32],
@@ -246,7 +247,7 @@ def test_forms_beside_the_slowest() -> None:
         ("32", "parallel scan", "–"),
         ("32", "chunkwise, torch", "10.0 x"),
     ]
-    assert forms.ladders(results[-2:]) == [], "nothing to be relative to"
+    assert forms.form_speedups(results[-2:]) == [], "nothing to be relative to"
 
 
 def test_recall_meets_the_speed_of_the_very_same_layers(a_result: Any) -> None:
@@ -266,7 +267,7 @@ def test_recall_meets_the_speed_of_the_very_same_layers(a_result: Any) -> None:
         for label in ("deltanet", "attention")
     ]
     other = a_speed("kda", bench={"layer": {**layers["kda"], "settings": {"heads": 9}}})
-    (found,) = tradeoffs([*fast, other], comparisons(cells))
+    (found,) = recall_speeds([*fast, other], comparisons(cells))
     medians = {
         point.label: {question: rate.median for question, rate in point.rates.items()}
         for point in found.points
@@ -282,7 +283,7 @@ def test_recall_meets_the_speed_of_the_very_same_layers(a_result: Any) -> None:
     assert set(found.loads) == {"train", "decode"}
     assert len(found.results) == len(cells) + 4
     assert (
-        tradeoffs(
+        recall_speeds(
             [*fast, other],
             comparisons(
                 [
@@ -293,7 +294,7 @@ def test_recall_meets_the_speed_of_the_very_same_layers(a_result: Any) -> None:
         )
         == []
     )
-    assert tradeoffs(fast[:1], comparisons(cells)) == [], "one alone is no comparison"
+    assert recall_speeds(fast[:1], comparisons(cells)) == [], "one alone is no comparison"
 
 
 def test_of_two_widths_the_title_names_the_one_that_was_timed_and_grey_what_was_not(a_result: Any) -> None:
@@ -308,19 +309,19 @@ def test_of_two_widths_the_title_names_the_one_that_was_timed_and_grey_what_was_
     fast = [a_speed(label, bench={"layer": layers[label]}) for label in labels[:3]]
     fast += [a_speed(label, question="decode", bench={"layer": layers[label]}) for label in labels[:2]]
     fast.append(a_speed("kda", question="decode", status="oom", sides={}, bench={"layer": layers["kda"]}))
-    (found,) = tradeoffs(fast, comparisons(cells))
+    (found,) = recall_speeds(fast, comparisons(cells))
     assert found.title == "mqar quick, width 64"
     assert found.missing == {
         "train": ["gla: not timed", "retnet: failed 1/1"],
         "decode": ["gla: not timed", "kda: oom", "retnet: failed 1/1"],
     }
-    (drawing,) = speed_drawings(fast, comparisons(cells), ["recall-speed"])
+    (drawing,) = speed_drawings(fast, cells, ["recall-speed"])
     figure = Figure()
     assert drawing.draw(figure)
     named = [{text.get_text() for text in axes.texts} for axes in figure.axes]
     assert named == [{*labels[:3], *found.missing["train"]}, {*labels[:2], *found.missing["decode"]}]
     assert figure.get_suptitle() == "mqar quick, width 64, controlled form, 1 seed: accuracy against speed"
-    (alone,) = tradeoffs(
+    (alone,) = recall_speeds(
         fast,
         comparisons(
             [cell for cell in cells if cell["cell"]["model"]["backbone"]["settings"]["d_model"] == 64]
@@ -340,7 +341,7 @@ def test_accuracies_have_one_scale_whoever_was_timed(a_result: Any) -> None:
         a_speed(label, question="decode", bench={"layer": layers[label]})
         for label in ("deltanet", "attention")
     ]
-    (drawing,) = speed_drawings(fast, comparisons(cells), ["recall-speed"])
+    (drawing,) = speed_drawings(fast, cells, ["recall-speed"])
     figure = Figure()
     assert drawing.draw(figure)
     left, right = (axes.get_ylim() for axes in figure.axes)
@@ -357,7 +358,7 @@ def test_the_length_nearest_to_the_tested_one_is_taken(a_result: Any) -> None:
         for cell in cells
         for length in (64, 256, 1024)
     ]
-    (found,) = tradeoffs(fast, comparisons(cells))
+    (found,) = recall_speeds(fast, comparisons(cells))
     assert found.loads == {"train": "training at T 256, 1,024 tokens a batch"}
 
 
@@ -373,7 +374,7 @@ def test_figures_carry_the_hash_of_their_results(a_result: Any, tmp_path: Path) 
     results += [form(name, 16, length, 1.0) for name in ("reference", "scan") for length in (64, 256)]
     memory = {"sides": {OURS: {"peak_bytes": 1 << 20}}, "state": {"bytes": 1 << 10}, "cost": None}
     results += [a_speed(question="memory", length=length, **memory) for length in (64, 256)]
-    written = save(speed_drawings(results, comparisons(cells)), tmp_path)
+    written = save(speed_drawings(results, cells), tmp_path)
     names = {path.stem for path in written}
     assert len(written) == 3 * len(names) == 15
     for name in names:
@@ -382,7 +383,7 @@ def test_figures_carry_the_hash_of_their_results(a_result: Any, tmp_path: Path) 
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     (trained,) = [name for name in names if "train-replayed" in name]
     assert "of_ones_own" in (tmp_path / f"{trained}.svg").read_text()
-    (ladder,) = speed_drawings(results, comparisons(cells), ["forms"])
+    (ladder,) = speed_drawings(results, cells, ["forms"])
     assert ladder.slug == "speed-train-forms-of-deltanet-d64-fp32-1024-tokens-a-batch-native-a-cpu-2-threads"
 
 
@@ -452,15 +453,15 @@ def test_one_length_is_no_curve() -> None:
 
 def test_tables_are_written_in_every_format(tmp_path: Path) -> None:
     (words,) = found = tables([a_speed("a|b")])
-    assert "a\\|b" in markdown(words)
-    written = save_words(found, tmp_path)
+    assert "a\\|b" in words.to_markdown()
+    written = save_tables(found, tmp_path)
     assert [path.suffix for path in written] == [".md", ".csv", ".tex", ".json"]
-    assert written[0].read_text() == markdown(words)
+    assert written[0].read_text() == words.to_markdown()
     read = pd.read_csv(written[1])
     assert read[["layer", "length"]].to_numpy().tolist() == [["a|b", 256]]
-    rate = words.numbers[0]
+    rate = words.to_records()[0]
     assert read["tokens_per_second"][0] == pytest.approx(rate["tokens_per_second"], rel=1e-5)
-    assert json.loads(written[3].read_text())["rows"] == words.numbers
+    assert json.loads(written[3].read_text())["rows"] == words.to_records()
 
 
 def test_numbers_of_every_length_with_what_was_wrong_there() -> None:
@@ -471,7 +472,7 @@ def test_numbers_of_every_length_with_what_was_wrong_there() -> None:
             a_speed("b", peer="fla"),
         ]
     )
-    rows = {(row["layer"], row["length"]): row for row in words.numbers}
+    rows = {(row["layer"], row["length"]): row for row in words.to_records()}
     assert [*rows] == [("b", 256), ("b, fla", 256), ("deltanet", 64), ("deltanet", 256)]
     failed, ours, theirs = rows["deltanet", 64], rows["deltanet", 256], rows["b, fla", 256]
     assert (failed["tokens_per_second"], failed["notes"]) == (None, "oom: too large")

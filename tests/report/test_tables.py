@@ -6,10 +6,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from linbench.common.escape import latex as escaped
-from linbench.report.export import csv, latex, plain, save_tables
-from linbench.report.tables.comparison import by_metric, by_test, caption, markdown, rich_tables, table
+from linbench.report.data import ReportData
+from linbench.report.table import Table, save_tables
+from linbench.report.tables import all_tables
+from linbench.report.tables.comparison import caption, table
 from linbench.results.comparison import comparisons
 from linbench.results.record import Result
 from linbench.results.scores import above_chance
@@ -27,7 +30,9 @@ def test_a_searched_learning_rate_is_a_column_and_the_caption_says_how_it_was_ch
     (comparison,) = comparisons(
         [a_result("deltanet", lr=3.16e-3, search=SEARCH), a_result("attention", lr=1e-3, search=SEARCH)]
     )
-    assert dict(zip(table(comparison)["model"], table(comparison)["learning rate"], strict=True)) == {
+    assert dict(
+        zip(table(comparison).frame["model"], table(comparison).frame["learning rate"], strict=True)
+    ) == {
         "attention": "0.001",
         "deltanet": "0.00316",
     }
@@ -35,12 +40,12 @@ def test_a_searched_learning_rate_is_a_column_and_the_caption_says_how_it_was_ch
         "learning rate 0.001, 0.00316 (chosen by validation on seeds 1000, 1001 among 0.001 to 0.01), "
         in caption(comparison)
     )
-    assert "| learning rate |" in markdown(comparison).replace("  ", "")
+    assert "| learning rate |" in table(comparison).to_markdown().replace("  ", "")
 
 
 def test_without_a_search_there_is_no_such_column(a_result: Make) -> None:
     (comparison,) = comparisons([a_result("deltanet")])
-    assert "learning rate" not in table(comparison)
+    assert "learning rate" not in table(comparison).names
     assert "chosen" not in caption(comparison)
 
 
@@ -76,6 +81,11 @@ def several(make: Make, label: str, *scores: float, **more: object) -> Result:
     return result
 
 
+def on_terminal(table: Table) -> list[Any]:
+    console = Console(width=200)
+    return list(table.to_terminal().__rich_console__(console, console.options))
+
+
 def test_several_tests_have_a_table_of_their_own(a_result: Make, tmp_path: Path) -> None:
     results = [
         several(a_result, "deltanet", 0.9, 0.5),
@@ -83,15 +93,15 @@ def test_several_tests_have_a_table_of_their_own(a_result: Make, tmp_path: Path)
         several(a_result, "attention", status="diverged"),
     ]
     (comparison,) = comparisons([*results, several(a_result, "gla", status="failed")])
-    assert by_test(comparison).to_dict("records") == [
+    assert table(comparison).appendix["By test"].frame.to_dict("records") == [
         {"model": "attention", "kv_pairs 4": "0.250", "kv_pairs 8": "0.125"},
         {"model": "deltanet", "kv_pairs 4": "0.800 ± 0.141", "kv_pairs 8": "0.600 ± 0.141"},
         {"model": "gla", "kv_pairs 4": "–", "kv_pairs 8": "–"},
     ]
-    assert table(comparison)["accuracy"].tolist() == ["0.125", "0.700 ± 0.000", "–"]
-    assert markdown(comparison).count("| deltanet ") == 2
-    assert len(rich_tables(comparison)) == 2
-    names = {path.name: path.read_text() for path in save_tables([comparison], tmp_path)}
+    assert table(comparison).frame["accuracy"].tolist() == ["0.125", "0.700 ± 0.000", "–"]
+    assert table(comparison).to_markdown().count("| deltanet ") == 2
+    assert len(on_terminal(table(comparison))) == 2
+    names = {path.name: path.read_text() for path in save_tables([table(comparison)], tmp_path)}
     assert names["mqar-quick-native-tests.csv"].splitlines() == [
         "model,test,accuracy,accuracy_sd",
         "attention,kv_pairs 4,0.25,",
@@ -111,13 +121,13 @@ def test_other_metrics_have_a_table_of_their_own(a_result: Make, tmp_path: Path)
     (comparison,) = comparisons(
         [*results, a_result("attention"), a_result("gla", status="diverged", metrics={})]
     )
-    assert by_metric(comparison).to_dict("records") == [
+    assert table(comparison).appendix["Other metrics"].frame.to_dict("records") == [
         {"model": "attention", "stale": "–"},
         {"model": "deltanet", "stale": "0.300"},
         {"model": "gla", "stale": "–"},
     ]
-    assert "Other metrics:" in markdown(comparison)
-    assert (tmp_path / "mqar-quick-native-metrics.csv") in save_tables([comparison], tmp_path)
+    assert "Other metrics:" in table(comparison).to_markdown()
+    assert (tmp_path / "mqar-quick-native-metrics.csv") in save_tables([table(comparison)], tmp_path)
     rows = (tmp_path / "mqar-quick-native-metrics.csv").read_text().splitlines()
     assert rows == [
         "model,metric,mean,sd",
@@ -125,7 +135,7 @@ def test_other_metrics_have_a_table_of_their_own(a_result: Make, tmp_path: Path)
         "deltanet,stale,0.3,0.0707107",
         "gla,stale,,",
     ]
-    assert by_metric(comparisons([a_result("attention")])[0]).empty
+    assert not table(comparisons([a_result("attention")])[0]).appendix
 
 
 def test_of_a_long_curve_the_beginning_and_powers_of_two_are_shown(a_result: Make) -> None:
@@ -133,7 +143,7 @@ def test_of_a_long_curve_the_beginning_and_powers_of_two_are_shown(a_result: Mak
     (comparison,) = comparisons(
         [a_result("deltanet", metrics={"accuracy": 0.5, "stale_previous": 0.1, **curve})]
     )
-    assert list(by_metric(comparison)) == [
+    assert table(comparison).appendix["Other metrics"].names == [
         "model",
         "stale_previous",
         *(f"weight_on_old_{j}" for j in (0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 32)),
@@ -142,12 +152,14 @@ def test_of_a_long_curve_the_beginning_and_powers_of_two_are_shown(a_result: Mak
 
 def test_the_error_of_vectors_is_among_other_metrics(a_result: Make) -> None:
     (comparison,) = comparisons([a_result("deltanet", metrics={"accuracy": 0.9, "mse": 0.125})])
-    assert by_metric(comparison).to_dict("records") == [{"model": "deltanet", "mse": "0.125"}]
+    assert table(comparison).appendix["Other metrics"].frame.to_dict("records") == [
+        {"model": "deltanet", "mse": "0.125"}
+    ]
 
 
 def test_accuracy_is_also_given_above_chance(a_result: Make) -> None:
     (comparison,) = comparisons([a_result("deltanet", score=0.5625), a_result("gla", status="diverged")])
-    assert table(comparison)["scaled"].tolist() == ["0.500", "0.000"]
+    assert table(comparison).frame["scaled"].tolist() == ["0.500", "0.000"]
 
 
 def test_where_chance_is_all_there_is_nothing_is_above_it() -> None:
@@ -167,9 +179,9 @@ def test_the_caption_tells_what_was_trained_and_tested_on(a_result: Make) -> Non
 
 def test_a_single_test_has_no_table_of_its_own(a_result: Make) -> None:
     (comparison,) = comparisons([a_result("deltanet")])
-    assert by_test(comparison).empty
-    assert "By test" not in markdown(comparison)
-    assert len(rich_tables(comparison)) == 1
+    assert "By test" not in table(comparison).appendix
+    assert "By test" not in table(comparison).to_markdown()
+    assert len(on_terminal(table(comparison))) == 1
     assert "mqar quick (kv_pairs 8); " in caption(comparison)
 
 
@@ -188,7 +200,7 @@ def test_latex_has_a_table_for_each_with_rules_and_nothing_that_it_would_take_fo
             for seed in (0, 1)
         ]
     )
-    text = latex(comparison)
+    text = table(comparison).to_latex()
     assert (
         text.count("\\begin{table}")
         == text.count("\\end{table}")
@@ -224,7 +236,7 @@ def test_csv_has_numbers_that_a_program_can_read(a_result: Make) -> None:
     }
     learned = [a_result("deltanet", seed, 0.5 + 0.25 * seed, model=model) for seed in (0, 1)]
     (comparison,) = comparisons([*learned, a_result("gla", status="failed", metrics={}, model={})])
-    read = pd.read_csv(StringIO(csv(comparison))).set_index("model")
+    read = pd.read_csv(StringIO(table(comparison).to_csv())).set_index("model")
     assert read["accuracy"].tolist() == [0.625, pytest.approx(float("nan"), nan_ok=True)]
     assert read.loc["deltanet", ["parameters", "state_total", "state_convolution"]].tolist() == [
         123304,
@@ -233,25 +245,30 @@ def test_csv_has_numbers_that_a_program_can_read(a_result: Make) -> None:
     ]
     assert read.loc["deltanet", "accuracy_sd"] == pytest.approx(0.25 / 2**0.5, rel=1e-5)
     assert read["flops_per_token"].isna().all()
-    assert table(comparison).loc[0, ["parameters", "state floats", "of them", "FLOPs/token"]].tolist() == [
+    assert table(comparison).frame.loc[
+        0, ["parameters", "state floats", "of them", "FLOPs/token"]
+    ].tolist() == [
         "123,304",
         "5,760",
         "recurrent 4,608, convolution 1,152",
         "undeclared",
     ]
-    assert table(comparison).loc[1, ["parameters", "state floats", "of them"]].tolist() == ["–", "–", "–"]
+    assert table(comparison).frame.loc[1, ["parameters", "state floats", "of them"]].tolist() == [
+        "–",
+        "–",
+        "–",
+    ]
 
 
 def test_accuracy_by_task_is_written_in_every_format(a_result: Make, tmp_path: Path) -> None:
-    found = comparisons(
-        [
-            a_result("deltanet", score=0.5),
-            a_result("deltanet", kv_pairs=4, score=0.75, marks=["undertrained"]),
-        ]
-    )
+    results = [
+        a_result("deltanet", score=0.5),
+        a_result("deltanet", kv_pairs=4, score=0.75, marks=["undertrained"]),
+    ]
+    found = comparisons(results)
     written = {
         path.suffix: path.read_text()
-        for path in save_tables(found, tmp_path)
+        for path in save_tables(all_tables(ReportData(results)), tmp_path)
         if path.name.startswith("by-task")
     }
     assert "0.750 †" in written[".md"]
@@ -268,7 +285,7 @@ def test_as_json_there_is_a_number_for_every_seed(a_result: Make) -> None:
         [a_result("deltanet", seed, 0.5 + 0.25 * seed) for seed in (0, 1)]
         + [a_result("gla", status="failed", metrics={})]
     )
-    found = plain(comparison)
+    found = table(comparison).to_json()
     assert found["accuracies"] == {"deltanet": {"0": 0.5, "1": 0.75}, "gla": {"0": None}}
     assert [(row["model"], row["accuracy"]) for row in found["rows"]] == [("deltanet", 0.625), ("gla", None)]
     assert json.loads(json.dumps(found)) == found
@@ -278,4 +295,4 @@ def test_as_json_there_is_a_number_for_every_seed(a_result: Make) -> None:
 
 def test_a_name_of_several_lines_stays_in_its_row(a_result: Make) -> None:
     (comparison,) = comparisons([a_result("one\n| two")])
-    assert "| one \\| two" in markdown(comparison)
+    assert "| one \\| two" in table(comparison).to_markdown()

@@ -4,8 +4,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from linbench.report.figures import rates
-from linbench.report.figures.learning_rates import tried, window
+from linbench.report.figures.learning_rates import FIGURE, tried, window
 from linbench.results.comparison import comparisons
 
 GRID = (1e-4, 1e-3, 1e-2, 1e-1)
@@ -75,7 +74,7 @@ def test_every_rate_has_a_strip_for_each_seed_the_chosen_a_line_and_the_window_a
         [*searched(a_result, "deltanet", 0.1, 0.95, 0.99, 0.2, seeds=(1000, 1001)), a_result("gla")]
     )
     figure = Figure()
-    assert rates(figure, found)
+    assert FIGURE.draw_on(figure, found)
     (axes,) = figure.axes
     words = [text.get_text() for text in axes.texts]
     assert {"0.09", "0.94", "0.98", "0.19"} <= set(words)
@@ -87,7 +86,7 @@ def test_every_rate_has_a_strip_for_each_seed_the_chosen_a_line_and_the_window_a
     (under,) = axes.lines
     assert sum(under.get_xdata()) / 2 == pytest.approx(GRID.index(1e-2))  # type: ignore[arg-type]
     assert [text.get_text() for text in axes.texts if text.get_weight() == "bold"] == ["0.98"]
-    assert not rates(Figure(), comparisons([a_result("gla")])[0])
+    assert not FIGURE.draw_on(Figure(), comparisons([a_result("gla")])[0])
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def test_a_choice_in_doubt_has_a_hollow_line(
     report, *tuning = searched(a_result, "deltanet", *accuracies)
     (found,) = comparisons([{**report, "marks": marks}, *tuning])
     figure = Figure()
-    assert rates(figure, found)
+    assert FIGURE.draw_on(figure, found)
     (axes,) = figure.axes
     assert [text.get_text() for text in axes.texts if text.get_weight() == "bold"] == bold
     assert [line.get_color() == "white" for line in axes.lines] == ([False] if bold else [False, True]), (
@@ -119,7 +118,7 @@ def test_a_choice_in_doubt_has_a_hollow_line(
 def test_what_is_below_the_bound_is_not_rounded_up_to_it(a_result: Any) -> None:
     (found,) = comparisons(searched(a_result, "deltanet", 0.1, 0.8951, 0.8999))
     figure = Figure()
-    assert rates(figure, found)
+    assert FIGURE.draw_on(figure, found)
     words = {text.get_text() for text in figure.axes[0].texts}
     assert {"<0.90", "–"} <= words
     assert "0.90" not in words

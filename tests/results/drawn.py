@@ -18,16 +18,14 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from linbench.common.files import unused
-from linbench.report.export import save_tables
-from linbench.report.figure import Drawing, drawings
-from linbench.report.figures.benchmarks import bench_drawings
-from linbench.report.figures.layer_speeds import speed_drawings
-from linbench.report.style.wording import save_words
-from linbench.report.tables.benchmarks import bench_tables
-from linbench.report.tables.layer_speeds import tables as speed_tables
-from linbench.results.comparison import Comparison, comparisons
-from linbench.results.record import Result, benched
-from linbench.results.store import CELL, SPEED, Store
+from linbench.report.data import ReportData
+from linbench.report.figure import Drawing
+from linbench.report.figures import drawings
+from linbench.report.table import save_tables
+from linbench.report.tables import all_tables
+from linbench.results.comparison import Comparison
+from linbench.results.record import Result
+from linbench.results.store import Store
 
 ROOT = Path(__file__).parents[2]
 DRAWN = ROOT / "results" / "drawn.json"
@@ -43,33 +41,33 @@ def kept(store: str) -> dict[str, list[Result]]:
 
 
 @cache
+def data(store: str) -> ReportData:
+    return ReportData.from_kinds(kept(store))
+
+
 def compared(store: str) -> list[Comparison]:
-    return comparisons(kept(store)[CELL])
+    return data(store).comparisons
 
 
 def forget() -> None:
     """Give back the memory of thousands of results."""
     kept.cache_clear()
-    compared.cache_clear()
+    data.cache_clear()
 
 
 def figures_of(store: str) -> dict[str, Drawing]:
-    """Every figure that the results of a store make, by the name of its files."""
-    every = [drawing for comparison in compared(store) for drawing in drawings(comparison)]
-    every += speed_drawings(kept(store)[SPEED], compared(store))
-    every += bench_drawings(benched(kept(store)))
+    """Return every figure that the results of a store make, by the name of its files."""
     found: dict[str, Drawing] = {}
-    for drawing in every:
+    for drawing in drawings(data(store)):
         if drawing.draw(Figure()):
             found[unused(drawing.slug, found)] = drawing
     return found
 
 
 def tables_of(store: str) -> dict[str, bytes]:
-    """Every table that the results of a store make, by the name of its file."""
+    """Return every table that the results of a store make, by the name of its file."""
     with tempfile.TemporaryDirectory() as folder:
-        speeds = [*speed_tables(kept(store)[SPEED]), *bench_tables(benched(kept(store)))]
-        written = [*save_tables(compared(store), Path(folder)), *save_words(speeds, Path(folder))]
+        written = save_tables(all_tables(data(store)), Path(folder))
         return {path.name: path.read_bytes() for path in written}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_ind
 
-from linbench.report.tables.gate import outcome, page, plain, rows
+from linbench.report.tables.gate import cell_table, outcome, page, plain
 from linbench.report.tables.gate import sentences as in_words
 from linbench.results.gate_policy import Policy
 from linbench.results.judgement import Pair, Verdict, judge
@@ -104,7 +104,7 @@ def test_a_bimodal_cell_says_how_many_seeds_it_would_take(
 def test_it_is_shown_in_the_table_in_json_and_in_markdown(runs: Runs) -> None:
     base = runs(0.99, 3)
     found = gated(base, base, seeds=3, bimodal=[BIMODAL])
-    (row,) = rows(found)
+    (row,) = cell_table(found).texts
     assert row[6] == "cannot be red with fewer than 4 seeds"
     (cell,) = plain(found, Policy())["cells"]
     assert (cell["verdict"], cell["can_be_red"], cell["seeds_needed"], cell["red"]) == (
@@ -151,7 +151,7 @@ def test_at_chance_on_both_sides_is_uninformative(runs: Runs) -> None:
     idle, well = runs(0.12, 6, NOISES["little"]), runs(0.9, 6, NOISES["little"], ["gla"])
     both = gated(idle + well, idle + well)
     assert (both.exit_code, both.problems) == (0, ())
-    assert [row[6] for row in rows(both)] == ["uninformative", "ok"]
+    assert [row[6] for row in cell_table(both).texts] == ["uninformative", "ok"]
     assert [cell["verdict"] for cell in plain(both, Policy())["cells"]] == ["uninformative", "ok"]
     assert "| uninformative |" in page(both, Policy())
     assert in_words(both) == ["Uninformative, as both sides are at chance: mqar quick native, deltanet."]

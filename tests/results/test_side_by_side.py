@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from linbench.experiments.suite import Suite, blocks
-from linbench.report.tables.side_by_side import caption, columns, plain, rows
+from linbench.report.tables.side_by_side import table as table_of
 from linbench.results.side_by_side import SideBySide, side_by_side, titles
 from linbench.results.speeds import speeds
 from tests.speeds import a_speed, layer_of
@@ -189,12 +189,17 @@ def test_speeds_stand_beside_where_the_very_layers_were_measured(tables: Callabl
     (table,) = tables(
         *((name, 0.6, {}) for name in ("deltanet", "gla", "retnet", "comba")), measured=measured
     )
-    assert [column for column in columns(table) if "tokens/s" in column] == ["training, thousand tokens/s"]
-    at = columns(table).index("training, thousand tokens/s")
-    assert [row[at] for row in rows(table)] == ["102 ± 10%", "51.2 ± 10%", "busy", "–"]
-    assert "not of these runs" in caption(table)
-    assert "(training at T 256, 1,024 tokens a batch, as called, fp32, a CPU, 2 threads)" in caption(table)
-    first, *_, last = plain(table)["rows"]
+    assert [column for column in table_of(table).names if "tokens/s" in column] == [
+        "training, thousand tokens/s"
+    ]
+    at = table_of(table).names.index("training, thousand tokens/s")
+    assert [row[at] for row in table_of(table).texts] == ["102 ± 10%", "51.2 ± 10%", "busy", "–"]
+    assert "not of these runs" in table_of(table).caption
+    assert (
+        "(training at T 256, 1,024 tokens a batch, as called, fp32, a CPU, 2 threads)"
+        in table_of(table).caption
+    )
+    first, *_, last = table_of(table).to_json()["rows"]
     assert first["tokens_per_second"]["train"]["median"] == pytest.approx(102_400)
     assert first["tokens_per_second"]["decode"] is last["tokens_per_second"]["train"] is None
     assert [line.row.label for line in table.unmeasured("train")] == ["comba"]
@@ -205,6 +210,6 @@ def test_no_speed_of_another_device_and_no_column_of_none(tables: Callable[..., 
     (table,) = tables(
         ("deltanet", 0.6, {}), ("gla", 0.6, {}), measured=[("deltanet", 0.01, {"bench": {"device": "a GPU"}})]
     )
-    assert not [column for column in columns(table) if "tokens/s" in column]
-    assert "Speeds" not in caption(table)
+    assert not [column for column in table_of(table).names if "tokens/s" in column]
+    assert "Speeds" not in table_of(table).caption
     assert len(table.unmeasured("train")) == 2

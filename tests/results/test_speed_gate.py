@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from linbench.common.errors import UserError
-from linbench.report.tables.gate import outcome, page, plain, sentences, speeds
+from linbench.report.tables.gate import outcome, page, plain, sentences, speed_table
 from linbench.results.gate import Gate, gate
 from linbench.results.gate_policy import Policy
 from linbench.results.record import Result
@@ -38,7 +38,7 @@ def test_speeds_are_shown_and_never_red_by_themselves(gated: Callable[..., Gate]
     assert (found.exit_code, one.red, sentences(found)) == (0, False, [])
     assert one.times == pytest.approx(3.0)
     assert one.between == pytest.approx((2.7 / 1.1, 3.3 / 0.9))
-    assert speeds(found) == [
+    assert speed_table(found).texts == [
         [
             "deltanet native, training at T 256, 4 sequences, fp32, as called",
             "1.02 ± 10%",
@@ -60,7 +60,7 @@ def test_what_takes_longer_than_the_policy_lets_pass_is_red(gated: Callable[...,
         " to 1.96 by the fifths), and the policy lets 1.5 pass."
     ]
     assert outcome(found) == "1 cell and 1 speed gated, 1 speed lower than allowed."
-    assert speeds(found)[0][4] == "RED"
+    assert speed_table(found).texts[0][4] == "RED"
     assert plain(found, Policy(slower=1.5))["speeds"][0]["red"] is True
     assert "more than 1.5 times as long" in page(found, Policy(slower=1.5))
 
@@ -68,8 +68,8 @@ def test_what_takes_longer_than_the_policy_lets_pass_is_red(gated: Callable[...,
 def test_what_the_fifths_do_not_show_is_not_red(gated: Callable[..., Gate]) -> None:
     wide = {"sides": {"linbench": {"as_called": {"median": 1.6, "low": 0.9, "high": 3.0, "calls": 9}}}}
     found = gated([timed()], [timed(**wide)], slower=1.5)
-    assert (found.exit_code, speeds(found)[0][4]) == (0, "no difference shown")
-    assert speeds(gated([timed()], [timed(0.5)]))[0][4] == "faster"
+    assert (found.exit_code, speed_table(found).texts[0][4]) == (0, "no difference shown")
+    assert speed_table(gated([timed()], [timed(0.5)])).texts[0][4] == "faster"
 
 
 @pytest.mark.parametrize("mark", ["busy", "throttled"])
@@ -80,7 +80,7 @@ def test_what_was_not_measured_soundly_is_never_red_and_is_said(
     marks = {name: [mark] if name == side else [] for name in ("baseline", "candidate")}
     found = gated([timed(marks=marks["baseline"])], [timed(9.0, marks=marks["candidate"])], slower=1.5)
     assert found.exit_code == 5, "what can never be red does not pass"
-    assert speeds(found)[0][4:] == ["not judged", f"{side}: {mark}"]
+    assert speed_table(found).texts[0][4:] == ["not judged", f"{side}: {mark}"]
     assert sentences(found) == [
         "1 speed cannot be judged, as others were at work meanwhile or a clock was held back: "
         f"deltanet native, training at T 256, 4 sequences, fp32 ({side}: {mark})."

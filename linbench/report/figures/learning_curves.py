@@ -1,17 +1,25 @@
 """Learning curves: validation accuracy over training."""
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Sheet
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from linbench.report.figures.curves import face, over_seeds, styled
-from linbench.report.style.labels import Named, beside, chance, unmeasured
+from linbench.report.figure import ComparisonFigure
+from linbench.report.style.labels import Named, chance_line, label_lines, unmeasured
+from linbench.report.style.layout import panels
+from linbench.report.style.lines import draw_seeds, marker_face, styled
 from linbench.results.comparison import Comparison
 from linbench.results.record import FINAL
 
 
-def learning_curves(axes: Axes, comparison: Comparison) -> bool:
-    """Validation accuracy against tokens seen. A run that diverged counts as chance from there on. A hollow
-    end: in no verdict."""
+def draw(sheet: Sheet, comparison: Comparison) -> bool:
+    """Draw a panel of curves for all models, or one for each generation."""
+    drawn = [draw_curves(axes, part) for part, (axes,) in panels(sheet, comparison)]
+    return any(drawn)
+
+
+def draw_curves(axes: Axes, comparison: Comparison) -> bool:
+    """Draw validation accuracy against tokens seen; return whether any model has a curve."""
     ends, missing = [], []
     for row, (colour, dash, mark) in styled(comparison.rows):
         counted = [result for result in row.results if result["status"] in FINAL]
@@ -19,27 +27,31 @@ def learning_curves(axes: Axes, comparison: Comparison) -> bool:
         if not longest:
             missing.append(unmeasured(row))
             continue
-        curves = [[point["accuracy"] for point in result["curve"]] for result in counted]
-        padded = [
-            curve + [result["chance"]] * (len(longest) - len(curve))
-            for curve, result in zip(curves, counted, strict=True)
-        ]
+        padded = []
+        for result in counted:
+            curve = [point["accuracy"] for point in result["curve"]]
+            padded.append(curve + [result["chance"]] * (len(longest) - len(curve)))
         tokens = [point["tokens"] for point in longest]
-        mean = over_seeds(axes, tokens, padded, colour, models=len(comparison.rows))
+        mean = draw_seeds(axes, tokens, padded, colour, models=len(comparison.rows))
+        face = marker_face(row, colour)
         axes.plot(tokens, mean, color=colour, linestyle=dash)
-        axes.plot(
-            tokens[-1:],
-            mean[-1:],
-            marker=mark,
-            markersize=4.5,
-            color=colour,
-            markerfacecolor=face(row, colour),
-        )
+        axes.plot(tokens[-1:], mean[-1:], marker=mark, markersize=4.5, color=colour, markerfacecolor=face)
         ends.append(Named(mean[-1], tokens[-1], row.label, colour))
     axes.set(xlabel="tokens seen in training", ylabel="validation accuracy", ylim=(-0.02, 1.04))
-    chance(axes, comparison.results[0]["chance"])
-    beside(axes, ends, missing)
+    chance_line(axes, comparison.results[0]["chance"])
+    label_lines(axes, ends, missing)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e6:g} M" if value else "0"))
     return bool(ends)
+
+
+FIGURE = ComparisonFigure(
+    name="learning-curves",
+    order=10,
+    draw=draw,
+    after_run=True,
+    caption="""Validation accuracy against tokens seen: the mean over seeds, and each of them thin, with a band
+        from the worst to the best where models are few. A run that diverged counts as chance from there on. A
+        hollow end: undertrained, or its learning rate in doubt.""",
+)

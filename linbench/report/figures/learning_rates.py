@@ -6,38 +6,43 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Sheet
 from matplotlib.patches import Rectangle
 
-from linbench.report.figures.curves import styled
+from linbench.report.figure import ComparisonFigure
 from linbench.report.style.colors import Style, ink
 from linbench.report.style.labels import GUIDE, MISSING
+from linbench.report.style.layout import fit_rows
+from linbench.report.style.lines import styled
 from linbench.results.comparison import Comparison, Row
 from linbench.results.record import EDGE, UNTRIED, rate_of, seed_of
 from linbench.results.scores import LEARNED, above_chance, validation_accuracy
 
 Tried = list[tuple[float, list[float]]]
-"""Learning rates in their order, with the accuracy of every tuning seed."""
+"""Rising learning rates, each with the accuracies of the tuning seeds."""
 
 PALEST, DARKEST = 0.98, 0.7
-"""Greys of accuracies 0 and 1, on which words, lines and frames can be seen."""
+"""The greys of the accuracies 0 and 1, on which text, lines and frames can be seen."""
 
 UNDER = 0.33
-"""Of a cell: how far below its middle the line under a number is, and how far it goes either way."""
+"""How far below the middle of a cell the line under a number is, and how far it goes to either side."""
 
 HOLLOW_POINTS, WITHIN_POINTS = 3.2, 1.6
-"""The thickness of such a line where it is hollow, and of the white in it."""
+"""The thickness of a hollow line, and of the white in it."""
 
 WIDE = 7
-"""Of more rates, words below them stand too near to each other unless they are smaller."""
+"""The most rates whose names below the axis have the usual size."""
 
 GUESSED = 0.05
-"""Where the best of all rates led no further from chance to 1, that it was chosen says little."""
+"""The share of the way from chance to 1 that the best rate must exceed, or its choice is a guess."""
 
 
 class Window(NamedTuple):
-    """The learning rates around the best at which `LEARNED` is reached in the mean, as powers of ten:
-    crossings of straight lines between rates that were tried, or the last of them where the window is open
-    there."""
+    """The learning rates around the best at which the mean accuracy reaches `LEARNED`, as powers of ten.
+
+    Its ends are where straight lines between rates that were tried cross `LEARNED`, or the first or last rate
+    of all, where the window is open.
+    """
 
     low: float
     high: float
@@ -45,28 +50,27 @@ class Window(NamedTuple):
 
     def __str__(self) -> str:
         width = f"{self.high - self.low:.1f}"
-        return f"≥ {width}" if self.open else "< 0.1" if width == "0.0" else width
+        if self.open:
+            return f"≥ {width}"
+        return "< 0.1" if width == "0.0" else width
 
 
-def by_rate(axes: Axes, comparison: Comparison) -> bool:
-    """A row for every model that was searched for, the widest window above: a cell for every rate tried, the
-    darker the better, with a strip for each tuning seed and their mean in words, bold and underlined for the
-    rate that was chosen, or with a hollow line where it is in doubt; a frame around the window, its width in
-    decades beside it."""
+Searched = tuple[Row, Style, Tried]
+"""A model whose learning rate was searched for."""
+
+
+def draw(sheet: Sheet, comparison: Comparison) -> bool:
+    """Draw a row of cells for every model, the widest window above; models without a search stand below."""
+    fit_rows(sheet, comparison, inches=0.21)
     every = [(row, style, tried(row)) for row, style in styled(comparison.rows)]
     found = sorted((one for one in every if one[2]), key=lambda one: _rank(one[2]))
-    missing = [row for row, _, of in every if not of]
     if not found:
         return False
-    rates = sorted({rate for *_, of in found for rate, _ in of})
-    for height, (row, style, of) in enumerate(found):
-        chosen = rate_of(row.results[0])
-        doubted = in_doubt(row, of)
-        for rate, values in of:
-            _cell(axes, rates.index(rate), height, values, bold=rate == chosen and not doubted)
-        if chosen in dict(of):
-            _underline(axes, rates.index(chosen), height, style.colour, hollow=doubted)
-        _frame(axes, rates, height, of, style)
+    missing = [row for row, _, rates in every if not rates]
+    axes = sheet.add_subplot()
+    rates = sorted({rate for *_, own in found for rate, _ in own})
+    for height, searched in enumerate(found):
+        _draw_row(axes, rates, height, searched)
     axes.text(
         len(rates) - 0.3,
         len(found) - 0.35,
@@ -75,9 +79,10 @@ def by_rate(axes: Axes, comparison: Comparison) -> bool:
         color=GUIDE,
         va="bottom",
     )
+    middle = len(rates) / 2 - 0.5
     for height in range(-len(missing), 0):
         axes.text(
-            len(rates) / 2 - 0.5,
+            middle,
             height,
             "not searched for",
             color=MISSING,
@@ -86,33 +91,48 @@ def by_rate(axes: Axes, comparison: Comparison) -> bool:
             ha="center",
             va="center",
         )
-    axes.set_yticks(
-        range(-len(missing), len(found)),
-        [row.label for row in [*missing, *(row for row, *_ in found)]],
-        fontsize=7.5,
-    )
+    _label_axes(axes, rates, found, missing)
+    return True
+
+
+def _draw_row(axes: Axes, rates: Sequence[float], height: int, searched: Searched) -> None:
+    """Draw the cells of a model, the line under the chosen rate, and the frame around the window."""
+    row, style, own = searched
+    chosen = rate_of(row.results[0])
+    doubted = in_doubt(row, own)
+    for rate, values in own:
+        _cell(axes, rates.index(rate), height, values, bold=rate == chosen and not doubted)
+    if chosen in dict(own):
+        _underline(axes, rates.index(chosen), height, style.colour, hollow=doubted)
+    _frame(axes, rates, height, own, style)
+
+
+def _label_axes(
+    axes: Axes, rates: Sequence[float], found: Sequence[Searched], missing: Sequence[Row]
+) -> None:
+    """Name the models and the rates, and explain the lines and frames."""
+    names = [row.label for row in [*missing, *(row for row, *_ in found)]]
+    axes.set_yticks(range(-len(missing), len(found)), names, fontsize=7.5)
     colours = [*[MISSING] * len(missing), *(ink(style.colour) for _, style, _ in found)]
     for colour, tick in zip(colours, axes.get_yticklabels(), strict=True):
         tick.set_color(colour)
-    axes.set_xticks(
-        range(len(rates)), [_power(rate) for rate in rates], fontsize=7.5 if len(rates) <= WIDE else 6.5
-    )
+    size = 7.5 if len(rates) <= WIDE else 6.5
+    axes.set_xticks(range(len(rates)), [_power(rate) for rate in rates], fontsize=size)
     axes.grid(False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.set_xlabel(f"learning rate\nunderlined: chosen, hollow: in doubt; frame: accuracy ≥ {LEARNED:g}")
     axes.set(xlim=(-0.55, len(rates) - 0.45), ylim=(-len(missing) - 0.55, len(found) - 0.45))
-    return True
 
 
 def _power(rate: float) -> str:
-    """3.16e-4"""
+    """Return a rate as `3.16e-4`."""
     digits, _, exponent = f"{rate:.2e}".partition("e")
     return f"{float(digits):g}e{int(exponent)}"
 
 
 def _rounded(mean: float) -> str:
-    """To hundredths, and below `LEARNED` never up to it."""
+    """Return a mean in hundredths; one below `LEARNED` is never rounded up to it."""
     return f"{mean:.2f}" if mean >= LEARNED or round(mean, 2) < LEARNED else f"<{LEARNED:.2f}"
 
 
@@ -130,12 +150,13 @@ def _cell(axes: Axes, place: int, height: int, values: Sequence[float], *, bold:
 
 
 def _underline(axes: Axes, place: int, height: int, colour: str, *, hollow: bool) -> None:
-    for of, points in ((colour, HOLLOW_POINTS), ("white", WITHIN_POINTS)) if hollow else ((colour, 1.3),):
-        axes.plot([place - UNDER, place + UNDER], [height - UNDER] * 2, color=of, linewidth=points)
+    strokes = [(colour, HOLLOW_POINTS), ("white", WITHIN_POINTS)] if hollow else [(colour, 1.3)]
+    for own, points in strokes:
+        axes.plot([place - UNDER, place + UNDER], [height - UNDER] * 2, color=own, linewidth=points)
 
 
 def _frame(axes: Axes, rates: Sequence[float], height: int, of: Tried, style: Style) -> None:
-    """Around the cells in the window, and how wide it is."""
+    """Draw a frame around the cells in the window, and write how wide it is."""
     found = window(of)
     axes.text(len(rates) - 0.3, height, str(found or "–"), fontsize=7.5, va="center", color=ink(style.colour))
     if found:
@@ -161,7 +182,7 @@ def _rank(of: Tried) -> tuple[float, float]:
 
 
 def tried(row: Row) -> Tried:
-    """What the tuning runs of a model say of every rate that they tried."""
+    """Return the accuracies of the tuning runs of a model by learning rate."""
     found: dict[float, list[float]] = {}
     for result in sorted(row.tuning, key=seed_of):
         if (value := validation_accuracy(result)) is not None:
@@ -170,16 +191,19 @@ def tried(row: Row) -> Tried:
 
 
 def in_doubt(row: Row, of: Tried) -> bool:
-    """Whether the rate that was chosen is not known to be the best: it is marked as one on an edge or beside
-    one that could not be tried, or a guess, as no rate led far from chance. A guess takes part in verdicts:
-    what learns at no rate that was tried has been given its chance."""
+    """Return whether the chosen rate is not known to be the best.
+
+    That is so if its runs are marked, as it was the first or last rate tried or beside one that could not be
+    tried, or if it is a guess, as no rate led far from chance. A guess takes part in verdicts all the same: a
+    model that learns at none of the rates was given its chance.
+    """
     best = max(sum(values) / len(values) for _, values in of)
     marked = any(mark in (EDGE, UNTRIED) for result in row.results for mark in result["marks"])
     return marked or above_chance(best, row.results[0]["chance"]) <= GUESSED
 
 
 def window(of: Tried) -> Window | None:
-    """Around the best rate; None where not even that one reaches `LEARNED`."""
+    """Return the window around the best rate; None where not even that one reaches `LEARNED`."""
     means = [(math.log10(rate), sum(values) / len(values)) for rate, values in of]
     best = max(range(len(means)), key=lambda i: means[i][1])
     if means[best][1] < LEARNED:
@@ -189,8 +213,27 @@ def window(of: Tried) -> Window | None:
 
 
 def _edge(means: Sequence[tuple[float, float]]) -> tuple[float, bool]:
-    """How far from the first, which is above, the line stays above; and whether it never went below."""
+    """Return how far from the first point, which is above `LEARNED`, the line stays above it; and whether it
+    never goes below."""
     for (at, above), (beyond, value) in pairwise(means):
         if value < LEARNED:
             return at + (beyond - at) * (above - LEARNED) / (above - value), False
     return means[-1][0], True
+
+
+FIGURE = ComparisonFigure(
+    name="learning-rates",
+    order=20,
+    draw=draw,
+    marks_doubt=False,
+    tuning=True,
+    applies=lambda comparison: any(row.tuning for row in comparison.rows),
+    caption="""Validation accuracy of the tuning runs by learning rate, the model with the widest window above: a
+        cell for every rate that was tried, the darker the better, with a strip for each tuning seed and their
+        mean as a number, which is rounded, but never up to 0.90. Bold and underlined: the rate that was
+        chosen. Not bold, the line hollow: it is in doubt, as the first or last of those tried, beside one
+        that could not be tried, or a guess, where the best of them led no further than a twentieth of the way
+        from chance to 1. A frame: the window around the best rate in which accuracy is at least 0.9; beside
+        it how many decades wide it is, on straight lines between the rates that were tried, ≥ where it is
+        open at the last of them.""",
+)

@@ -1,30 +1,40 @@
-"""Recall against speed, for every model of a comparison that was timed."""
+"""Recall against speed, for the models of a comparison whose layers were timed."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Sheet
 
 from linbench.common.text import counted
-from linbench.report.figure import Drawing
-from linbench.report.figures.captions import of_diverged, over_answers
-from linbench.report.figures.speed_axes import rate_ticks
+from linbench.report.data import ReportData
+from linbench.report.figure import Drawing, SpeedFigure
+from linbench.report.style.axes import rate_ticks
 from linbench.report.style.colors import styles_of
-from linbench.report.style.labels import Named, became_of, beside, chance, footnote, titled
+from linbench.report.style.labels import (
+    Named,
+    add_title,
+    chance_line,
+    footnote,
+    label_lines,
+    status_summary,
+)
 from linbench.report.style.layout import PANEL_INCHES
-from linbench.report.tables.comparison import setting
+from linbench.report.style.wording import averaged_answers, diverged_runs, setting
 from linbench.results.comparison import Comparison, Row, broken, laws_said
 from linbench.results.layer_speeds import ASKED, Way, best_way, layer_of
 from linbench.results.record import Result, fingerprint
 from linbench.results.speeds import Rate, Speeds, speeds
 
+BELOW, ABOVE = 0.03, 0.04
+"""The room left free below and above, as shares of the height from the worst accuracy, or chance, to 1."""
+
 
 @dataclass(frozen=True)
 class Point:
-    """A model of a comparison: its accuracies, one for each seed, and tokens per second of its layer by
-    question."""
+    """A model of a comparison: an accuracy for each seed, and tokens per second of its layer by question."""
 
     label: str
     mixer: str
@@ -34,14 +44,25 @@ class Point:
 
     @property
     def mean(self) -> float:
-        """Over seeds."""
+        """The mean accuracy over seeds."""
         return fmean(self.accuracies)
 
 
 @dataclass(frozen=True)
-class Tradeoff:
-    """Models of one comparison whose layers were measured. loads: by question in words at which batch and
-    length; missing: what stands in no place there, and why; tests: of how many an accuracy is the mean."""
+class RecallSpeed:
+    """Models of one comparison whose layers were measured.
+
+    Attributes:
+        title: the comparison, and the widths of the models.
+        points: the models.
+        loads: by question, the batch and length at which layers were measured.
+        missing: by question, the models that have no point, each with the reason.
+        chance: the chance level.
+        tests: the number of tests of which an accuracy is the mean.
+        caption: stands below the figure.
+        results: everything that the figure is drawn from.
+        slug: a name for files.
+    """
 
     title: str
     points: tuple[Point, ...]
@@ -54,49 +75,63 @@ class Tradeoff:
     slug: str
 
 
-def tradeoffs(results: Iterable[Result], comparisons: Sequence[Comparison]) -> list[Tradeoff]:
-    """For each comparison in the controlled form that has a metric of recall, and of which at least two
-    models have layers that were measured: of all that were measured in the same way the way that most of them
-    were, at the length nearest to the one tested."""
+def drawings(data: ReportData) -> list[Drawing]:
+    """Return a drawing for each comparison of which layers were measured."""
+    return [
+        Drawing(
+            found.slug,
+            partial(draw, found=found),
+            found.caption,
+            fingerprint(found.results),
+            f"Accuracy against speed: {found.title}, controlled form",
+        )
+        for found in recall_speeds(data.speeds, data.comparisons)
+    ]
+
+
+def recall_speeds(results: Iterable[Result], comparisons: Sequence[Comparison]) -> list[RecallSpeed]:
+    """Return accuracy and speed for each controlled comparison of which at least two layers were measured.
+
+    Of the ways in which layers were measured that is taken in which most of them were, at the length nearest
+    to the one tested.
+    """
     measured = speeds(results)
-    found = [_tradeoff(comparison, measured) for comparison in comparisons if comparison.form == "controlled"]
+    found = [_recall_speed(one, measured) for one in comparisons if one.form == "controlled"]
     return [one for one in found if one is not None and len(one.points) > 1]
 
 
-def _tradeoff(comparison: Comparison, measured: Sequence[Speeds]) -> Tradeoff | None:
-    rows = {
-        layer: row
-        for row in comparison.rows
-        if row.accuracies and (layer := layer_of(row.results[0])) is not None
-    }
+def _recall_speed(comparison: Comparison, measured: Sequence[Speeds]) -> RecallSpeed | None:
+    rows = dict[str, Row]()
+    for row in comparison.rows:
+        layer = layer_of(row.results[0])
+        if row.accuracies and layer is not None:
+            rows[layer] = row
     tested = comparison.results[0]["cell"]["task"]["settings"].get("seq_len", 0)
-    found = {question: best_way(measured, question, rows, length=tested) for question in ASKED}
-    ways = {question: way for question, way in found.items() if way is not None and len(way.rates) > 1}
+    ways = dict[str, Way]()
+    for question in ASKED:
+        way = best_way(measured, question, rows, length=tested)
+        if way is not None and len(way.rates) > 1:
+            ways[question] = way
     if not ways:
         return None
     shown = {layer: row for layer, row in rows.items() if any(layer in way.rates for way in ways.values())}
     widths = {row.width for row in shown.values()}
     alike = [row for row in comparison.rows if row.width in widths]
     names = _names(alike)
-    return Tradeoff(
-        f"{comparison.title}{_of_widths(widths, comparison)}",
-        tuple(
-            _point(
-                names[row.label],
-                row,
-                {question: way.rates[layer] for question, way in ways.items() if layer in way.rates},
-            )
-            for layer, row in shown.items()
-        ),
+    points = []
+    for layer, row in shown.items():
+        rates = {question: way.rates[layer] for question, way in ways.items() if layer in way.rates}
+        points.append(_point(names[row.label], row, rates))
+    timed = [way.results[layer] for way in ways.values() for layer in way.rates]
+    return RecallSpeed(
+        f"{comparison.title}{_widths(widths, comparison)}",
+        tuple(points),
         {question: way.words for question, way in ways.items()},
-        {
-            question: [f"{names[row.label]}: {why}" for row in alike if (why := _why_not(row, way))]
-            for question, way in ways.items()
-        },
+        {question: _missing(alike, names, way) for question, way in ways.items()},
         comparison.results[0]["chance"],
         len(comparison.tests),
         _caption(comparison, ways.values()),
-        (*comparison.results, *(way.results[layer] for way in ways.values() for layer in way.rates)),
+        (*comparison.results, *timed),
         f"recall-speed-{comparison.slug}",
     )
 
@@ -108,15 +143,16 @@ def _point(name: str, row: Row, rates: dict[str, Rate]) -> Point:
 
 def _caption(comparison: Comparison, ways: Iterable[Way]) -> str:
     about = "; ".join(way.about for way in ways)
-    text = f"""Test accuracy, the mean over seeds with a bar from the worst to the best, against the measured speed of one such layer alone, the median
-        with a bar between the fifths ({about}). A hollow
-        mark: undertrained, or its learning rate in doubt. In grey: what has no accuracy or no such speed, of the same width. {over_answers(comparison)}
-        {of_diverged(comparison)} {laws_said(comparison.rows)} {setting(comparison)}"""
+    text = f"""Test accuracy, the mean over seeds with a bar from the worst to the best, against the measured
+        speed of one such layer alone, the median with a bar between the fifths ({about}). A hollow mark:
+        undertrained, or its learning rate in doubt. In grey: what has no accuracy or no such speed, of the
+        same width. {averaged_answers(comparison)} {diverged_runs(comparison)} {laws_said(comparison.rows)}
+        {setting(comparison)}"""
     return " ".join(text.split())
 
 
 def _names(rows: Sequence[Row]) -> dict[str, str]:
-    """By their labels among all, shorter where these stand alone."""
+    """Return names of models by their labels among all; shorter ones where these are unique."""
     short = [row.results[0]["label"] for row in rows]
     return {
         row.label: row.label if short.count(label) > 1 else label
@@ -124,72 +160,67 @@ def _names(rows: Sequence[Row]) -> dict[str, str]:
     }
 
 
-def _of_widths(widths: Collection[int], comparison: Comparison) -> str:
-    """Which of several they are."""
+def _widths(widths: Collection[int], comparison: Comparison) -> str:
+    """Return the widths that are shown, where the comparison has several."""
     several = len({row.width for row in comparison.rows}) > 1
     return f", width {' and '.join(map(str, sorted(widths)))}" if several else ""
 
 
-def _why_not(row: Row, way: Way) -> str:
-    """What became of a model that has no place; nothing where it has one."""
+def _missing(rows: Sequence[Row], names: dict[str, str], way: Way) -> list[str]:
+    """Return the models without a point, each with the reason."""
+    reasons = {row.label: _why_missing(row, way) for row in rows}
+    return [f"{names[label]}: {why}" for label, why in reasons.items() if why]
+
+
+def _why_missing(row: Row, way: Way) -> str:
+    """Return why a model has no point; nothing where it has one."""
     if not row.accuracies:
-        return became_of(row)
+        return status_summary(row)
     layer = layer_of(row.results[0])
     if layer is None:
         return "of several layers"
     return "" if layer in way.rates else way.why_not(layer) or "not timed"
 
 
-def _of_recall(tradeoff: Tradeoff) -> Drawing:
-    def draw(figure: Figure) -> bool:
-        names = (
-            sum(question in point.rates for point in tradeoff.points) + len(missing)
-            for question, missing in tradeoff.missing.items()
-        )
-        figure.set_size_inches(2 * (PANEL_INCHES + 1.4), max(3.6, 0.17 * max(names)))
-        for axes, question in zip(
-            figure.subplots(1, len(tradeoff.loads), squeeze=False).flat, tradeoff.loads, strict=True
-        ):
-            against_recall(axes, tradeoff, question)
-        seeds = counted(max(len(point.accuracies) for point in tradeoff.points), "seed")
-        titled(figure, f"{tradeoff.title}, controlled form, {seeds}: accuracy against speed")
-        footnote(
-            figure,
-            tests=tradeoff.tests,
-            hollow=any(point.doubtful for point in tradeoff.points),
-            lawless=bool(broken(tradeoff.results)),
-        )
-        return True
-
-    return Drawing(tradeoff.slug, draw, tradeoff.caption, fingerprint(tradeoff.results))
+def draw(sheet: Sheet, found: RecallSpeed) -> bool:
+    """Draw a panel for each question."""
+    counts = []
+    for question, missing in found.missing.items():
+        counts.append(sum(question in point.rates for point in found.points) + len(missing))
+    sheet.set_size_inches(2 * (PANEL_INCHES + 1.4), max(3.6, 0.17 * max(counts)))
+    panels = sheet.subplots(1, len(found.loads), squeeze=False).flat
+    for axes, question in zip(panels, found.loads, strict=True):
+        draw_panel(axes, found, question)
+    seeds = counted(max(len(point.accuracies) for point in found.points), "seed")
+    add_title(sheet, f"{found.title}, controlled form, {seeds}: accuracy against speed")
+    footnote(
+        sheet,
+        tests=found.tests,
+        hollow=any(point.doubtful for point in found.points),
+        lawless=bool(broken(found.results)),
+    )
+    return True
 
 
-BELOW, ABOVE = 0.03, 0.04
-"""Of the height from the worst accuracy, or chance, to 1: what is left free."""
-
-
-def against_recall(axes: Axes, tradeoff: "Tradeoff", question: str) -> None:
-    """Accuracy against tokens per second, a dot and a name for each model; hollow where its accuracy takes
-    part in no verdict. In grey those without both."""
-    points = [point for point in tradeoff.points if question in point.rates]
-    # of all panels alike
-    lowest = min([tradeoff.chance, *(accuracy for point in tradeoff.points for accuracy in point.accuracies)])
-    styled = styles_of([point.mixer for point in points])
+def draw_panel(axes: Axes, found: RecallSpeed, question: str) -> None:
+    """Draw accuracy against speed on axes of their own, the accuracies on the same scale in all panels."""
+    points = [point for point in found.points if question in point.rates]
+    accuracies = [accuracy for point in found.points for accuracy in point.accuracies]
+    lowest = min([found.chance, *accuracies])
     ends = []
-    for point, (colour, _, mark) in zip(points, styled, strict=True):
-        rate = point.rates[question]
+    for point, (colour, _, mark) in zip(points, styles_of([point.mixer for point in points]), strict=True):
+        rate, mean, seeds = point.rates[question], point.mean, point.accuracies
         face = "white" if point.doubtful else colour
-        if point.accuracies and len(point.accuracies) > 1:
-            axes.plot(
-                [rate.median] * 2, [min(point.accuracies), max(point.accuracies)], color=colour, linewidth=0.8
-            )
-        axes.plot([rate.low, rate.high], [point.mean] * 2, color=colour, linewidth=0.8)
-        axes.plot(
-            [rate.median], [point.mean], marker=mark, markersize=4.5, color=colour, markerfacecolor=face
-        )
-        ends.append(Named(point.mean, rate.median, point.label, colour))
-    axes.set(xscale="log", xlabel=f"tokens per second,\n{tradeoff.loads[question]}", ylabel="test accuracy")
+        if len(seeds) > 1:
+            axes.plot([rate.median] * 2, [min(seeds), max(seeds)], color=colour, linewidth=0.8)
+        axes.plot([rate.low, rate.high], [mean] * 2, color=colour, linewidth=0.8)
+        axes.plot([rate.median], [mean], marker=mark, markersize=4.5, color=colour, markerfacecolor=face)
+        ends.append(Named(mean, rate.median, point.label, colour))
+    axes.set(xscale="log", xlabel=f"tokens per second,\n{found.loads[question]}", ylabel="test accuracy")
     axes.set_ylim(lowest - BELOW * (1 - lowest), 1 + ABOVE * (1 - lowest))
     rate_ticks(axes)
-    chance(axes, tradeoff.chance)
-    beside(axes, ends, tradeoff.missing[question])
+    chance_line(axes, found.chance)
+    label_lines(axes, ends, found.missing[question])
+
+
+FIGURE = SpeedFigure(name="recall-speed", order=220, make=drawings)

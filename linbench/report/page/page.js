@@ -27,6 +27,58 @@ function filter(field) {
   }
 }
 
+// figures of a section stand behind tabs; without this script, and on paper, one below the other
+function tabs(group) {
+  const figures = [...group.querySelectorAll("figure")], list = document.createElement("div");
+  if (figures.length < 2) return;
+  list.className = "tablist";
+  list.setAttribute("role", "tablist");
+  const select = (chosen) => figures.forEach((figure, i) => {
+    figure.hidden = figure !== chosen;
+    list.children[i].setAttribute("aria-selected", figure === chosen);
+  });
+  for (const figure of figures) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.setAttribute("role", "tab");
+    button.textContent = figure.dataset.name;
+    button.addEventListener("click", () => select(figure));
+    list.append(button);
+  }
+  group.prepend(list);
+  select(figures[0]);
+}
+
+// a link opens what it leads to
+function reveal() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target) return;
+  for (let one = target; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
+  target.scrollIntoView();
+}
+
+// the entry of the contents that is being read
+function follow() {
+  const links = [...document.querySelectorAll("nav a")];
+  const sections = links.map((link) => document.getElementById(decodeURIComponent(link.hash.slice(1))));
+  const last = sections.findLastIndex((section) => section && section.getBoundingClientRect().top < innerHeight / 3);
+  links.forEach((link, i) => (i === Math.max(last, 0) ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
+}
+
+const narrow = matchMedia("(max-width: 60rem)"), menu = document.querySelector(".menu");
+const fold = () => (menu.open = !narrow.matches);
+fold();
+narrow.addEventListener("change", fold);
+for (const link of document.querySelectorAll("a[href^='#']")) link.addEventListener("click", () => { if (link.hash === location.hash) reveal(); });
+for (const link of menu.querySelectorAll("a")) link.addEventListener("click", fold);
+for (const button of document.querySelectorAll("[data-fold]"))
+  button.addEventListener("click", () => { for (const one of document.querySelectorAll(".section")) one.open = button.dataset.fold === "open"; });
+document.querySelectorAll(".figures").forEach(tabs);
+addEventListener("hashchange", reveal);
+addEventListener("scroll", follow, { passive: true });
+if (location.hash) reveal();
+follow();
+
 for (const button of document.querySelectorAll("th button")) button.addEventListener("click", () => sort(button.parentElement));
 for (const field of document.querySelectorAll(".filter")) field.addEventListener("input", () => filter(field));
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => (one.open = true)));

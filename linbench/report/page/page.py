@@ -1,52 +1,41 @@
-"""Everything that a folder of results says, as one page of HTML that needs nothing beside it."""
+"""The report: everything that a folder of results says, as one page of HTML that needs nothing beside it."""
 
-import base64
-import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from linbench.common import escape
 from linbench.common.files import storage_sentence, try_named, write_named
 from linbench.experiments.registry import card, controlled, model_settings, registry
-from linbench.report.figure import Drawing, drawings
-from linbench.report.figures import FIGURES
-from linbench.report.figures.benchmarks import bench_drawings
-from linbench.report.figures.captions import words
-from linbench.report.figures.layer_speeds import speed_drawings
+from linbench.report.data import ReportData
+from linbench.report.figure import Drawing
+from linbench.report.figures import comparison_figures, figures
+from linbench.report.page import summary
+from linbench.report.page.pictures import Picture, embed
+from linbench.report.page.tables import environments, failures, for_page, marks, text_table
 from linbench.report.style.colors import ink, styles
-from linbench.report.style.svg import short
-from linbench.report.tables.benchmarks import bench_tables
-from linbench.report.tables.comparison import LEFT, MORE, caption, more_tables, table
-from linbench.report.tables.layer_speeds import tables as speed_tables
-from linbench.report.tables.overview import OVERVIEW, overviews
-from linbench.results.comparison import Comparison, Row, comparisons
-from linbench.results.record import Result, fingerprint, seed_of
-
-PICTURES_BYTES = 3_800_000
-"""Of all pictures in the page: where they have more, the largest are drawn coarser."""
-
-COARSE = 110
-"""Dots per inch of these."""
-
-
-class Picture(NamedTuple):
-    """The source of an image, and how many inches wide it is meant to be."""
-
-    source: Markup
-    inches: float
+from linbench.report.table import Table
+from linbench.report.tables import table_kinds
+from linbench.report.tables.comparison import TABLES as COMPARISONS
+from linbench.report.tables.comparison import table
+from linbench.results.comparison import Comparison
+from linbench.results.record import Result, fingerprint
 
 
 class Claimed(NamedTuple):
-    """What results say of a claim. row: its name, verdict, what it says, why it is undecided; about: more of
-    it, by name; figures: every measure, for each kind of device with a heading; ids: of the results that it
-    rests on."""
+    """What stored results say of a claim.
+
+    Attributes:
+        row: its id, the verdict, what it says, and why it is undecided.
+        about: further sentences by name, such as its source.
+        figures: a heading for each kind of device, with a table of the claim's measures.
+        ids: of the results that it rests on.
+    """
 
     row: Sequence[str]
     about: Mapping[str, str]
@@ -55,7 +44,15 @@ class Claimed(NamedTuple):
 
 
 def save_page(path: Path, make: Callable[[], str]) -> None:
-    """Raises StorageError, before it is made: the file cannot be written."""
+    """Make a page and write it.
+
+    Args:
+        path: of the file; its folder is made if it is not there.
+        make: returns the page. It is called once it is known that the file can be written.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
     doing, option = "cannot write the report", "--save"
     with storage_sentence(path, doing, option):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,14 +71,48 @@ def page(
     benched: Sequence[Result] = (),
     claims: Sequence[Claimed] = (),
 ) -> str:
-    """HTML; the same for the same results. `aside`: names of files that could not be read; `speeds`: results
-    of what benchmarks measured of layers, `benched`: of kernels, steps and drawing."""
-    found, every = comparisons(results), [*results, *speeds, *benched]
-    timed = {drawing.slug: drawing for drawing in [*speed_drawings(speeds, found), *bench_drawings(benched)]}
-    pictures = _pictures(
-        [*(drawing for comparison in found for drawing in drawings(comparison)), *timed.values()]
+    """Return the report as HTML, the same for the same results.
+
+    Args:
+        results: of trained models.
+        title: of the page.
+        aside: names of files that could not be read.
+        speeds: measurements of layers.
+        benched: measurements of kernels, training steps and the drawing of examples.
+        claims: what the results say of claims.
+    """
+    data = ReportData(results, speeds, benched)
+    tables = {kind: kind.make(data) for kind in table_kinds() if kind != COMPARISONS}
+    in_overview = [one for kind, made in tables.items() if kind.source == "models" for one in made]
+    of_speeds = [one for kind, made in tables.items() if kind.source == "speeds" for one in made]
+    of_comparisons = comparison_figures()
+    measured = [
+        drawing for figure in figures() if figure not in of_comparisons for drawing in figure.drawings(data)
+    ]
+    drawn = [figure.drawing(one) for one in data.comparisons for figure in of_comparisons]
+    pictures = embed([*drawn, *measured])
+    anchors = {(one.slug, one.title): one.results for one in data.comparisons}
+    return _template().render(
+        title=title,
+        style=_raw("page.css"),
+        script=_raw("page.js"),
+        facts=summary.facts(data, [claim.row[1] for claim in claims], aside),
+        rankings=summary.rankings(data.comparisons),
+        overviews=[_captioned(one) for one in in_overview],
+        claims=_claims(claims, {**anchors, ("speed", "Speed"): speeds}),
+        comparisons=[_comparison(one, pictures) for one in data.comparisons],
+        speeds=_speeds(of_speeds, measured, pictures),
+        cards=_cards(_mixers(data)),
+        environments=for_page(environments(data.results)),
+        failures=for_page(failures(results)),
+        marks=for_page(marks(data.comparisons)),
+        aside=aside,
+        drawn_from=fingerprint(data.results),
     )
-    room = Environment(
+
+
+def _template() -> Template:
+    environment = Environment(
         loader=PackageLoader("linbench.report", "page"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -89,142 +120,106 @@ def page(
         lstrip_blocks=True,
         finalize=_visible,
     )
-    return room.get_template("page.html").render(
-        title=title,
-        style=_raw("page.css"),
-        script=_raw("page.js"),
-        counts={
-            "results": len(results),
-            "comparisons": len(found),
-            "models": len({row.results[0]["label"] for one in found for row in one.rows}),
-            "speeds": len(speeds) + len(benched),
-        },
-        drawn_from=fingerprint(every),
-        overviews=[
-            {"title": name, "table": _table(one.frame), "about": OVERVIEW}
-            for name, one in overviews(found).items()
-        ],
-        claims=_claims(
-            claims, {**{(one.slug, one.title): one.results for one in found}, ("speed", "Speed"): speeds}
-        ),
-        comparisons=[_section(one, pictures) for one in found],
-        speeds=[
-            {"title": words.title, "table": _table(words.frame), "caption": words.caption}
-            for words in [*speed_tables(speeds), *bench_tables(benched)]
-        ],
-        speed_figures=[
-            _shown(pictures[slug], slug, timed[slug].caption) for slug in timed if slug in pictures
-        ],
-        cards=_cards(
-            {layer["mixer"] for result in results for layer in result["cell"]["model"]["layers"]}
-            | {one["bench"]["layer"]["mixer"] for one in speeds}
-        ),
-        environments=_table(_environments(every)),
-        failures=_table(_failures(results)),
-        marks=_table(_marks(found)),
-        aside=aside,
-    )
+    return environment.get_template("page.html")
 
 
 def _visible(value: Any) -> Any:
-    """Return what the page is given with hidden characters spelt out; what is HTML already stays."""
+    """Return a value of the page with hidden characters spelt out; what is HTML already stays as it is."""
     return escape.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _raw(name: str) -> Markup:
-    """One of our own files, not to be escaped."""
+    """Return a file of this package, which needs no escaping."""
     return Markup((files("linbench.report") / "page" / name).read_text(encoding="utf-8"))
 
 
-def _table(frame: pd.DataFrame, left: Collection[str] = LEFT) -> dict[str, Any]:
-    """Its columns, each with whether it holds words, and its rows; without marks or notes where there are
-    none."""
-    shown = frame.drop(
-        columns=[name for name in frame.columns if name in {"marks", "notes"} and not frame[name].any()]
-    )
+def _captioned(shown: Table) -> dict[str, Any]:
+    return {"title": shown.title, "table": for_page(shown), "caption": shown.caption}
+
+
+def _shown(picture: Picture, name: str, caption: str) -> dict[str, Any]:
+    """Return a picture, its name and its caption."""
+    return {**picture._asdict(), "name": name, "caption": caption}
+
+
+def _comparison(comparison: Comparison, pictures: Mapping[str, Picture]) -> dict[str, Any]:
+    """Return the section of a comparison: its tables and figures."""
+    colours = [ink(style.colour) for style in styles([row.results[0] for row in comparison.rows])]
+    own = table(comparison)
+    shown = []
+    for figure in comparison_figures():
+        picture = pictures.get(f"{comparison.slug}-{figure.name}")
+        if picture:
+            caption = figure.caption_of(comparison, with_setting=False)
+            shown.append(_shown(picture, figure.name.replace("-", " "), caption))
     return {
-        "columns": [(str(name), name in left) for name in shown.columns],
-        "rows": shown.astype(str).to_numpy().tolist(),
+        "slug": comparison.slug,
+        "title": f"{comparison.title}, {comparison.form} form",
+        "table": for_page(own, colours),
+        "caption": own.caption,
+        "more": [(heading, for_page(more, colours)) for heading, more in own.appendix.items()],
+        "figures": shown,
     }
 
 
-def _shown(picture: Picture, name: str, words: str) -> dict[str, Any]:
-    """A figure, its name in words, and what stands below it."""
-    return {**picture._asdict(), "name": name.replace("-", " "), "words": words}
+def _speeds(
+    tables: Sequence[Table], drawings: Sequence[Drawing], pictures: Mapping[str, Picture]
+) -> list[dict[str, Any]]:
+    """Return the parts of the section on speeds: figures, and tables with the figure of the same slug."""
+    by_slug = {drawing.slug: drawing for drawing in drawings if drawing.slug in pictures}
+    paired = {shown.slug for shown in tables}
+    parts = []
+    for slug, drawing in by_slug.items():
+        if slug not in paired:
+            name = drawing.title or slug.replace("-", " ")
+            parts.append({"title": name, "figures": [_shown(pictures[slug], name, drawing.caption)]})
+    for shown in tables:
+        part = _captioned(shown)
+        part["figures"] = []
+        if shown.slug in by_slug:
+            part["figures"] = [_shown(pictures[shown.slug], shown.title, "")]
+        parts.append(part)
+    return parts
 
 
 def _claims(
     claims: Sequence[Claimed], sections: Mapping[tuple[str, str], Sequence[Result]]
 ) -> dict[str, Any]:
-    """A table of all, then each with what it rests on. sections: of the page, by anchor and title, with what
-    is shown there."""
+    """Return a table of all claims, then each with what it rests on.
+
+    Args:
+        claims: what the results say of them.
+        sections: the results that sections of the page show, by anchor and title.
+    """
     columns = ["claim", "verdict", "says", "why"]
     ids = {section: {result["id"] for result in results} for section, results in sections.items()}
     each = [
         {
             **dict(zip(columns, claim.row, strict=True)),
             "about": claim.about,
-            "figures": [(words, _table(frame, frame.columns)) for words, frame in claim.figures],
+            "figures": [
+                (
+                    heading,
+                    for_page(
+                        text_table(list(map(str, frame.columns)), frame.astype(str).to_numpy().tolist())
+                    ),
+                )
+                for heading, frame in claim.figures
+            ],
             "within": [section for section, own in ids.items() if own & set(claim.ids)],
         }
         for claim in claims
     ]
-    return {
-        "table": _table(pd.DataFrame([claim.row for claim in claims], columns=columns), columns),
-        "each": each,
-    }
+    return {"table": for_page(text_table(columns, [claim.row for claim in claims])), "each": each}
 
 
-def _section(comparison: Comparison, pictures: dict[str, Picture]) -> dict[str, Any]:
-    colours = [ink(style.colour) for style in styles([row.results[0] for row in comparison.rows])]
-    return {
-        "slug": comparison.slug,
-        "title": f"{comparison.title}, {comparison.form} form",
-        "table": {**_table(table(comparison)), "colours": colours},
-        "caption": caption(comparison),
-        "more": [
-            (MORE[name], {**_table(frame), "colours": colours})
-            for name, frame in more_tables(comparison).items()
-        ],
-        "figures": [
-            _shown(pictures[f"{comparison.slug}-{name}"], name, words(comparison, name, settings=False))
-            for name in FIGURES
-            if f"{comparison.slug}-{name}" in pictures
-        ],
-    }
-
-
-def _pictures(drawn: Iterable[Drawing]) -> dict[str, Picture]:
-    """By the names of their files: lines where there is room for them, else dots."""
-    every = {drawing.slug: drawing for drawing in drawn}
-    pictures = {
-        slug: _as_lines(svg["svg"].decode())
-        for slug, drawing in every.items()
-        if (svg := drawing.pictures(["svg"]))
-    }
-    for slug, lines in sorted(pictures.items(), key=lambda item: len(item[1].source), reverse=True):
-        if sum(len(one.source) for one in pictures.values()) > PICTURES_BYTES:
-            png = base64.b64encode(every[slug].pictures(["png"], dots=COARSE)["png"]).decode()
-            pictures[slug] = min(
-                lines,
-                lines._replace(source=Markup(f"data:image/png;base64,{png}")),
-                key=lambda one: len(one.source),
-            )
-    return pictures
-
-
-def _as_lines(svg: str) -> Picture:
-    """As a data URI, to stand between single quotes."""
-    told = short(svg)
-    size = re.search(r'viewBox="0 0 ([\d.]+) ', told)
-    assert size, "matplotlib says how large its pictures are"
-    for sign, code in (("%", "%25"), ("#", "%23"), ("'", "%27"), ("&", "&amp;")):
-        told = told.replace(sign, code)
-    return Picture(Markup(f"data:image/svg+xml;charset=utf-8,{told}"), round(float(size[1]) / 72, 2))
+def _mixers(data: ReportData) -> set[str]:
+    trained = {layer["mixer"] for result in data.cells for layer in result["cell"]["model"]["layers"]}
+    return trained | {result["bench"]["layer"]["mixer"] for result in data.speeds}
 
 
 def _cards(mixers: Collection[str]) -> list[dict[str, Any]]:
-    """Of every mixer that occurs and is found here; of others their names alone."""
+    """Return the cards of mixers; of those that are not installed here the names alone."""
     entries = registry("model").entries
     absent = {
         "text": "It is not installed where this page was made.",
@@ -244,57 +239,3 @@ def _card(cls: Any) -> dict[str, Any]:
         "settings": model_settings(cls),
         "controlled": controlled(cls),
     }
-
-
-def _environments(results: Sequence[Result]) -> pd.DataFrame:
-    """What was measured with what, and how many results of each."""
-    found = Counter(tuple(_environment(result).items()) for result in results)
-    return pd.DataFrame([{"results": count, **dict(one)} for one, count in sorted(found.items(), key=str)])
-
-
-def _environment(result: Result) -> dict[str, str]:
-    told = result["environment"]
-    commit = f"{(told['commit'] or 'none known')[:10]}{', with changes' if told.get('dirty') else ''}"
-    device = told.get("device", {})
-    where = {
-        "device": device.get("name") or (result["bench"] if "bench" in result else result["cell"])["device"],
-        "cuda": device.get("cuda"),
-        "threads": told.get("threads"),
-    }
-    more = {"python": told.get("python"), "platform": told.get("platform"), **told["packages"]}
-    return {
-        "commit": commit,
-        **{name: "–" if value is None else str(value) for name, value in {**where, **more}.items()},
-    }
-
-
-def _failures(results: Sequence[Result]) -> pd.DataFrame:
-    """Cells that did not end well."""
-    return pd.DataFrame(
-        [
-            {
-                "task": " ".join(part for part in (result["cell"]["task"]["name"], result["preset"]) if part),
-                "model": result["label"],
-                "form": result["cell"]["model"]["form"],
-                "seed": seed_of(result),
-                "purpose": result["purpose"],
-                "status": result["status"],
-                "reason": result["reason"] or "",
-            }
-            for result in results
-            if result["status"] != "ok"
-        ]
-    )
-
-
-def _marks(found: Sequence[Comparison]) -> pd.DataFrame:
-    """Models that take part in no verdict, or of which runs did not end well."""
-    marked: list[tuple[Comparison, Row]] = [
-        (comparison, row) for comparison in found for row in comparison.rows if row.marks
-    ]
-    return pd.DataFrame(
-        [
-            {"comparison": f"{one.title}, {one.form}", "model": row.label, "marks": ", ".join(row.marks)}
-            for one, row in marked
-        ]
-    )

@@ -1,1 +1,41 @@
-"""Tables of stored results."""
+"""Tables of stored results, one module for each kind: whatever lies here with a `TABLES` is found."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from linbench.common.scan import submodules
+from linbench.report.data import ReportData
+from linbench.report.table import Table
+
+
+@dataclass(frozen=True)
+class TableKind:
+    """A kind of table of stored results.
+
+    Args:
+        name: of the kind, for messages.
+        make: returns all tables of the kind; none where the results have nothing that they show.
+        order: its place among all kinds, the lowest first.
+        printed: whether `linbench table` prints the tables; others are in its files and the report alone.
+        source: the results that it shows, which decides where in the report its tables stand.
+    """
+
+    name: str
+    make: Callable[[ReportData], list[Table]]
+    order: int = 100
+    printed: bool = True
+    source: Literal["models", "speeds"] = "models"
+
+
+def table_kinds() -> list[TableKind]:
+    """Return all kinds of tables, in their order."""
+    modules = submodules(sys.modules[__name__])
+    found = [module.TABLES for module in modules if hasattr(module, "TABLES")]
+    return sorted(found, key=lambda kind: (kind.order, kind.name))
+
+
+def all_tables(data: ReportData, *, printed: bool = False) -> list[Table]:
+    """Return the tables of stored results; with `printed` those alone that `linbench table` prints."""
+    return [table for kind in table_kinds() if kind.printed or not printed for table in kind.make(data)]

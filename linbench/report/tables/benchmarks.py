@@ -1,13 +1,12 @@
-"""Stored speeds of kernels, whole training steps and the drawing of examples as tables."""
+"""Tables of stored speeds of kernels, training steps and the drawing of examples."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
-from linbench.report.style.wording import TIMING, Words, three_digits
-from linbench.report.tables.comparison import commits
+from linbench.report.style.wording import TIMING, commits, three_digits
+from linbench.report.table import ABSENT, NO_VALUE, Cell, Column, Table
+from linbench.report.tables import TableKind
 from linbench.results.benchmarks import Bench, benches, notes, seconds_of, tokens_of
 from linbench.results.record import Result
 from linbench.results.roofline import floors
@@ -15,26 +14,51 @@ from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.speeds import Rate, rate_of
 from linbench.results.store import DRAW, OPERATION, STEP
 
+Seconds = Mapping[str, float]
+"""Seconds of a call: the median, and the fifths as low and high."""
 
-def bench_tables(results: Sequence[Result]) -> list[Words]:
-    """One for each shape of kernels and of steps, and one of all tasks."""
+EXAMPLES = 100_000
+"""The number of examples whose drawing is shown in seconds."""
+
+
+def bench_tables(results: Sequence[Result]) -> list[Table]:
+    """Return a table for each shape of kernels, one or two for each of training steps, and one of all
+    tasks."""
     steps = benches(results, STEP)
-    of_parts = [_parts(bench) for bench in steps if any(result.get("parts") for result in bench.results)]
+    in_parts = [bench for bench in steps if any(result.get("parts") for result in bench.results)]
     return [
         *map(_kernels, benches(results, OPERATION)),
         *map(_steps, steps),
-        *of_parts,
+        *map(_parts, in_parts),
         *map(_draws, benches(results, DRAW)),
     ]
 
 
-Cells = dict[str, tuple[str, float | None]]
-"""By column, in words and as a number."""
+TABLES = TableKind("benchmarks", lambda data: bench_tables(data.benchmarks), order=40, source="speeds")
+
+Cells = dict[str, Cell]
+"""The cells of a row by column."""
+
+TEXT_COLUMNS = frozenset({"operation", "model", "task", "preset", "notes"})
+"""Columns of these tables that hold text."""
 
 
-def _kernels(bench: Bench) -> Words:
+def _table(title: str, rows: Sequence[Cells], note: str, bench: Bench) -> Table:
+    """Return a table without the columns in which no row has a value."""
+    names = [name for name in rows[0] if any(row[name].text not in ("", ABSENT) for row in rows)]
+    peers = dict.fromkeys(result["of_peer"] for result in bench.results if result.get("of_peer"))
+    return Table(
+        title,
+        tuple(Column(name, numeric=name not in TEXT_COLUMNS) for name in names),
+        tuple(tuple(row[name] for name in names) for row in rows),
+        " ".join([note, *peers, f"{commits(bench.results)}."]),
+        bench.slug,
+    )
+
+
+def _kernels(bench: Bench) -> Table:
     rows = [
-        {"operation": (result["label"], None)} | _of_kernel(result, bench.peers) for result in bench.results
+        {"operation": Cell(result["label"])} | _of_kernel(result, bench.peers) for result in bench.results
     ]
     note = (
         f"{TIMING[AS_CALLED]} forward: with what backward needs; of a call: the share of both that a function"
@@ -55,7 +79,7 @@ def _kernels(bench: Bench) -> Words:
         for peer in bench.peers
         for what, timing in (("both", AS_CALLED), ("both", REPLAYED), ("peak_bytes", ""))
     ]
-    return _words(
+    return _table(
         f"Kernels, forward and backward, milliseconds: {bench.about}",
         rows,
         " ".join(filter(None, [note, *rates, *sums])),
@@ -64,14 +88,14 @@ def _kernels(bench: Bench) -> Words:
 
 
 def _of_kernel(result: Result, peers: Sequence[str]) -> Cells:
-    def ms(side: str, what: str, timing: str) -> tuple[str, float | None]:
+    def ms(side: str, what: str, timing: str) -> Cell:
         return _milliseconds(seconds_of(result, side, what, timing))
 
-    def of(side: str, what: str, words: Callable[[float], str]) -> tuple[str, float | None]:
+    def of(side: str, what: str, words: Callable[[float], str]) -> Cell:
         value = result["sides"].get(side, {}).get(what)
-        return ("–" if value is None else words(value)), value
+        return NO_VALUE if value is None else Cell(words(value), value)
 
-    least = floors(result)
+    least, cold = floors(result), result.get("cold_call")
     alone = seconds_of(result, OURS, "both", REPLAYED) or seconds_of(result, OURS, "both", AS_CALLED)
     called = seconds_of(result, OURS, "both", AS_CALLED)
     shown: Cells = {
@@ -83,11 +107,7 @@ def _of_kernel(result: Result, peers: Sequence[str]) -> Cells:
         "of bytes": _share(least.get("bytes"), alone),
         "of arithmetic": _share(least.get("flops"), alone),
         "peak MiB": of(OURS, "peak_bytes", _mib),
-        "first call, s": (
-            ("–", None)
-            if result.get("cold_call") is None
-            else (f"{result['cold_call']:.1f}", result["cold_call"])
-        ),
+        "first call, s": NO_VALUE if cold is None else Cell(f"{cold:.1f}", cold),
     }
     for peer in peers:
         shown |= {
@@ -103,20 +123,20 @@ def _of_kernel(result: Result, peers: Sequence[str]) -> Cells:
             f"{name}error": of(side, "error", _error),
             f"{name}gradients": of(side, "gradient_error", _error),
         }
-    return shown | {"notes": (notes(result), None)}
+    return shown | {"notes": Cell(notes(result))}
 
 
-def _steps(bench: Bench) -> Words:
+def _steps(bench: Bench) -> Table:
     rows = []
     for result in bench.results:
         ours = seconds_of(result, OURS, AS_CALLED)
         peak = result["sides"].get(OURS, {}).get("peak_bytes")
         row: Cells = {
-            "model": (result["label"], None),
-            "replicas": (str(result["bench"]["replicas"]), result["bench"]["replicas"]),
+            "model": Cell(result["label"]),
+            "replicas": _count(result["bench"]["replicas"]),
             "step, ms": _milliseconds(ours),
             "M tokens/s": _millions(rate_of(ours, tokens_of(result))),
-            "peak MiB": ("–" if peak is None else _mib(peak), peak),
+            "peak MiB": NO_VALUE if peak is None else Cell(_mib(peak), peak),
         }
         for peer in bench.peers:
             theirs = seconds_of(result, peer, AS_CALLED)
@@ -125,17 +145,17 @@ def _steps(bench: Bench) -> Words:
                 f"{peer}, M tokens/s": _millions(rate_of(theirs, tokens_of(result))),
             }
             row |= {"x": _ratio(result, peer, AS_CALLED)}
-        rows.append(row | {"notes": (notes(result), None)})
+        rows.append(row | {"notes": Cell(notes(result))})
     note = (
         "Medians over windows of many steps, ± half of what lies between the fifths, wall clock until the"
         " device is done. A step: batch, forward, loss at the labelled positions, backward, clipping, AdamW;"
         " on a GPU captured and replayed; drawing examples is included. MQAR with vocabulary 8192, T/16"
         " pairs, two layers, heads of 64, no channel mixer. x: the peer's over ours."
     )
-    return _words(f"Training steps: {bench.about}", rows, note, bench)
+    return _table(f"Training steps: {bench.about}", rows, note, bench)
 
 
-def _parts(bench: Bench) -> Words:
+def _parts(bench: Bench) -> Table:
     measured = [result for result in bench.results if result.get("parts")]
     kinds = sorted(
         {kind for result in measured for kind in result["parts"]},
@@ -143,8 +163,8 @@ def _parts(bench: Bench) -> Words:
     )
     rows = [
         {
-            "model": (result["label"], None),
-            "replicas": (str(result["bench"]["replicas"]), result["bench"]["replicas"]),
+            "model": Cell(result["label"]),
+            "replicas": _count(result["bench"]["replicas"]),
         }
         | {kind: _microseconds(result["parts"].get(kind)) for kind in kinds}
         | {"in all": _microseconds(sum(result["parts"].values()))}
@@ -152,52 +172,36 @@ def _parts(bench: Bench) -> Words:
     ]
     note = "Device time of kernels by what they are for; the step runs as it is, not captured."
     title = f"Where the time of a training step goes, microseconds: {bench.about}"
-    return _words(title, rows, note, bench._replace(slug=f"parts-{bench.slug}", results=tuple(measured)))
+    return _table(title, rows, note, bench._replace(slug=f"parts-{bench.slug}", results=tuple(measured)))
 
 
-def _draws(bench: Bench) -> Words:
+def _draws(bench: Bench) -> Table:
     rows = []
     for result in bench.results:
         timing = AS_CALLED if result["bench"]["device"] == "cpu" else REPLAYED
         ours, batch = seconds_of(result, OURS, timing), seconds_of(result, OURS, "batch")
         peak = result["sides"].get(OURS, {}).get("peak_bytes")
         row: Cells = {
-            "task": (result["bench"]["task"]["name"], None),
-            "preset": (result["bench"]["preset"], None),
-            "T": (f"{result['bench']['seq_len']:,}", result["bench"]["seq_len"]),
+            "task": Cell(result["bench"]["task"]["name"]),
+            "preset": Cell(result["bench"]["preset"] or ""),
+            "T": _count(result["bench"]["seq_len"]),
             "M tokens/s": _millions(rate_of(ours, tokens_of(result))),
-            "100k examples, s": _seconds(ours, _HUNDRED_THOUSAND),
+            "100k examples, s": _seconds(ours, EXAMPLES),
             "in a batch alone, M tokens/s": _millions(rate_of(batch, tokens_of(result))),
-            "peak MiB": ("–" if peak is None else _mib(peak), peak),
+            "peak MiB": NO_VALUE if peak is None else Cell(_mib(peak), peak),
         }
         for peer in bench.peers:
             row |= {
-                f"{peer}, 100k, s": _seconds(seconds_of(result, peer, timing), _HUNDRED_THOUSAND),
+                f"{peer}, 100k, s": _seconds(seconds_of(result, peer, timing), EXAMPLES),
                 "x": _ratio(result, peer, timing),
             }
-        rows.append(row | {"notes": (notes(result), None)})
+        rows.append(row | {"notes": Cell(notes(result))})
     note = (
         "Medians, ± half of what lies between the fifths, in blocks as training draws them, of about 2^19"
         " numbers by one thread of a CPU and 2^25 on a GPU, there replayed from a graph, with the peak of a"
         " block; a batch alone: of 2^18 tokens. x: the peer's over ours."
     )
-    return _words(f"Drawing examples: {bench.about}", rows, note, bench)
-
-
-_HUNDRED_THOUSAND = 100_000
-
-
-def _words(title: str, rows: Sequence[Cells], note: str, bench: Bench) -> Words:
-    """Without the columns that have nothing to say."""
-    kept = [name for name in rows[0] if any(row[name][0] not in ("", "–") for row in rows)]
-    frame = pd.DataFrame([{name: row[name][0] for name in kept} for row in rows])
-    numbers = [{name: row[name][0] if name in _WORDS else row[name][1] for name in kept} for row in rows]
-    of_peers = dict.fromkeys(result["of_peer"] for result in bench.results if result.get("of_peer"))
-    return Words(title, frame, " ".join([note, *of_peers, f"{commits(bench.results)}."]), bench.slug, numbers)
-
-
-_WORDS = ("operation", "model", "task", "preset", "notes")
-"""Columns that have no numbers."""
+    return _table(f"Drawing examples: {bench.about}", rows, note, bench)
 
 
 def _summary(bench: Bench, peer: str, what: str, timing: str) -> str:
@@ -205,7 +209,7 @@ def _summary(bench: Bench, peer: str, what: str, timing: str) -> str:
     found = {
         result["label"]: ratio
         for result in bench.results
-        if (ratio := _ratio(result, peer, what, *filter(None, [timing]))[1]) is not None
+        if (ratio := _ratio(result, peer, what, *filter(None, [timing])).number) is not None
     }
     if not found:
         return ""
@@ -215,50 +219,56 @@ def _summary(bench: Bench, peer: str, what: str, timing: str) -> str:
     return f"{peer} / ours {words}: geometric mean {mean:.2f}, least {found[least]:.2f} ({least})."
 
 
-def _ratio(result: Result, peer: str, *path: str) -> tuple[str, float | None]:
-    """The peer's over ours: of seconds the medians."""
-    values: list[Any] = []
-    for side in (peer, OURS):
-        found: Any = result["sides"].get(side, {})
-        for name in path:
-            found = (found or {}).get(name)
-        values.append(found["median"] if isinstance(found, dict) else found)
-    theirs, ours = values
-    return ("–", None) if theirs is None or not ours else (f"{theirs / ours:.2f}", theirs / ours)
+def _ratio(result: Result, peer: str, *path: str) -> Cell:
+    """Return what a peer takes over what linbench takes. path: where in a side the number lies, or the
+    seconds whose medians are compared."""
+    theirs, ours = (_number(result, side, *path) for side in (peer, OURS))
+    if theirs is None or not ours:
+        return NO_VALUE
+    return Cell(f"{theirs / ours:.2f}", theirs / ours)
 
 
-def _share(floor: float | None, seconds: Mapping[str, float] | None) -> tuple[str, float | None]:
-    return (
-        ("–", None)
-        if not floor or seconds is None
-        else (f"{floor / seconds['median']:.0%}", floor / seconds["median"])
-    )
+def _number(result: Result, side: str, *path: str) -> float | None:
+    found: Any = result["sides"].get(side, {})
+    for name in path:
+        found = (found or {}).get(name)
+    number: float | None = found["median"] if isinstance(found, dict) else found
+    return number
 
 
-def _milliseconds(seconds: Mapping[str, float] | None) -> tuple[str, float | None]:
+def _share(floor: float | None, seconds: Seconds | None) -> Cell:
+    """Return how much of the measured seconds the least possible ones are."""
+    if not floor or seconds is None:
+        return NO_VALUE
+    share = floor / seconds["median"]
+    return Cell(f"{share:.0%}", share)
+
+
+def _count(number: int) -> Cell:
+    return Cell(f"{number:,}", number)
+
+
+def _milliseconds(seconds: Seconds | None) -> Cell:
     if seconds is None:
-        return "–", None
-    return f"{three_digits(1e3 * seconds['median'])} ± {_spread(seconds)}", 1e3 * seconds["median"]
+        return NO_VALUE
+    spread = (seconds["high"] - seconds["low"]) / 2 / seconds["median"]
+    return Cell(f"{three_digits(1e3 * seconds['median'])} ± {spread:.0%}", 1e3 * seconds["median"])
 
 
-def _seconds(each: Mapping[str, float] | None, count: int) -> tuple[str, float | None]:
-    return ("–", None) if each is None else (three_digits(count * each["median"]), count * each["median"])
+def _seconds(each: Seconds | None, count: int) -> Cell:
+    if each is None:
+        return NO_VALUE
+    return Cell(three_digits(count * each["median"]), count * each["median"])
 
 
-def _spread(seconds: Mapping[str, float]) -> str:
-    return f"{(seconds['high'] - seconds['low']) / 2 / seconds['median']:.0%}"
+def _millions(rate: Rate | None) -> Cell:
+    if rate is None:
+        return NO_VALUE
+    return Cell(f"{three_digits(rate.median / 1e6)} ± {rate.spread:.0%}", rate.median / 1e6)
 
 
-def _millions(rate: Rate | None) -> tuple[str, float | None]:
-    return (
-        ("–", None)
-        if rate is None
-        else (f"{three_digits(rate.median / 1e6)} ± {rate.spread:.0%}", rate.median / 1e6)
-    )
-
-
-def _microseconds(seconds: float | None) -> tuple[str, float | None]:
-    return ("–", None) if seconds is None else (f"{1e6 * seconds:,.0f}", 1e6 * seconds)
+def _microseconds(seconds: float | None) -> Cell:
+    return NO_VALUE if seconds is None else Cell(f"{1e6 * seconds:,.0f}", 1e6 * seconds)
 
 
 def _mib(size: float) -> str:

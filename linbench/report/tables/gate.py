@@ -1,75 +1,97 @@
 """What a gate found, in words."""
 
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from linbench.common import escape
 from linbench.common.text import counted
-from linbench.report.style.wording import thousands
-from linbench.report.terminal import equal, markdown, probability
+from linbench.report.style.wording import equal, probability, thousands
+from linbench.report.table import Cell, Column, Table
 from linbench.results.gate import Gate
 from linbench.results.gate_policy import Policy
 from linbench.results.judgement import Judged, Verdict
 from linbench.results.speed_gate import Pace
 from linbench.results.speed_labels import HOW
 
-LEFT = {"cell", "speed", "verdict", "marks"}
-COLUMNS = ["cell", "baseline", "candidate", "difference", "seeds", "p", "verdict", "marks"]
+CELL_COLUMNS = (
+    Column("cell", numeric=False),
+    Column("baseline"),
+    Column("candidate"),
+    Column("difference"),
+    Column("seeds"),
+    Column("p"),
+    Column("verdict", numeric=False),
+    Column("marks", numeric=False),
+)
+
+SPEED_COLUMNS = (
+    Column("speed", numeric=False),
+    Column("baseline"),
+    Column("candidate"),
+    Column("times as long"),
+    Column("verdict", numeric=False),
+    Column("marks", numeric=False),
+)
 
 
-def rows(found: Gate) -> list[list[str]]:
-    """One for every cell that was gated."""
-    return [_row(one) for one in found.judged]
+def cell_table(found: Gate) -> Table:
+    """Return a table with a row for every cell that was gated."""
+    return Table("", CELL_COLUMNS, tuple(map(_cell_row, found.judged)))
 
 
-def _row(one: Judged) -> list[str]:
+def speed_table(found: Gate) -> Table:
+    """Return a table with a row for every call that was timed on both sides."""
+    return Table("", SPEED_COLUMNS, tuple(map(_speed_row, found.speeds)))
+
+
+def _cell_row(one: Judged) -> tuple[Cell, ...]:
     pair, difference = one.pair, one.difference
-    before, after = (_side(side, pair.learnt) for side in (pair.baseline, pair.candidate))
+    before, after = (_accuracies(side, pair.learnt) for side in (pair.baseline, pair.candidate))
     interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
-    needed = (
-        f" with fewer than {one.seeds_needed} seeds"
-        if one.verdict is Verdict.powerless and one.seeds_needed
-        else ""
+    verdict = str(one.verdict)
+    if one.verdict is Verdict.powerless and one.seeds_needed:
+        verdict += f" with fewer than {one.seeds_needed} seeds"
+    return (
+        Cell(pair.name),
+        before,
+        after,
+        Cell(interval, difference.mean),
+        Cell(str(len(pair.candidate)), len(pair.candidate)),
+        Cell(probability(one.counted), one.counted),
+        Cell(verdict),
+        Cell("; ".join(one.marks)),
     )
-    verdict = f"{one.verdict}{needed}"
-    return [
-        pair.name,
-        before,
-        after,
-        interval,
-        str(len(pair.candidate)),
-        probability(one.counted),
-        verdict,
-        "; ".join(one.marks),
-    ]
 
 
-SPEEDS = ["speed", "baseline", "candidate", "times as long", "verdict", "marks"]
-"""Columns of the second table."""
+def _accuracies(values: Sequence[float], learnt: float | None) -> Cell:
+    """Return the mean accuracy of a side, and the number of its seeds that learned the task."""
+    mean = fmean(values)
+    count = "" if learnt is None else f" ({sum(value >= learnt for value in values)} learnt)"
+    return Cell(f"{mean:.3f}{count}", mean)
 
 
-def speeds(found: Gate) -> list[list[str]]:
-    """One for every call that was timed on both sides."""
-    return [_speed(one) for one in found.speeds]
-
-
-def _speed(one: Pace) -> list[str]:
-    before, after = (thousands(rate) for rate in (one.baseline, one.candidate))
+def _speed_row(one: Pace) -> tuple[Cell, ...]:
     least, most = one.between
-    shown = "slower" if least > 1 else "faster" if most < 1 else "no difference shown"
-    verdict = "RED" if one.red else "not judged" if one.marks else shown
-    return [
-        f"{one.name}, {HOW[one.timing]}",
-        before,
-        after,
-        f"{one.times:.2f} [{least:.2f}, {most:.2f}]",
-        verdict,
-        "; ".join(one.marks),
-    ]
+    return (
+        Cell(f"{one.name}, {HOW[one.timing]}"),
+        Cell(thousands(one.baseline), one.baseline.median),
+        Cell(thousands(one.candidate), one.candidate.median),
+        Cell(f"{one.times:.2f} [{least:.2f}, {most:.2f}]", one.times),
+        Cell(_speed_verdict(one)),
+        Cell("; ".join(one.marks)),
+    )
 
 
-def _side(values: Any, learnt: float | None) -> str:
-    mean = f"{sum(values) / len(values):.3f}"
-    return mean if learnt is None else f"{mean} ({sum(value >= learnt for value in values)} learnt)"
+def _speed_verdict(one: Pace) -> str:
+    least, most = one.between
+    if one.red:
+        return "RED"
+    if one.marks:
+        return "not judged"
+    if least > 1:
+        return "slower"
+    return "faster" if most < 1 else "no difference shown"
 
 
 def sentences(found: Gate) -> list[str]:
@@ -159,11 +181,9 @@ def speed_caption(policy: Policy) -> str:
 
 def page(found: Gate, policy: Policy) -> str:
     """In Markdown."""
-    table = markdown(COLUMNS, rows(found), left=LEFT) if found.judged else "No cell could be gated."
+    table = cell_table(found).body() if found.judged else "No cell could be gated."
     said = "".join(f"- {escape.paragraph(sentence)}\n" for sentence in sentences(found))
-    timed = (
-        f"\n{markdown(SPEEDS, speeds(found), left=LEFT)}\n\n{speed_caption(policy)}\n" if found.speeds else ""
-    )
+    timed = f"\n{speed_table(found).body()}\n\n{speed_caption(policy)}\n" if found.speeds else ""
     return f"### Gate: {escape.markdown(outcome(found))}\n\n{said}\n{table}\n\n{caption(policy)}\n{timed}"
 
 

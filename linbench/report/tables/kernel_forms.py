@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
-from linbench.report.style.wording import TIMING, Words
-from linbench.report.tables.comparison import commits
+from linbench.report.style.wording import TIMING, commits
+from linbench.report.table import NO_VALUE, Cell, Column, Records, Table
 from linbench.results.record import Result
 from linbench.results.speed_labels import HOW, OURS
 from linbench.results.speeds import Series, Speeds, speeds
@@ -24,7 +22,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Ladder:
+class FormSpeedups:
     """One layer's training step in several forms of its kernels: tokens per second by form, head dimension
     and length."""
 
@@ -72,17 +70,17 @@ class Ladder:
         )
 
 
-def ladders(results: Iterable[Result]) -> list[Ladder]:
+def form_speedups(results: Iterable[Result]) -> list[FormSpeedups]:
     """Of stored results whose form of kernels was named."""
     found = []
     for these in speeds(results, form="named"):
         for timing in these.timings[:1]:
             for label in dict.fromkeys(series.any["label"] for series in these.series):
-                found.append(_ladder(these, label, timing))
-    return [ladder for ladder in found if any(form == SLOWEST for form, _ in ladder.rates)]
+                found.append(_speedups_of(these, label, timing))
+    return [forms for forms in found if any(form == SLOWEST for form, _ in forms.rates)]
 
 
-def _ladder(these: Speeds, label: str, timing: str) -> Ladder:
+def _speedups_of(these: Speeds, label: str, timing: str) -> FormSpeedups:
     own = [series for series in these.series if series.any["label"] == label and series.side == OURS]
     rates = {
         (series.any["bench"]["backend"], _head_dim(series)): {
@@ -91,7 +89,7 @@ def _ladder(these: Speeds, label: str, timing: str) -> Ladder:
         for series in own
     }
     results = tuple(result for series in own for result in series.results.values())
-    return Ladder(
+    return FormSpeedups(
         label,
         these.about,
         timing,
@@ -109,21 +107,16 @@ def _head_dim(series: Series) -> int:
     )
 
 
-def table(ladder: Ladder) -> Words:
-    """A row for every head dimension and form, a column for every length."""
-    rows, numbers = [], []
-    for dim in ladder.head_dims:
-        for form in ladder.forms:
-            rates, gains, notes = (
-                ladder.rates.get((form, dim), {}),
-                ladder.gains(form, dim),
-                _notes(ladder, form, dim),
-            )
-            cells = {
-                f"{length:,}": _words(form, rates.get(length), gains.get(length)) for length in ladder.lengths
-            }
-            rows.append({"head dimension": str(dim), "layer": ladder.words[form], **cells, "notes": notes})
-            numbers += [
+def table(forms: FormSpeedups) -> Table:
+    """Return a table with a row for every head dimension and form, and a column for every length."""
+    rows, records = [], Records()
+    for dim in forms.head_dims:
+        for form in forms.forms:
+            rates, gains = forms.rates.get((form, dim), {}), forms.gains(form, dim)
+            notes = _notes(forms, form, dim)
+            cells = [_cell(form, rates.get(length), gains.get(length)) for length in forms.lengths]
+            rows.append((Cell(str(dim), dim), Cell(forms.words[form]), *cells, Cell(notes)))
+            records += [
                 {
                     "head_dim": dim,
                     "form": form,
@@ -132,26 +125,34 @@ def table(ladder: Ladder) -> Words:
                     "times": gains.get(length),
                     "notes": notes,
                 }
-                for length in ladder.lengths
+                for length in forms.lengths
             ]
     title = (
-        f"{ladder.label}, forward and backward {HOW[ladder.timing]}, times as fast as token by token:"
-        f" {ladder.about}"
+        f"{forms.label}, forward and backward {HOW[forms.timing]}, times as fast as token by token:"
+        f" {forms.about}"
     )
-    return Words(title, pd.DataFrame(rows), ladder.caption, ladder.slug, numbers)
+    columns = (
+        Column("head dimension"),
+        Column("layer", numeric=False),
+        *(Column(f"{length:,}") for length in forms.lengths),
+        Column("notes", numeric=False, hide_empty=True),
+    )
+    return Table(title, columns, tuple(rows), forms.caption, forms.slug, records=records)
 
 
-def _words(form: str, rate: float | None, gain: float | None) -> str:
+def _cell(form: str, rate: float | None, gain: float | None) -> Cell:
+    """Return the speed of the slowest form, and how many times as fast another is."""
     if rate is None:
-        return "–"
-    speed = f"{rate / 1e3:,.1f}k tokens/s"
-    return speed if form == SLOWEST else f"{gain:.1f} x" if gain is not None else speed
+        return NO_VALUE
+    if form == SLOWEST or gain is None:
+        return Cell(f"{rate / 1e3:,.1f}k tokens/s", rate)
+    return Cell(f"{gain:.1f} x", gain)
 
 
-def _notes(ladder: Ladder, form: str, dim: int) -> str:
+def _notes(forms: FormSpeedups, form: str, dim: int) -> str:
     own = [
         one
-        for one in ladder.results
+        for one in forms.results
         if one["bench"]["backend"] == form and _head_dim(Series("", OURS, {0: one})) == dim
     ]
     words = [

@@ -3,66 +3,82 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import pandas as pd
-
-from linbench.report.style.wording import GROWTH, NOTES, ROOFLINE, TIMING, TITLES, Words, three_digits
-from linbench.report.tables import kernel_forms as forms
-from linbench.report.tables.comparison import commits
+from linbench.report.style.wording import GROWTH, NOTES, ROOFLINE, TIMING, TITLES, commits, three_digits
+from linbench.report.table import NO_VALUE, Cell, Column, Records, Table
+from linbench.report.tables import TableKind, kernel_forms
 from linbench.results.record import Result
 from linbench.results.roofline import roofline
 from linbench.results.speed_labels import AS_CALLED, HOW, OURS
 from linbench.results.speeds import Series, Speeds, speeds, tokens
 
 
-def tables(results: Iterable[Result]) -> list[Words]:
-    """One for every quantity of what may be compared: a row for each layer, a column for each length."""
-    results, found = list(results), []
+def tables(results: Iterable[Result]) -> list[Table]:
+    """Return a table for every question that may be compared, and one for every kernel with several forms.
+
+    A table has a row for each layer and a column for each length.
+    """
+    results, found = list(results), list[Table]()
     for these in speeds(results):
         if these.question == "memory":
-            found += [_memory(these, "Peak of training, MiB", ("sides", OURS, "peak_bytes"), 2**20, "peak")]
-            found += [_memory(these, "State of one sequence, KiB", ("state", "bytes"), 2**10, "state")]
+            peak, state = ("sides", OURS, "peak_bytes"), ("state", "bytes")
+            found.append(_memory(these, "Peak of training, MiB", peak, 2**20, "peak"))
+            found.append(_memory(these, "State of one sequence, KiB", state, 2**10, "state"))
         else:
-            # what could not be timed says why
+            # where nothing could be timed, a table says why
             found += [_timed(these, timing) for timing in these.timings or [AS_CALLED]]
-    return [*(words for words in found if not words.frame.empty), *map(forms.table, forms.ladders(results))]
+    return [
+        *(table for table in found if table.rows),
+        *(kernel_forms.table(forms) for forms in kernel_forms.form_speedups(results)),
+    ]
 
 
-def _timed(these: Speeds, timing: str) -> Words:
+TABLES = TableKind("layer speeds", lambda data: tables(data.speeds), order=30, source="speeds")
+
+
+def _timed(these: Speeds, timing: str) -> Table:
+    """Return the table of one question and way of timing."""
     alone = these.question == "decode" and these.load == "one sequence"
-    unit, value = (
-        ("microseconds a token", _microseconds) if alone else ("thousand tokens per second", _thousands)
-    )
-    rows, numbers = [], []
+    unit = "microseconds a token" if alone else "thousand tokens per second"
+    in_unit = _microseconds if alone else _thousands
+    rows, records = [], Records()
     for series in these.series:
-        growth, of_lengths = (
-            series.growth(timing),
-            {length: _numbers(series, length, timing) for length in sorted(series.results)},
-        )
-        longest = of_lengths[max(of_lengths)]
-        numbers += [{**one, "growth": growth} for one in of_lengths.values()]
+        growth = series.growth(timing)
+        by_length = {length: _record(series, length, timing) for length in sorted(series.results)}
+        longest = by_length[max(by_length)]
+        share = longest["roofline"]
+        records += [{**one, "growth": growth} for one in by_length.values()]
         rows.append(
-            {
-                "layer": series.name,
-                **{f"{length:,}": _cell(series, length, timing, value) for length in these.lengths},
-                "growth": "–" if growth is None else f"{growth:z.2f}",
-                "kFLOP a token": _digits(longest["flops_per_token"], 1e3),
-                "bytes a token": _digits(longest["bytes_per_token"], 1),
-                "roofline": "–" if longest["roofline"] is None else f"{longest['roofline']:.0%}",
-                "first call, s": _first(one["first_call_seconds"] for one in of_lengths.values()),
-                "notes": _notes(series),
-            }
+            (
+                Cell(series.name),
+                *(_rate(series, length, timing, in_unit) for length in these.lengths),
+                NO_VALUE if growth is None else Cell(f"{growth:z.2f}", growth),
+                _digits(longest["flops_per_token"], 1e3),
+                _digits(longest["bytes_per_token"], 1),
+                NO_VALUE if share is None else Cell(f"{share:.0%}", share),
+                _first_call(one["first_call_seconds"] for one in by_length.values()),
+                Cell(_notes(series)),
+            )
         )
     about = (
         f"{NOTES[these.question]} {TIMING[timing]} Medians of {unit}, ± half of what lies between the fifths."
         f" {GROWTH} {ROOFLINE}"
     )
-    title = f"{TITLES[these.question]}, {unit}, {HOW[timing]}: {these.about}"
-    return Words(
-        title, pd.DataFrame(rows), _caption(these, about), these.slug(timing.replace("_", "-")), numbers
+    extra = ["growth", "kFLOP a token", "bytes a token", "roofline", "first call, s"]
+    return Table(
+        f"{TITLES[these.question]}, {unit}, {HOW[timing]}: {these.about}",
+        (LAYER, *(Column(f"{length:,}") for length in these.lengths), *map(Column, extra), REMARKS),
+        tuple(rows),
+        _caption(these, about),
+        these.slug(timing.replace("_", "-")),
+        records=records,
     )
 
 
-def _numbers(series: Series, length: int, timing: str) -> dict[str, Any]:
+LAYER = Column("layer", numeric=False)
+REMARKS = Column("notes", numeric=False, hide_empty=True)
+
+
+def _record(series: Series, length: int, timing: str) -> dict[str, Any]:
     """Of a layer at a length; what a token costs and how soon ours was called for the first time is no
     peer's."""
     result, rate, ours = series.results[length], series.rate(length, timing), series.side == OURS
@@ -82,37 +98,40 @@ def _numbers(series: Series, length: int, timing: str) -> dict[str, Any]:
     }
 
 
-def _memory(these: Speeds, title: str, pick: tuple[str, ...], unit: int, slug: str) -> Words:
-    rows, numbers = [], []
+def _memory(these: Speeds, title: str, pick: tuple[str, ...], unit: int, name: str) -> Table:
+    """Return a table of bytes. pick: where in a result these lie; unit: bytes in a unit of the title; name:
+    of the quantity, for files and records."""
+    rows, records = [], Records()
     for series in these.series:
         known = series.numbers(pick)
-        numbers += [
+        records += [
             {
                 "layer": series.name,
                 "length": length,
-                f"{slug}_bytes": known.get(length),
+                f"{name}_bytes": known.get(length),
                 "notes": "; ".join(_said(series, length)),
             }
             for length in sorted(series.results)
         ]
-        cells = {f"{length:,}": _digits(known.get(length), unit) for length in these.lengths}
-        rows.append({"layer": series.name, **cells, "notes": _notes(series)})
-    return Words(
+        sizes = [_digits(known.get(length), unit) for length in these.lengths]
+        rows.append((Cell(series.name), *sizes, Cell(_notes(series))))
+    return Table(
         f"{title}: {these.about}",
-        pd.DataFrame(rows),
+        (LAYER, *(Column(f"{length:,}") for length in these.lengths), REMARKS),
+        tuple(rows),
         _caption(these, NOTES["memory"]),
-        these.slug(slug),
-        numbers,
+        these.slug(name),
+        records=records,
     )
 
 
-def _cell(series: Series, length: int, timing: str, value: Callable[[float], str]) -> str:
+def _rate(series: Series, length: int, timing: str, in_unit: Callable[[float], str]) -> Cell:
     rate = series.rate(length, timing)
-    return "–" if rate is None else f"{value(rate.median)} ± {rate.spread:.0%}"
+    return NO_VALUE if rate is None else Cell(f"{in_unit(rate.median)} ± {rate.spread:.0%}", rate.median)
 
 
-def _digits(value: float | None, unit: float) -> str:
-    return "–" if value is None else three_digits(value / unit)
+def _digits(value: float | None, unit: float) -> Cell:
+    return NO_VALUE if value is None else Cell(three_digits(value / unit), value)
 
 
 def _thousands(rate: float) -> str:
@@ -123,9 +142,10 @@ def _microseconds(rate: float) -> str:
     return three_digits(1e6 / rate)
 
 
-def _first(seconds: Iterable[float | None]) -> str:
+def _first_call(seconds: Iterable[float | None]) -> Cell:
+    """Return the longest first call."""
     longest = max((found for found in seconds if found is not None), default=None)
-    return "–" if longest is None else f"{longest:.2f}"
+    return NO_VALUE if longest is None else Cell(f"{longest:.2f}", longest)
 
 
 def _notes(series: Series) -> str:

@@ -1,56 +1,66 @@
-"""Accuracy by task and model: what stands in several comparisons, in one table."""
+"""Tables of accuracy by task and model: several comparisons in one table."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-import pandas as pd
-
-from linbench.report.tables.comparison import accuracy_words
-from linbench.report.tables.numbers import Numbers
+from linbench.common.files import file_name
+from linbench.report.data import ReportData
+from linbench.report.style.wording import accuracy_words
+from linbench.report.table import ABSENT, Cell, Column, Records, Table
+from linbench.report.tables import TableKind
 from linbench.results.comparison import Comparison, Row
 
 IN_DOUBT = "†"
-"""After an accuracy that takes part in no verdict."""
+"""The sign after an accuracy that takes part in no verdict."""
 
-OVERVIEW = (
+CAPTION = (
     f"Accuracy, mean ± standard deviation over seeds. {IN_DOUBT}: undertrained, or its learning rate in"
     " doubt. –: not there, or not measured."
 )
 
 
-class Overview(NamedTuple):
-    """Of one form and device: for readers one row per model, one column per comparison and, where it has
-    several, width; and as numbers, a row for each."""
-
-    frame: pd.DataFrame
-    numbers: Numbers
+def overview_tables(data: ReportData) -> list[Table]:
+    """Return a table for each form and device of which there are several comparisons."""
+    return overviews(data.comparisons)
 
 
-def overviews(comparisons: Sequence[Comparison]) -> dict[str, Overview]:
-    """Accuracy by task and model, by form and device where there are several comparisons of them."""
+TABLES = TableKind("overview", overview_tables, order=20, printed=False)
+
+
+def overviews(comparisons: Sequence[Comparison]) -> list[Table]:
+    """Return accuracy by task and model, by form and device where there are several comparisons of them."""
     alike: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
         alike.setdefault(f"{comparison.form} form, {comparison.device}", []).append(comparison)
-    return {name: Overview(_frame(found), _numbers(found)) for name, found in alike.items() if len(found) > 1}
+    return [_overview(name, found) for name, found in alike.items() if len(found) > 1]
 
 
-def _frame(comparisons: Sequence[Comparison]) -> pd.DataFrame:
+def _overview(name: str, comparisons: Sequence[Comparison]) -> Table:
+    by_column = _rows_by_column(comparisons)
+    labels = dict.fromkeys(label for rows in by_column.values() for label in rows)
+    return Table(
+        f"By task and model: {name}",
+        (Column("model", numeric=False), *map(Column, by_column)),
+        tuple(
+            (Cell(label), *(_cell(rows.get(label, [])) for rows in by_column.values())) for label in labels
+        ),
+        CAPTION,
+        file_name(f"by task {name}"),
+        records=_records(comparisons),
+    )
+
+
+def _rows_by_column(comparisons: Sequence[Comparison]) -> dict[str, dict[str, list[Row]]]:
+    """Return rows by column and model: a column for each comparison and, where it has several, width."""
     columns: dict[str, dict[str, list[Row]]] = {}
     for comparison in comparisons:
         several = len({row.width for row in comparison.rows}) > 1
         for row in comparison.rows:
             title = f"{comparison.title}, d_model {row.width}" if several else comparison.title
             columns.setdefault(title, {}).setdefault(row.results[0]["label"], []).append(row)
-    labels = dict.fromkeys(label for rows in columns.values() for label in rows)
-    return pd.DataFrame(
-        [
-            {"model": label, **{title: _each(rows.get(label, [])) for title, rows in columns.items()}}
-            for label in labels
-        ]
-    )
+    return columns
 
 
-def _numbers(comparisons: Sequence[Comparison]) -> Numbers:
+def _records(comparisons: Sequence[Comparison]) -> Records:
     return [
         {
             "model": row.label,
@@ -65,13 +75,10 @@ def _numbers(comparisons: Sequence[Comparison]) -> Numbers:
     ]
 
 
-def _each(rows: Sequence[Row]) -> str:
-    """Of one model; of several settings each."""
-    return (
-        " / ".join(
-            accuracy_words(row.mean, row.spread)
-            + ("" if row.mean is None or row.in_verdicts else f" {IN_DOUBT}")
-            for row in rows
-        )
-        or "–"
-    )
+def _cell(rows: Sequence[Row]) -> Cell:
+    """Return the accuracy of a model; where it has several settings, of each."""
+    words = []
+    for row in rows:
+        doubt = "" if row.mean is None or row.in_verdicts else f" {IN_DOUBT}"
+        words.append(accuracy_words(row.mean, row.spread) + doubt)
+    return Cell(" / ".join(words) or ABSENT, rows[0].mean if len(rows) == 1 else None)

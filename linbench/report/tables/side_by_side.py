@@ -6,77 +6,76 @@ from typing import Any
 from linbench.common import escape
 from linbench.experiments.former_searches import formers
 from linbench.experiments.sizing import TOLERANCE
-from linbench.report.style.wording import TITLES, thousands
-from linbench.report.tables.comparison import NOTES, accuracy_words
-from linbench.report.terminal import markdown, probability
+from linbench.report.style.wording import FORMS, TITLES, accuracy_words, probability, thousands
+from linbench.report.table import ABSENT, NO_VALUE, Cell, Column, Table
 from linbench.results.comparison import laws_said
 from linbench.results.layer_speeds import ASKED, layer_of
 from linbench.results.record import Result
 from linbench.results.side_by_side import ALPHA, Line, SideBySide
 
-LEFT = {"task", "model", "verdict", "marks"}
 
-
-def columns(found: SideBySide) -> list[str]:
-    """Speeds stand there where any are known."""
-    speeds = [f"{TITLES[question].lower()}, thousand tokens/s" for question in _known(found)]
-    return [
-        "task",
-        "model",
-        "accuracy",
-        "seeds",
-        "difference",
-        "p",
-        "verdict",
-        "state floats",
-        "parameters",
-        *speeds,
-        "marks",
-    ]
-
-
-def _known(found: SideBySide) -> list[str]:
-    return [question for question in ASKED if any(question in ways for ways in found.ways.values())]
-
-
-def rows(found: SideBySide) -> list[list[str]]:
-    """One for every variant on every task."""
-    return [_row(found, line) for line in found.lines]
-
-
-def _row(found: SideBySide, line: Line) -> list[str]:
-    row, difference = line.row, line.difference
-    accuracy = accuracy_words(row.mean, row.spread)
-    interval = (
-        "–"
-        if difference is None
-        else f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+def table(found: SideBySide) -> Table:
+    """Return a table with a row for every variant on every task; speeds are columns where any is known."""
+    questions = [question for question in ASKED if any(question in ways for ways in found.ways.values())]
+    speeds = [Column(f"{TITLES[question].lower()}, thousand tokens/s") for question in questions]
+    return Table(
+        f"Beside {found.first}, {found.form}",
+        (
+            Column("task", numeric=False),
+            Column("model", numeric=False),
+            Column("accuracy"),
+            Column("seeds"),
+            Column("difference"),
+            Column("p"),
+            Column("verdict", numeric=False),
+            Column("state floats"),
+            Column("parameters"),
+            *speeds,
+            Column("marks", numeric=False),
+        ),
+        tuple(_row(found, line, questions) for line in found.lines),
+        escape.Markdown(caption(found)),
+        json_values={
+            "form": found.form,
+            "first": found.first,
+            "rows": [_record(found, line) for line in found.lines],
+        },
     )
-    p = "–" if line.p is None else probability(line.p)
-    state, parameters = ("undeclared" if value is None else f"{value:,.0f}" for value in _sizes(line))
-    speeds = [_speed(found, line, question) for question in _known(found)]
-    return [
-        line.task,
-        row.label,
-        accuracy,
-        str(len(row.accuracies)),
+
+
+def _row(found: SideBySide, line: Line, questions: Sequence[str]) -> tuple[Cell, ...]:
+    row, difference = line.row, line.difference
+    interval = NO_VALUE
+    if difference is not None:
+        words = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+        interval = Cell(words, difference.mean)
+    state, parameters = (
+        Cell("undeclared") if value is None else Cell(f"{value:,.0f}", value) for value in _sizes(line)
+    )
+    return (
+        Cell(line.task),
+        Cell(row.label),
+        Cell(accuracy_words(row.mean, row.spread), row.mean),
+        Cell(str(len(row.accuracies)), len(row.accuracies)),
         interval,
-        p,
-        line.verdict,
+        NO_VALUE if line.p is None else Cell(probability(line.p), line.p),
+        Cell(line.verdict),
         state,
         parameters,
-        *speeds,
-        ", ".join(row.marks),
-    ]
+        *(_speed(found, line, question) for question in questions),
+        Cell(", ".join(row.marks)),
+    )
 
 
-def _speed(found: SideBySide, line: Line, question: str) -> str:
-    """A number, why there is none of what was measured, or a dash."""
+def _speed(found: SideBySide, line: Line, question: str) -> Cell:
+    """Return the speed of a layer, or the reason why it has none though it was measured."""
     way, layer = found.way(line, question), layer_of(line.row.results[0])
     if way is None or layer is None:
-        return "–"
+        return NO_VALUE
     rate = way.rates.get(layer)
-    return way.why_not(layer) or "–" if rate is None else thousands(rate)
+    if rate is None:
+        return Cell(way.why_not(layer) or ABSENT)
+    return Cell(thousands(rate), rate.median)
 
 
 def _sizes(line: Line) -> tuple[float | None, float | None]:
@@ -92,7 +91,7 @@ def caption(found: SideBySide) -> str:
     devices = ", ".join(
         escape.markdown(device) for device in sorted({result["cell"]["device"] for result in results})
     )
-    about, first = NOTES.get(found.form, escape.markdown(f"{found.form} form.")), escape.markdown(found.first)
+    about, first = FORMS.get(found.form, escape.markdown(f"{found.form} form.")), escape.markdown(found.first)
     words = (
         f"{about} Test accuracy, mean ± standard deviation over seeds ({seeds}; {devices}); diverged runs"
         f" count as chance. Difference: to {first}, with its own 95 % interval by Welch's t. Better and worse"
@@ -134,39 +133,28 @@ def _speeds(found: SideBySide) -> str:
     )
 
 
-def page(found: SideBySide) -> str:
-    """In Markdown."""
-    title = escape.markdown(f"Beside {found.first}, {found.form}")
-    return f"### {title}\n\n{markdown(columns(found), rows(found), left=LEFT)}\n\n{caption(found)}\n"
+def _record(found: SideBySide, line: Line) -> dict[str, Any]:
+    """Return a variant on a task as JSON values."""
+    difference, (state, parameters) = line.difference, _sizes(line)
+    return {
+        "task": line.task,
+        "model": line.row.label,
+        "accuracies": line.row.accuracies,
+        "mean": line.row.mean,
+        "spread": line.row.spread,
+        "difference": difference and difference.mean,
+        "interval": difference and [difference.low, difference.high],
+        "p_holm": line.p,
+        "verdict": line.verdict,
+        "state_floats": state,
+        "parameters": parameters,
+        "tokens_per_second": {question: _measured(found, line, question) for question in ASKED},
+        "marks": line.row.marks,
+    }
 
 
-def plain(found: SideBySide) -> dict[str, Any]:
-    """As JSON values."""
-    lines = []
-    for line in found.lines:
-        difference, (state, parameters) = line.difference, _sizes(line)
-        lines.append(
-            {
-                "task": line.task,
-                "model": line.row.label,
-                "accuracies": line.row.accuracies,
-                "mean": line.row.mean,
-                "spread": line.row.spread,
-                "difference": difference and difference.mean,
-                "interval": difference and [difference.low, difference.high],
-                "p_holm": line.p,
-                "verdict": line.verdict,
-                "state_floats": state,
-                "parameters": parameters,
-                "tokens_per_second": {question: _plain(found, line, question) for question in ASKED},
-                "marks": line.row.marks,
-            }
-        )
-    return {"form": found.form, "first": found.first, "rows": lines}
-
-
-def _plain(found: SideBySide, line: Line, question: str) -> dict[str, Any] | None:
-    """A speed with how it was measured; None: it was not, or not soundly."""
+def _measured(found: SideBySide, line: Line, question: str) -> dict[str, Any] | None:
+    """Return the speed of a layer and how it was measured; None where it was not measured soundly."""
     way, layer = found.way(line, question), layer_of(line.row.results[0])
     if way is None or layer is None or layer not in way.rates:
         return None

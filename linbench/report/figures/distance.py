@@ -1,0 +1,31 @@
+"""Accuracy against the distance that an answer must be carried."""
+
+from matplotlib.figure import Figure as Sheet
+
+from linbench.report.figure import ComparisonFigure
+from linbench.report.style.layout import panels
+from linbench.report.style.lines import draw_slice
+from linbench.results.comparison import Comparison
+from linbench.results.slices import slices
+
+
+def draw(sheet: Sheet, comparison: Comparison) -> bool:
+    """Draw a panel of lines for all models, or one for each generation."""
+    drawn = [draw_slice(axes, part, "distance") for part, (axes,) in panels(sheet, comparison)]
+    return any(drawn)
+
+
+def _applies(comparison: Comparison) -> bool:
+    return any("distance" in slices(result) for result in comparison.results)
+
+
+FIGURE = ComparisonFigure(
+    name="distance",
+    order=30,
+    draw=draw,
+    applies=_applies,
+    shows_chance=True,
+    after_run=True,
+    caption="""Test accuracy against the distance that an answer must be carried: the mean over seeds, and each of
+        them thin, with a band from the worst to the best where models are few.""",
+)

@@ -1,0 +1,42 @@
+"""Accuracy against the width of the model."""
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Sheet
+
+from linbench.report.figure import ComparisonFigure
+from linbench.report.style.layout import panels
+from linbench.report.style.sizes import distinct_sizes, draw_sizes, sized
+from linbench.results.comparison import Comparison
+
+
+def draw(sheet: Sheet, comparison: Comparison) -> bool:
+    """Draw a panel for all models, or one for each generation."""
+    drawn = [
+        draw_panel(axes, part, comparison) for part, (axes,) in panels(sheet, comparison, widths="together")
+    ]
+    return any(drawn)
+
+
+def draw_panel(axes: Axes, comparison: Comparison, whole: Comparison) -> bool:
+    """Draw the models of a panel, and in grey those of others; return whether there is anything to draw."""
+    if not draw_sizes(axes, comparison, whole, "width"):
+        return False
+    widths = sorted({one.at for one in sized(whole.rows, "width")})
+    axes.set_xticks(widths, [f"{width:g}" for width in widths])
+    axes.set_xlabel("width of the model")
+    return True
+
+
+FIGURE = ComparisonFigure(
+    name="width",
+    order=80,
+    draw=draw,
+    applies=lambda comparison: len(distinct_sizes(comparison.rows, "width")) > 1,
+    uses_tests=True,
+    averages_tests=True,
+    shows_chance=True,
+    caption="""Test accuracy, of several tests their mean, against the width of the model: the mean over seeds,
+        bars from the worst to the best; marks of one width stand side by side. Grey: the models of other
+        panels. A hollow mark: undertrained, or its learning rate in doubt. A name says where a model was not
+        measured at every width.""",
+)

@@ -1,0 +1,52 @@
+"""Pictures inside the report: as lines where there is room for them, else as dots."""
+
+import base64
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from linbench.report.figure import Drawing
+from linbench.report.style.svg import short
+
+PICTURES_BYTES = 3_800_000
+"""The most bytes of all pictures of a page; where they have more, the largest are drawn as dots. A page of
+5 MB is still sent by mail and opened at once."""
+
+COARSE = 110
+"""The dots per inch of these."""
+
+
+class Picture(NamedTuple):
+    """The source of an image, and how many inches wide it is meant to be."""
+
+    source: Markup
+    inches: float
+
+
+def embed(drawings: Iterable[Drawing]) -> dict[str, Picture]:
+    """Return pictures as data URIs, by the slugs of their drawings; none for a drawing that shows nothing."""
+    by_slug = {drawing.slug: drawing for drawing in drawings}
+    pictures = dict[str, Picture]()
+    for slug, drawing in by_slug.items():
+        drawn = drawing.pictures(["svg"])
+        if drawn:
+            pictures[slug] = _lines(drawn["svg"].decode())
+    for slug in sorted(pictures, key=lambda slug: len(pictures[slug].source), reverse=True):
+        if sum(len(picture.source) for picture in pictures.values()) > PICTURES_BYTES:
+            lines = pictures[slug]
+            png = base64.b64encode(by_slug[slug].pictures(["png"], dots=COARSE)["png"]).decode()
+            dots = lines._replace(source=Markup(f"data:image/png;base64,{png}"))
+            pictures[slug] = min(lines, dots, key=lambda picture: len(picture.source))
+    return pictures
+
+
+def _lines(svg: str) -> Picture:
+    """Return an SVG as a data URI that stands between single quotes."""
+    text = short(svg)
+    size = re.search(r'viewBox="0 0 ([\d.]+) ', text)
+    assert size, "matplotlib says how large its pictures are"
+    for sign, code in (("%", "%25"), ("#", "%23"), ("'", "%27"), ("&", "&amp;")):
+        text = text.replace(sign, code)
+    return Picture(Markup(f"data:image/svg+xml;charset=utf-8,{text}"), round(float(size[1]) / 72, 2))
