@@ -16,7 +16,7 @@ from linbench.common.errors import EXIT_CELLS_FAILED
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
-    from linbench.bench.case import Asked
+    from linbench.bench.case import BenchmarkCase
     from linbench.report.table import Table
     from linbench.results.record import Result
     from linbench.results.store import Store

@@ -127,8 +127,8 @@ def compare(
             one.show()
             print(f"\n{escape.one_line(one.caption)}\n")
     folder = "results" if store.read_only else str(results)
-    for one in found:
-        for sentence in unmeasured(one, suite=suite, results=folder):
+    for compared in found:
+        for sentence in unmeasured(compared, suite=suite, results=folder):
             tell(f"linbench: {sentence}")
     tell_failed(done)
 

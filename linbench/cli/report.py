@@ -18,8 +18,11 @@ def report(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write all tables and figures of stored results, what they and those in folders below say of claims,
-    speeds of layers, cards of the models, environment and failures as one HTML file that needs no network."""
+    """Write everything that stored results say as one HTML file that needs no network.
+
+    It begins with a summary and a ranking. Tables, figures, speeds, verdicts on claims (also by results in
+    folders below), cards of the models, environments and failures follow.
+    """
     from linbench.claims.report_section import claimed
     from linbench.claims.stored_results import Stored
     from linbench.report.page.page import page, save_page

@@ -22,7 +22,7 @@ from linbench.engine.runner import run_cells
 from linbench.experiments.cell import Cell
 from linbench.results.record import Result
 from linbench.results.store import Store
-from tests.factories import build_cells, tiny_settings
+from tests.factories.cells import build_cells, tiny_settings
 
 CELLS = 20
 TINY = tiny_settings(15)

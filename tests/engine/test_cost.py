@@ -5,7 +5,7 @@ import pytest
 from linbench.engine.cost import flops, pace, seconds
 from linbench.experiments.cell import Cell
 from linbench.results.record import Result
-from tests.planning import plan
+from tests.factories.cells import plan
 
 Make = Callable[..., Result]
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from linbench.engine.display import Live, Plain
 from linbench.engine.progress import Report
 from linbench.experiments.cell import Cell
-from tests.planning import plan
+from tests.factories.cells import plan
 
 RESULT = {
     "status": "ok",

@@ -14,7 +14,7 @@ from linbench.experiments.learning_rates import SearchSettings, default_search, 
 from linbench.experiments.protocol import suite_block
 from linbench.experiments.suite import load, shipped
 from linbench.results.record import NO_VERDICT, Result
-from tests.planning import plan
+from tests.factories.cells import plan
 
 ASKED = default_search()
 ONE_SEED, TIES = "lr_one_seed", "lr_former_ties"

@@ -20,7 +20,7 @@ from linbench.experiments.cell import SCHEMA, Cell, Purpose
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
 from linbench.results.record import NO_VERDICT, Result
 from linbench.results.store import Store
-from tests.planning import plan
+from tests.factories.cells import plan
 from tests.records import a_point, a_record
 
 SETTINGS = SearchSettings(lowest=-8, rates=5, extensions=2, seeds=(100, 101))

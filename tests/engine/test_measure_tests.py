@@ -8,7 +8,7 @@ import pytest
 from linbench.experiments.cell import Cell
 from linbench.results.scores import accuracies_by_test, accuracy
 from tests.engine.measuring import FEW, TINY, results
-from tests.planning import plan
+from tests.factories.cells import plan
 
 TESTS = [{}, {"seq_len": 32, "kv_pairs": 4}, {"kv_pairs": 4}]
 

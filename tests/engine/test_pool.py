@@ -22,7 +22,7 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.plan import plan
 from linbench.results.store import Store
 from tests.engine.processes import alive
-from tests.factories import RecordingProgress, build_cells, tiny_settings
+from tests.factories.cells import RecordingProgress, build_cells, tiny_settings
 
 pytestmark = pytest.mark.usefixtures("unprobed")
 

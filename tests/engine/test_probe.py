@@ -27,7 +27,7 @@ from linbench.results.record import NO_VERDICT, UNLAWFUL
 from linbench.results.side_by_side import side_by_side
 from linbench.results.store import Store
 from tests.engine.lawless import LAYERS
-from tests.planning import plan
+from tests.factories.cells import plan
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from linbench.engine.runner import TRIES, run_cells
 from linbench.experiments.cell import Cell
 from linbench.results.record import Result
 from linbench.results.store import Store
-from tests.factories import RecordingProgress, build_cells, tiny_settings
+from tests.factories.cells import RecordingProgress, build_cells, tiny_settings
 
 pytestmark = pytest.mark.usefixtures("unprobed")
 

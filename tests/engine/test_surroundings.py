@@ -17,7 +17,7 @@ from linbench.engine.measure import measure
 from linbench.engine.surroundings import _SETTINGS, Surroundings, tampered
 from linbench.results.environment import environment
 from linbench.results.record import Result
-from tests.factories import build_cells, measured, tiny_settings
+from tests.factories.cells import build_cells, measured, tiny_settings
 
 TINY = tiny_settings()
 DRAWING = """

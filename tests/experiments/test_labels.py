@@ -2,7 +2,7 @@ from typing import Any
 
 from linbench.experiments.cell import Cell
 from linbench.experiments.labels import fewest, named, told_apart, varied
-from tests.planning import plan
+from tests.factories.cells import plan
 
 
 def test_what_is_the_same_in_all_is_not_told() -> None:

@@ -6,7 +6,7 @@ import pytest
 from linbench.common.errors import UserError
 from linbench.engine.measure import started
 from linbench.experiments.cell import Cell
-from tests.planning import plan
+from tests.factories.cells import plan
 
 MINE = """
 from torch import nn

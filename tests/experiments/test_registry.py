@@ -6,7 +6,7 @@ import pytest
 from linbench import models as shipped_models
 from linbench.common.errors import PluginError, UserError
 from linbench.experiments.registry import PLUGINS_VARIABLE, registry
-from tests.planning import plan
+from tests.factories.cells import plan
 
 MIXER = """
 from linbench.models.deltanet import DeltaNet

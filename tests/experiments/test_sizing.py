@@ -7,7 +7,7 @@ import pytest
 from linbench.common.errors import UserError
 from linbench.experiments.cell import Cell
 from linbench.results.comparison import comparisons
-from tests.planning import plan
+from tests.factories.cells import plan
 
 MODELS = ["linear_attention", "deltanet", "gated_deltanet"]
 

@@ -5,7 +5,7 @@ import pytest
 from linbench.results.comparison import comparisons
 from linbench.results.frame import frame
 from linbench.results.scores import accuracy
-from tests.planning import plan
+from tests.factories.cells import plan
 from tests.records import a_record
 
 

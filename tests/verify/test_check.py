@@ -16,7 +16,7 @@ from linbench.verify import laws
 from linbench.verify.check import Finding, check
 from linbench.verify.laws import all_laws
 from linbench.verify.learning import learns
-from tests.planning import plan
+from tests.factories.cells import plan
 from tests.verify.faulty import CAUGHT, FRAME
 
 

@@ -95,8 +95,8 @@ def _in_doubt(found: Sequence[Comparison]) -> str:
     if not doubtful:
         return ""
     marks = Counter(mark for row in doubtful for mark in _marks(row))
-    words = ", ".join(f"{mark} {count}" for mark, count in marks.most_common())
-    return f"{len(doubtful)} of {counted(len(rows), 'row')} take part in no verdict: {words}"
+    words = ", ".join(f"{mark}: {count}" for mark, count in marks.most_common())
+    return f"{len(doubtful)} of {_count(len(rows), 'model')} in no verdict ({words})"
 
 
 def _marks(row: Row) -> set[str]:
@@ -105,8 +105,8 @@ def _marks(row: Row) -> set[str]:
 
 def _ended(cells: Sequence[Result]) -> str:
     statuses = Counter(result["status"] for result in cells if result["status"] != "ok")
-    words = ", ".join(f"{status} {count}" for status, count in statuses.most_common())
-    return f"{counted(statuses.total(), 'run')}: {words}" if statuses else ""
+    words = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+    return f"{_count(statuses.total(), 'run')}: {words}" if statuses else ""
 
 
 def _tally(answers: Sequence[str]) -> str:

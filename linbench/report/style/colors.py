@@ -1,5 +1,7 @@
-"""One colour family for each generation, with a shade for each of its variants: the same model has the same
-colour in every figure."""
+"""Colours of models: one family for each generation, with a shade for each of its variants.
+
+The same model has the same colour in every figure.
+"""
 
 import colorsys
 from collections.abc import Sequence
@@ -15,34 +17,38 @@ FAMILIES = dict(
     zip(GENERATIONS, ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#7F7F7F"), strict=True)
 )
 OF_YOUR_OWN = "#CC79A7"
-"""A generation that is none of these."""
+"""The colour of mixers of no known generation."""
 
 Dash = str | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 MARKS = ("o", "s", "^", "D", "v")
 
 VARIANT = 9
-"""From a model to another of its mixer, in pairs of dash and mark, of which there are as many as the two
-numbers multiplied: far enough to miss those of the other mixers of its generation, which stand next to each
-other."""
+"""How many pairs of dash and mark lie between two models of one mixer.
+
+There are `len(DASHES) * len(MARKS)` pairs. Those of the mixers of a generation are next to each other, and
+nine is far enough to miss them.
+"""
 
 CAME = (
     "attention", "fox", "linear_attention", "transnormer", "performer", "rfa", "retnet", "lightning", "gla", "hgrn2", "mamba2", "mlstm", "dfw", "rwkv4",
     "rwkv5", "rwkv6", "deltanet", "gated_deltanet", "comba", "deltaproduct", "gated_deltaproduct", "kda", "normalised_deltanet", "rwkv7", "base_conv", "lstm",
     "mamba", "s4d", "h3",
 )  # fmt: skip
-"""The shipped mixers. A new one stands at the end, so that the others keep their shades, and every picture
-that is kept stays as it is."""
+"""The shipped mixers, in the order in which they were added.
+
+Add new ones at the end: then the others keep their shades, and stored pictures stay as they are.
+"""
 
 DARKER, LIGHTER, TURN = 0.14, 0.08, 0.01
-"""How far shades of a family go from its colour: in lightness either way, and in hue."""
+"""How far the shades of a family go from its colour: in lightness, either way, and in hue."""
 
 CONTRAST = 4.5
-"""Of words on white, at least: WCAG 2, level AA."""
+"""The least contrast of text on white: WCAG 2, level AA."""
 
 
 class Style(NamedTuple):
-    """How a model is drawn."""
+    """The style that a model is drawn in."""
 
     colour: str
     dash: Dash
@@ -51,29 +57,32 @@ class Style(NamedTuple):
 
 @cache
 def generations() -> dict[str, str]:
-    """Of every registered model."""
+    """Return the generation of every registered mixer."""
     return {name: getattr(entry.cls, "generation", "") for name, entry in registry("model").entries.items()}
 
 
 def mixer(result: Result) -> str:
-    """The one that a model has most layers of."""
+    """Return the mixer that a model has most layers of."""
     mixers = [layer["mixer"] for layer in result["cell"]["model"]["layers"]]
     return str(max(mixers, key=mixers.count))
 
 
 def generation(result: Result) -> str:
-    """Of the mixer that a model has most layers of."""
+    """Return the generation of the mixer that a model has most layers of."""
     return generations().get(mixer(result), "")
 
 
 def styles(results: Sequence[Result]) -> list[Style]:
-    """Of some models, one result of each."""
+    """Return the styles of models, given one result of each."""
     return styles_of([mixer(result) for result in results])
 
 
 def styles_of(mixers: Sequence[str]) -> list[Style]:
-    """Of models by their mixers. A shade is a mixer's own, by its place among all of its generation as they
-    came, whoever stands beside it; models of one mixer differ in dash and mark."""
+    """Return the styles of models, given their mixers.
+
+    A mixer's shade depends on its place in its generation alone, not on the other models. Models of one mixer
+    differ in dash and mark.
+    """
     elsewhere = sorted(set(mixers) - generations().keys())
     styled = []
     for index, name in enumerate(mixers):
@@ -92,14 +101,14 @@ def styles_of(mixers: Sequence[str]) -> list[Style]:
 
 @cache
 def _of_generation(own: str) -> list[str]:
-    """Its mixers as they came, and after the shipped ones those from elsewhere."""
+    """Return the mixers of a generation: the shipped ones in the order of `CAME`, then others by name."""
     alike = [name for name, generation in generations().items() if generation == own]
     return sorted(alike, key=lambda name: (CAME.index(name) if name in CAME else len(CAME), name))
 
 
 @cache
 def ink(colour: str) -> str:
-    """As dark as words must be to be read on white."""
+    """Return a colour, made as dark as text must be to be read on white."""
     hue, light, full = _hls(colour)
     while light > 0 and 1.05 / (_luminance(colour) + 0.05) < CONTRAST:
         light = max(0.0, light - 0.01)
@@ -108,7 +117,8 @@ def ink(colour: str) -> str:
 
 
 def _shade(colour: str, place: int) -> str:
-    """Of so many as there may be: each halves what was left between two (van der Corput's sequence)."""
+    """Return a shade of a colour. Each further one halves a gap between two (van der Corput's sequence), so
+    that there may be any number of them."""
     hue, light, full = _hls(colour)
     along = sum((place >> bit & 1) / (2 << bit) for bit in range(place.bit_length()))
     light += (DARKER + LIGHTER) * along - DARKER
@@ -130,7 +140,7 @@ def _rgb(colour: str) -> tuple[float, float, float]:
 
 
 def _luminance(colour: str) -> float:
-    """Relative, as WCAG 2 has it."""
+    """Return the relative luminance of a colour, as WCAG 2 defines it."""
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in _rgb(colour)
     )

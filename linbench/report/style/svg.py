@@ -1,4 +1,4 @@
-"""What an SVG of matplotlib's can do without."""
+"""Shorter SVG: removal of what pictures of matplotlib can do without."""
 
 import re
 
@@ -10,14 +10,19 @@ LINES = re.compile(r"[ML][^A-Za-z\"]*(?:L[^A-Za-z\"]*)+")
 
 
 def plain(svg: str) -> str:
-    """Without comments, and with hundredths of a point and no finer. Between tags stand words, which keep
-    their digits."""
+    """Return an SVG without comments, its numbers cut to hundredths of a point.
+
+    Text between tags keeps all its digits.
+    """
     return TAG.sub(lambda tag: FINER.sub("", tag[0]), COMMENT.sub("", svg))
 
 
 def short(svg: str) -> str:
-    """The same picture in two thirds of the space: a style that recurs has a name, points of a line follow
-    one another without a letter each, and what groups nothing is gone."""
+    """Return the same picture in about two thirds of the space.
+
+    Styles that recur are named once, points of a line follow each other without a letter each, and groups
+    without attributes are removed.
+    """
     classes: dict[str, str] = {}
     groups: list[bool] = []  # of those that are open, whether they are kept
 

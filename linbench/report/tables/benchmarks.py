@@ -205,7 +205,7 @@ def _draws(bench: Bench) -> Table:
 
 
 def _summary(bench: Bench, peer: str, what: str, timing: str) -> str:
-    """How many times as fast as the peer, over operations."""
+    """Return how many times as fast as a peer linbench is, over all operations."""
     found = {
         result["label"]: ratio
         for result in bench.results

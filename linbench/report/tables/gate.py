@@ -1,4 +1,4 @@
-"""What a gate found, in words."""
+"""The outcome of a gate: tables, sentences, and a page of Markdown."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -95,7 +95,7 @@ def _speed_verdict(one: Pace) -> str:
 
 
 def sentences(found: Gate) -> list[str]:
-    """What is red, what could not be compared, and what is new."""
+    """Return sentences on what is red, what could not be compared, and what is new."""
     silent = [one.pair.name for one in found.judged if one.verdict is Verdict.uninformative]
     told = any(one.verdict is not Verdict.uninformative for one in found.judged)
     idle = [f"Uninformative, as both sides are at chance: {'; '.join(silent)}."] if silent and told else []
@@ -139,7 +139,7 @@ def _red(one: Judged) -> str:
 
 
 def outcome(found: Gate) -> str:
-    """All in one sentence."""
+    """Return the outcome in one sentence."""
     worse, slower, short = len(found.red), len(found.slower), len(found.problems)
     parts = [f"{worse} worse than the baseline"] * bool(worse) + [
         f"{counted(slower, 'speed')} lower than allowed"
@@ -153,7 +153,7 @@ def outcome(found: Gate) -> str:
 
 
 def caption(policy: Policy) -> str:
-    """The rule."""
+    """Return the rule by which cells are judged."""
     return (
         f"A cell is red if mean test accuracy falls by more than {policy.drop:.3g} and that is shown at"
         f" {policy.alpha:g} among all cells that are gated: by Welch's one-sided t, or where the policy says"
@@ -165,7 +165,7 @@ def caption(policy: Policy) -> str:
 
 
 def speed_caption(policy: Policy) -> str:
-    """The rule of speeds."""
+    """Return the rule by which speeds are judged."""
     rule = "Speeds are shown and never red, as the policy does not gate them"
     if policy.slower is not None:
         rule = (
@@ -180,7 +180,7 @@ def speed_caption(policy: Policy) -> str:
 
 
 def page(found: Gate, policy: Policy) -> str:
-    """In Markdown."""
+    """Return the outcome as Markdown: sentences, tables, and the rules below them."""
     table = cell_table(found).body() if found.judged else "No cell could be gated."
     said = "".join(f"- {escape.paragraph(sentence)}\n" for sentence in sentences(found))
     timed = f"\n{speed_table(found).body()}\n\n{speed_caption(policy)}\n" if found.speeds else ""
@@ -188,7 +188,7 @@ def page(found: Gate, policy: Policy) -> str:
 
 
 def plain(found: Gate, policy: Policy) -> dict[str, Any]:
-    """As JSON values."""
+    """Return the outcome as JSON values."""
     cells = [
         {
             "cell": one.pair.name,

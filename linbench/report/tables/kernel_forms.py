@@ -1,4 +1,4 @@
-"""Forms of one recurrence beside each other: how many times faster than token by token."""
+"""Tables of the forms of one kernel: how many times as fast as token by token each is."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,20 +11,29 @@ from linbench.results.speed_labels import HOW, OURS
 from linbench.results.speeds import Series, Speeds, speeds
 
 SLOWEST = "reference"
-"""The form that others are measured by."""
+"""The form that the others are compared with."""
 
-WORDS = {
+NAMES = {
     SLOWEST: "token by token",
     "scan": "parallel scan",
     "chunkwise": "chunkwise, torch",
     "triton": "chunkwise, Triton",
 }
+"""The names of forms for readers, the slowest first."""
 
 
 @dataclass(frozen=True)
 class FormSpeedups:
-    """One layer's training step in several forms of its kernels: tokens per second by form, head dimension
-    and length."""
+    """The speed of one layer with several forms of its kernel.
+
+    Attributes:
+        label: the layer.
+        about: the setting in which it was measured.
+        timing: how it was timed.
+        rates: tokens per second by form and head dimension, and then by length.
+        results: the measurements.
+        slug: a name for files.
+    """
 
     label: str
     about: str
@@ -35,33 +44,33 @@ class FormSpeedups:
 
     @property
     def forms(self) -> list[str]:
-        """The slowest first."""
+        """The forms, the slowest first."""
         found = {form for form, _ in self.rates}
-        return [*(form for form in WORDS if form in found), *sorted(found - set(WORDS))]
+        return [*(form for form in NAMES if form in found), *sorted(found - set(NAMES))]
 
     @property
     def words(self) -> dict[str, str]:
-        """For readers."""
-        return {form: WORDS.get(form, form) for form in self.forms}
+        """The names of the forms for readers."""
+        return {form: NAMES.get(form, form) for form in self.forms}
 
     @property
     def head_dims(self) -> list[int]:
-        """All that occur."""
+        """All head dimensions, the smallest first."""
         return sorted({dim for _, dim in self.rates})
 
     @property
     def lengths(self) -> list[int]:
-        """All that occur."""
+        """All lengths, the shortest first."""
         return sorted({length for rates in self.rates.values() for length in rates})
 
     def gains(self, form: str, head_dim: int) -> dict[int, float]:
-        """By length, how many times as many tokens per second as token by token."""
+        """Return by length how many times as fast as token by token a form is."""
         slow, rates = self.rates.get((SLOWEST, head_dim), {}), self.rates.get((form, head_dim), {})
         return {length: rate / slow[length] for length, rate in rates.items() if length in slow}
 
     @property
     def caption(self) -> str:
-        """What was compared, and how."""
+        """The text below table and figure."""
         return (
             f"Training of one layer, {self.label}, {self.about}: forward and backward with every form of its"
             " kernels, relative to the recurrence as a loop over tokens in torch. The parallel scan joins"
@@ -71,7 +80,7 @@ class FormSpeedups:
 
 
 def form_speedups(results: Iterable[Result]) -> list[FormSpeedups]:
-    """Of stored results whose form of kernels was named."""
+    """Return the layers that were measured with several forms, token by token among them."""
     found = []
     for these in speeds(results, form="named"):
         for timing in these.timings[:1]:

@@ -1,4 +1,4 @@
-"""Stored speeds of layers as tables."""
+"""Tables of stored speeds and sizes of layers, by the length of a sequence."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -79,8 +79,7 @@ REMARKS = Column("notes", numeric=False, hide_empty=True)
 
 
 def _record(series: Series, length: int, timing: str) -> dict[str, Any]:
-    """Of a layer at a length; what a token costs and how soon ours was called for the first time is no
-    peer's."""
+    """Return the record of a layer at a length. A peer has neither cost nor first call."""
     result, rate, ours = series.results[length], series.rate(length, timing), series.side == OURS
     old = series.outdated(length)
     cost = (result["cost"] or {}) if ours else {}
@@ -149,7 +148,7 @@ def _first_call(seconds: Iterable[float | None]) -> Cell:
 
 
 def _notes(series: Series) -> str:
-    """What went wrong or was in doubt, with the lengths where it was."""
+    """Return what went wrong or is in doubt, with the lengths where that is so."""
     said: dict[str, list[int]] = {}
     for length in series.results:
         for word in _said(series, length):
@@ -162,7 +161,7 @@ def _notes(series: Series) -> str:
 
 
 def _said(series: Series, length: int) -> list[str]:
-    """The same of one length."""
+    """Return what went wrong or is in doubt at one length."""
     result = series.results[length]
     side = result["sides"].get(series.side, {})
     old = series.outdated(length)

@@ -1,4 +1,4 @@
-"""Variants side by side, in words."""
+"""Tables of variants side by side: each compared with the first on every task."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -79,7 +79,7 @@ def _speed(found: SideBySide, line: Line, question: str) -> Cell:
 
 
 def _sizes(line: Line) -> tuple[float | None, float | None]:
-    """State floats and parameters; None where they are not declared, or the model was never built."""
+    """Return state floats and parameters; None where they are not declared, or the model was never built."""
     size: dict[str, Any] = next((result["model"] for result in line.row.results if result["model"]), {})
     return (size.get("state") or {}).get("total"), size.get("parameters")
 
@@ -106,7 +106,7 @@ def caption(found: SideBySide) -> str:
 
 
 def _former(results: Sequence[Result]) -> str:
-    """What the marks of rules of former days say, where there are any."""
+    """Return what marks mean that stand for results of former rules; nothing where no result has any."""
     return "".join(
         f" {rule.mark}: {rule.says}."
         for rule in formers()
@@ -115,7 +115,7 @@ def _former(results: Sequence[Result]) -> str:
 
 
 def _speeds(found: SideBySide) -> str:
-    """What the columns of speeds mean, where there are any."""
+    """Return what the columns of speeds mean; nothing where there are none."""
     told: dict[str, list[str]] = {}
     for task, ways in found.ways.items():
         for way in ways.values():

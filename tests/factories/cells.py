@@ -1,11 +1,12 @@
-"""Builders that test files of several rooms share."""
+"""Cells to train, and what is heard of their training, for tests."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from linbench.engine.progress import NoProgress, Report
+from linbench.experiments import plan as planning
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
+from linbench.experiments.run_spec import RunSpec
 from linbench.results.record import Result
 
 SEQ_LEN = 16
@@ -30,6 +31,11 @@ def tiny_settings(steps: int = 10, *, batch_size: int = 4, examples: int = 8) ->
         "task.kv_pairs": 2,
         "task.vocab_size": 16,
     }
+
+
+def plan(task: str, models: Sequence[str], **more: Any) -> list[Cell]:
+    """Return the cells of a run; `more`: other fields of its `RunSpec`."""
+    return planning.plan(RunSpec(task, models, **more))
 
 
 def build_cells(
