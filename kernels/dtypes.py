@@ -9,6 +9,6 @@ def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def widened(x: Tensor) -> Tensor:
+def to_float32(x: Tensor) -> Tensor:
     """Return x in at least float32."""
     return x.to(at_least_float32(x.dtype))

@@ -12,7 +12,7 @@ _TILE = 128
 _FEWEST_ROWS = 512
 
 
-def over_rows(dy: Tensor, x: Tensor) -> Tensor:
+def split_k_matmul(dy: Tensor, x: Tensor) -> Tensor:
     """Return the sum over N of products of dy [R, N, O] and x [R, N, D]: [R, O, D], a weight's gradient.
 
     If its tiles are too few for a GPU, N is cut into as many parts as fill one, whose sum is taken in at

@@ -54,7 +54,7 @@ _wished: list[tuple[str, list[str]]] = []
 
 
 @contextmanager
-def preferring(backend: str) -> Iterator[list[str]]:
+def prefer_backend(backend: str) -> Iterator[list[str]]:
     """Let every door that may choose take a backend, if it has it, inside this context.
 
     Yields a list that gets an entry each time a door takes it.
@@ -149,7 +149,7 @@ def is_traced() -> bool:
     return active
 
 
-def stacked() -> bool:
+def inside_vmap() -> bool:
     """Tell whether the innermost function transform at work is torch.vmap."""
     functorch = torch._C._functorch
     level = functorch.peek_interpreter_stack()

@@ -96,7 +96,7 @@ class Attention(Mixer):
     """
 
     name = "attention"
-    families = ("attention", "rotary", *FAMILIES)
+    kernel_families = ("attention", "rotary", *FAMILIES)
     generation = "softmax"
     Settings = AttentionSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}
@@ -120,14 +120,14 @@ class Attention(Mixer):
             "slopes", alibi_slopes(settings.heads) if settings.positions == "alibi" else None
         )
 
-    def forward(self, x: Tensor, state: Cache | None = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: Cache | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says.
 
         Raises:
             RuntimeError: if a cache gets more tokens than its capacity.
         """
         if state is None:
-            return self._start(x, None, handed)
+            return self._start(x, None, cross_layer)
         new = self._project_tokens(x, state)
         keys = torch.cat([state.keys.transpose(1, 2), new.k], dim=1)
         values = torch.cat([state.values.transpose(1, 2), new.v], dim=1)
@@ -137,17 +137,17 @@ class Attention(Mixer):
             at_queries = new.log_forget_sum
             sums = at_queries, torch.cat([-state.log_left.double(), at_queries], dim=1)
         y = self._attend(new, keys, values, key_positions, sums)
-        return Out(y, self._append(state, new), handed)
+        return Out(y, self._append(state, new), cross_layer)
 
-    def prefill(self, x: Tensor, *, capacity: int, handed: Any = None) -> Out:
+    def prefill(self, x: Tensor, *, capacity: int, cross_layer: Any = None) -> Out:
         """Mix the first tokens as `Mixer.prefill` says, without reading the empty places of the cache."""
-        return self._start(x, self.init_state(x.shape[0], capacity=capacity), handed)
+        return self._start(x, self.init_state(x.shape[0], capacity=capacity), cross_layer)
 
-    def decode(self, x: Tensor, state: Cache, handed: Any = None) -> Out:
+    def decode(self, x: Tensor, state: Cache, cross_layer: Any = None) -> Out:
         """Mix the next tokens as `Mixer.decode` says, writing into the cache in place and reading it once."""
         if self.settings.window is not None and x.shape[1] > 1:
             # the first of these tokens may see keys that the last of them overwrites
-            return super().decode(x, state, handed)
+            return super().decode(x, state, cross_layer)
         new = self._project_tokens(x, state)
         cache = self._append(state, new, in_place=True)
         sums = None
@@ -157,14 +157,14 @@ class Attention(Mixer):
             log_left = cache.log_left if x.shape[1] == 1 else _log_left_after(state, new)
             sums = new.log_forget_sum - new.log_forget_sum[:, -1:], -log_left
         keys, values = cache.keys.transpose(1, 2), cache.values.transpose(1, 2)
-        return Out(self._attend(new, keys, values, cache.positions, sums), cache, handed)
+        return Out(self._attend(new, keys, values, cache.positions, sums), cache, cross_layer)
 
-    def _start(self, x: Tensor, cache: Cache | None, handed: Any) -> Out:
+    def _start(self, x: Tensor, cache: Cache | None, cross_layer: Any) -> Out:
         """Mix the first tokens of sequences, and append them to `cache`, an empty one, if it is given."""
         new = self._project_tokens(x, None)
         sums = None if new.log_forget_sum is None else (new.log_forget_sum, new.log_forget_sum)
         y = self._attend(new, new.k, new.v, None, sums)
-        return Out(y, None if cache is None else self._append(cache, new, first=True), handed)
+        return Out(y, None if cache is None else self._append(cache, new, first=True), cross_layer)
 
     def _project_tokens(self, x: Tensor, state: Cache | None) -> Tokens:
         given = share_input(x, self, self.readout)

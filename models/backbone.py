@@ -55,7 +55,7 @@ class BackboneSettings(Settings):
     )
 
 
-def families(settings: BackboneSettings) -> tuple[str, ...]:
+def kernel_families(settings: BackboneSettings) -> tuple[str, ...]:
     """Return the kernel families of the backbone, without those of a mixer's own channel mixer."""
     return *FAMILIES, *CHANNEL_FAMILIES.get(settings.channel_mixer, ())
 
@@ -169,12 +169,12 @@ class Backbone(nn.Module):
         The sum is left to the caller, which needs it only at the positions of answers.
         """
         x = self.dropout(self.embedding(inputs))
-        branch, handed = None, None
+        branch, cross_layer = None, None
         after = []
         for index, mixer in enumerate(self.mixers):
             before = states[index] if states else LayerState()
             x, normed = _add_and_norm(x, branch, self.mixer_norms[index])
-            branch, state, handed = mixer(normed, before.mixer, handed)
+            branch, state, cross_layer = mixer(normed, before.mixer, cross_layer)
             name, shift = str(index), None
             if name in self.channel_mixers:
                 x, normed = _add_and_norm(x, branch, self.channel_norms[name])

@@ -28,13 +28,13 @@ class LayerInfo:
 class Out(NamedTuple):
     """Result of a mixer.
 
-    y: [B, T, D]. state: the state after the last token, None if none was kept. handed: values for later
+    y: [B, T, D]. state: the state after the last token, None if none was kept. cross_layer: values for later
     layers, one for each token.
     """
 
     y: Tensor
     state: Any = None
-    handed: Any = None
+    cross_layer: Any = None
 
 
 class StateSize(NamedTuple):
@@ -77,7 +77,7 @@ class Mixer(nn.Module, ABC):
     version: ClassVar[int] = 1
     """Raise it with every change to the file that changes results; it is part of the identity of every cell.
     """
-    families: ClassVar[tuple[str, ...]] = ()
+    kernel_families: ClassVar[tuple[str, ...]] = ()
     """Kernel families that this mixer uses; empty if it brings its own code.
 
     Their versions are part of the identity of every cell, except for versions of 0.
@@ -93,7 +93,7 @@ class Mixer(nn.Module, ABC):
 
     `model.channel_mixer=own` selects it.
     """
-    opaque: ClassVar[bool] = False
+    is_plain_module: ClassVar[bool] = False
     """Whether this wraps a plain module, whose constructor is given only what the user sets."""
     causality: ClassVar[Literal["exact", "rounding"]] = "exact"
     """"rounding" if later tokens may change the rounding of earlier outputs, otherwise "exact"."""
@@ -104,7 +104,7 @@ class Mixer(nn.Module, ABC):
         self.layer = layer
 
     @abstractmethod
-    def forward(self, x: Tensor, state: Any = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: Any = None, cross_layer: Any = None) -> Out:
         """Mix x [B, T, D], T >= 1, continuing from `state`, which is never written in place.
 
         With `state=None` the sequence starts here and no state need be returned. To continue later, start
@@ -120,22 +120,22 @@ class Mixer(nn.Module, ABC):
             capacity: the most tokens that a sequence will ever have.
         """
 
-    def prefill(self, x: Tensor, *, capacity: int, handed: Any = None) -> Out:
+    def prefill(self, x: Tensor, *, capacity: int, cross_layer: Any = None) -> Out:
         """Mix the first tokens x [B, T, D] of sequences and return the state to continue from.
 
         This is `forward` from `init_state`. A variant may override it with a faster way that does not read
         the empty state.
         """
-        out: Out = self(x, self.init_state(x.shape[0], capacity=capacity), handed)
+        out: Out = self(x, self.init_state(x.shape[0], capacity=capacity), cross_layer)
         return out
 
-    def decode(self, x: Tensor, state: Any, handed: Any = None) -> Out:
+    def decode(self, x: Tensor, state: Any, cross_layer: Any = None) -> Out:
         """Mix the next tokens x [B, T, D], mostly one, and overwrite `state` where that is cheaper.
 
         This is `forward`, except that tensors of `state` may be written in place, so that a cache need not be
         copied for every token. Continue from the returned state only. No gradient flows through it.
         """
-        out: Out = self(x, state, handed)
+        out: Out = self(x, state, cross_layer)
         return out
 
     @abstractmethod

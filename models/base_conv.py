@@ -39,7 +39,7 @@ class BaseConv(Mixer):
     """
 
     name = "base_conv"
-    families = ("short_convolution",)
+    kernel_families = ("short_convolution",)
     generation = "other"
     Settings = BaseConvSettings
 
@@ -50,10 +50,10 @@ class BaseConv(Mixer):
         self.bias = nn.Parameter(torch.empty(layer.d_model).uniform_(-bound, bound))
         self.linear = Affine(layer.d_model, layer.d_model)
 
-    def forward(self, x: Tensor, state: BaseConvState | None = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: BaseConvState | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""
         (near,), conv = self.conv(x, state and state.conv)
-        return Out((near + self.bias) * self.linear(x) + x, BaseConvState(conv), handed)
+        return Out((near + self.bias) * self.linear(x) + x, BaseConvState(conv), cross_layer)
 
     def init_state(self, batch: int, *, capacity: int) -> BaseConvState:
         """Return zeros; the size does not depend on `capacity`."""

@@ -42,7 +42,7 @@ class DFW(MatrixMixer):
 
     name = "dfw"
     generation = "gates and decay"
-    families: ClassVar[tuple[str, ...]] = ("two_sided", *FAMILIES)
+    kernel_families: ClassVar[tuple[str, ...]] = ("two_sided", *FAMILIES)
     Settings = DFWSettings
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

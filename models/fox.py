@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.kernels.dtypes import at_least_float32, widened
+from linbench.kernels.dtypes import at_least_float32, to_float32
 from linbench.models.attention import Attention, AttentionSettings, Cache
 from linbench.models.base import LayerInfo, StateSize
 from linbench.models.blocks.linear import Affine, SharedInput
@@ -61,7 +61,7 @@ class FoX(Attention):
     def log_forget(self, x: SharedInput) -> Tensor:
         """Return log f [B, T, H], in at least float32."""
         gate: Tensor = self.forget(x.x)
-        return F.logsigmoid(widened(gate))
+        return F.logsigmoid(to_float32(gate))
 
     def init_state(self, batch: int, *, capacity: int) -> Cache:
         """Return an empty cache, with zeros for the logarithm of what is left."""

@@ -51,7 +51,7 @@ class GatedDeltaNet(DeltaNet):
     """
 
     name = "gated_deltanet"
-    families = (*DeltaNet.families, "decay_gate")
+    kernel_families = (*DeltaNet.kernel_families, "decay_gate")
     Settings = GatedDeltaNetSettings
     decays = True
 

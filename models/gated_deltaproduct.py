@@ -29,7 +29,7 @@ class GatedDeltaProduct(DeltaProduct):
     """
 
     name = "gated_deltaproduct"
-    families = (*DeltaProduct.families, "decay_gate")
+    kernel_families = (*DeltaProduct.kernel_families, "decay_gate")
     decays = True
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

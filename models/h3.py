@@ -85,7 +85,7 @@ class H3(Mixer):
     """
 
     name = "h3"
-    families = FAMILIES
+    kernel_families = FAMILIES
     generation = "gates and decay"
     Settings = H3Settings
     controlled: ClassVar[dict[str, Any] | None] = {"conv": 4, "skip": False, "output_norm": "rms"}
@@ -106,7 +106,7 @@ class H3(Mixer):
         self.linear = zero_init(Affine(width, width))
         nn.init.zeros_(self.linear.bias)
 
-    def forward(self, x: Tensor, state: H3State | None = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: H3State | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""
         read, conv = self.conv(x, state and state.conv)
         q, k, v = self.project(read).chunk(3, dim=-1)
@@ -119,7 +119,7 @@ class H3(Mixer):
         o = (q[..., None] * kept.to(q.dtype)).sum(dim=-2).flatten(2)
         if self.norm is not None:
             o = self.norm(o)
-        return Out(self.linear(o), H3State(memory, taps, conv), handed)
+        return Out(self.linear(o), H3State(memory, taps, conv), cross_layer)
 
     def recall(self, kv: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return what each head's modes make of kv [B, T, H, V, V], and the memory [B, H V V, N].

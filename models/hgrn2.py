@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.kernels.dtypes import widened
+from linbench.kernels.dtypes import to_float32
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.convolution import ShortConvolution
@@ -113,7 +113,7 @@ class HGRN2(MatrixMixer):
         b + (1 - b) sigmoid(z) is sigmoid(z) / sigmoid(z - log b), which keeps its digits near zero and near
         one.
         """
-        logits = widened(logits)
+        logits = to_float32(logits)
         if self.bound is None:
             return F.logsigmoid(logits)
         log_bound = F.logsigmoid(self.bound.to(logits.dtype))

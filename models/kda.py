@@ -86,7 +86,7 @@ class KDA(MatrixMixer):
     """
 
     name = "kda"
-    families = (*MatrixMixer.families, "decay_gate")
+    kernel_families = (*MatrixMixer.kernel_families, "decay_gate")
     generation = "delta rule"
     Settings = KDASettings
     decays = True

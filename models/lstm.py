@@ -59,7 +59,7 @@ class LSTM(Mixer):
     """
 
     name = "lstm"
-    families = FAMILIES
+    kernel_families = FAMILIES
     Settings = LSTMSettings
     controlled: ClassVar[dict[str, Any] | None] = {"expand": 1.0, "conv": 4, "output_norm": "rms"}
 
@@ -74,7 +74,7 @@ class LSTM(Mixer):
         self.norm = RMSNorm(self.width) if settings.output_norm == "rms" else None
         self.linear = zero_init(Linear(self.width, layer.d_model))
 
-    def forward(self, x: Tensor, state: LSTMState | None = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: LSTMState | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""
         inner, conv = self.conv(x, state and state.conv)
         gates = self.project(inner)
@@ -92,7 +92,7 @@ class LSTM(Mixer):
                 outputs.append(h)
         y = torch.stack(outputs, dim=1).to(gates.dtype)
         y = y if self.norm is None else self.norm(y)
-        return Out(self.linear(y), LSTMState(torch.stack([c, h], dim=1), conv), handed)
+        return Out(self.linear(y), LSTMState(torch.stack([c, h], dim=1), conv), cross_layer)
 
     def init_state(self, batch: int, *, capacity: int) -> LSTMState:
         """Return zeros; the size does not depend on `capacity`."""

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.settings import Settings
-from linbench.kernels.dtypes import at_least_float32, widened
+from linbench.kernels.dtypes import at_least_float32, to_float32
 from linbench.kernels.selective_scan import flops_per_token, selective_scan
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import InputConvolution
@@ -85,7 +85,7 @@ class Mamba(Mixer):
 
     name = "mamba"
     channel_mixer = "none"
-    families: ClassVar[tuple[str, ...]] = ("selective_scan", "scan", *FAMILIES)
+    kernel_families: ClassVar[tuple[str, ...]] = ("selective_scan", "scan", *FAMILIES)
     generation = "gates and decay"
     Settings = MambaSettings
     controlled: ClassVar[dict[str, Any] | None] = {
@@ -111,7 +111,7 @@ class Mamba(Mixer):
         self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
         self.linear = zero_init(Linear(width, layer.d_model))
 
-    def forward(self, x: Tensor, state: MambaState | None = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: MambaState | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""
         given = SharedInput(x, [self.inner, *([] if self.gate is None else [self.gate])])
         u, conv = self.conv(self.inner(given), state and state.conv)
@@ -122,7 +122,7 @@ class Mamba(Mixer):
             o = self.norm(o)
         if self.gate is not None:
             o = o * F.silu(self.gate(given))
-        return Out(self.linear(o), MambaState(memory, conv), handed)
+        return Out(self.linear(o), MambaState(memory, conv), cross_layer)
 
     def recur(self, u: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return C_t . h_t [B, T, W], without the skip, and the memory.
@@ -134,7 +134,7 @@ class Mamba(Mixer):
         shared = SharedInput(u, [self.step.down, self.write, self.read])
         low, up = self.step.down(shared), self.step.up
         # the bias is added in float32: it has digits that 16 bits do not hold
-        step = F.softplus(widened(linear(low, [up.weight])[0]) + up.bias)
+        step = F.softplus(to_float32(linear(low, [up.weight])[0]) + up.bias)
         A = -self.A_log.to(step.dtype).exp()
         B, C = self.write(shared), self.read(shared)
         o, memory = selective_scan(u, step, A, B, C, memory, signed=self.settings.neg_eigval)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.kernels.dtypes import at_least_float32, widened
+from linbench.kernels.dtypes import at_least_float32, to_float32
 from linbench.models.base import LayerInfo, Out, StateSize
 from linbench.models.blocks.denominator import normalised_matrix_state
 from linbench.models.blocks.heads import (
@@ -110,12 +110,12 @@ class MLSTM(MatrixMixer):
         """1, for n as one more column of S."""
         return 1
 
-    def forward(self, x: Tensor, state: Any = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: Any = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says, with an `MLSTMState`."""
         given = share_input(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
         o, (memory, maximum) = self.recur(given, q, k, v, state and state[:2])
-        return Out(self.readout(o, given), MLSTMState(memory, maximum, conv), handed)
+        return Out(self.readout(o, given), MLSTMState(memory, maximum, conv), cross_layer)
 
     def recur(self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Any) -> tuple[Tensor, Any]:
         """Compute the equation. `memory` is the pair of S, with n as its last column, and m."""
@@ -142,7 +142,7 @@ class MLSTM(MatrixMixer):
         return o, (S, maximum[:, -1].clone())
 
     def _capped(self, gate: Tensor) -> Tensor:
-        gate, cap = widened(gate), self.settings.soft_cap
+        gate, cap = to_float32(gate), self.settings.soft_cap
         return gate if cap is None else cap * torch.tanh(gate / cap)
 
     def init_state(self, batch: int, *, capacity: int) -> Any:

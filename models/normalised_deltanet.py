@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from linbench.kernels.dtypes import widened
+from linbench.kernels.dtypes import to_float32
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.deltanet import DeltaNet, DeltaSettings
@@ -60,7 +60,7 @@ class NormalisedDeltaNet(DeltaNet):
     ) -> tuple[Tensor, Tensor]:
         """Compute the equation. Dividing the prediction is the same as dividing the key that erases."""
         S, z = (None, None) if memory is None else (memory[..., :-1], memory[..., -1:])
-        wide = widened(k)
+        wide = to_float32(k)
         ones = torch.ones_like(wide[..., :1])
         weight_sum, z = matrix_state(wide, wide, ones, read="before", scale=1.0, state=z)  # z_{t-1} . k_t
         erase_key = wide / weight_sum.clamp(min=self.epsilon)

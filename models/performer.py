@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from linbench.kernels.dtypes import widened
+from linbench.kernels.dtypes import to_float32
 from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.operators import without_autocast
 from linbench.models.blocks.denominator import NormalisedSettings, normalised_matrix_state
@@ -75,7 +75,7 @@ class Favor(FeatureMap):
 
     def _exponents(self, x: Tensor) -> Tensor:
         """Return exponents [..., m] of x [..., K]; in the generalised form only the products."""
-        x = widened(x) * x.shape[-1] ** -0.25
+        x = to_float32(x) * x.shape[-1] ** -0.25
         with without_autocast(x):
             products = x @ self.directions.to(x.dtype).mT
         return products - x.square().sum(dim=-1, keepdim=True) / 2 if self.softmax else products

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.kernels.dtypes import widened
+from linbench.kernels.dtypes import to_float32
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
 from linbench.kernels.operators import without_autocast
 from linbench.models.base import LayerInfo, Rule
@@ -54,7 +54,7 @@ class SinCos(FeatureMap):
 
     def features(self, x: Tensor) -> Tensor:
         """Return the features, in at least float32."""
-        x = widened(x)
+        x = to_float32(x)
         x = x / (x.norm(dim=-1, keepdim=True) + 1e-3) * self.sigma
         with without_autocast(x):
             angles = x @ self.directions.to(x.dtype).mT

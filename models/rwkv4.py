@@ -75,7 +75,7 @@ class RWKV4(Mixer):
 
     name = "rwkv4"
     channel_mixer = "rwkv4"
-    families: ClassVar[tuple[str, ...]] = ("scan", "token_shift", *FAMILIES)
+    kernel_families: ClassVar[tuple[str, ...]] = ("scan", "token_shift", *FAMILIES)
     generation = "gates and decay"
     Settings = RWKV4Settings
     controlled: ClassVar[dict[str, Any] | None] = {"token_shift": False} | {
@@ -100,7 +100,7 @@ class RWKV4(Mixer):
         self.time_decay = nn.Parameter(-5 + 8 * channel_positions(width) ** (0.7 + 1.3 * risen))
         self.time_first = nn.Parameter(math.log(0.3) + 0.5 * ((indices(width) + 1) % 3 - 1))
 
-    def forward(self, x: Tensor, state: RWKV4State | None = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: RWKV4State | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""
         before = self.init_state(x.shape[0], capacity=x.shape[1]) if state is None else state
         read, conv = self.conv(x, state and state.conv)
@@ -114,7 +114,7 @@ class RWKV4(Mixer):
             o = self.norm(o)
         if self.receptance is not None:
             o = torch.sigmoid(self.receptance(streams["r"]).to(o.dtype)) * o
-        return Out(self.output(o.to(v.dtype)), RWKV4State(memory, conv, last), handed)
+        return Out(self.output(o.to(v.dtype)), RWKV4State(memory, conv, last), cross_layer)
 
     def init_state(self, batch: int, *, capacity: int) -> RWKV4State:
         """Return empty sums; the size does not depend on `capacity`."""

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.kernels.dtypes import widened
+from linbench.kernels.dtypes import to_float32
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Out, Rule
 from linbench.models.blocks.init import indices
@@ -72,9 +72,9 @@ class RWKV5(ShiftMixer):
 
     def log_decay(self, streams: Streams) -> Tensor:
         """Return the log decay, broadcastable to [B, T, H, K], in at least float32."""
-        return -widened(self.time_decay).exp()[None, None]
+        return -to_float32(self.time_decay).exp()[None, None]
 
-    def forward(self, x: Tensor, state: ShiftState | None = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: ShiftState | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""
         streams, r, k, v, conv, shift = self.project_tokens(x, state)
         o, memory = matrix_state(
@@ -87,7 +87,7 @@ class RWKV5(ShiftMixer):
             scale=1.0,
             state=state and state.memory,
         )
-        return Out(self.readout(o, streams.get("g", x)), ShiftState(memory, conv, shift), handed)
+        return Out(self.readout(o, streams.get("g", x)), ShiftState(memory, conv, shift), cross_layer)
 
     def parameter_rules(self) -> dict[str, Rule]:
         """Return no weight decay for everything that is not a linear map."""

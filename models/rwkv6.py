@@ -70,7 +70,7 @@ class RWKV6(RWKV5):
     """
 
     name = "rwkv6"
-    families: ClassVar[tuple[str, ...]] = (*RWKV5.families, "channel_decay")
+    kernel_families: ClassVar[tuple[str, ...]] = (*RWKV5.kernel_families, "channel_decay")
     channel_mixer = "rwkv6"
     Settings = RWKV6Settings
     stream_names = "wkvrg"

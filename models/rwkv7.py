@@ -30,11 +30,11 @@ class RWKV7Settings(ShiftSettings):
 class FirstValue(NamedTuple):
     """Values for later layers.
 
-    v: the first such layer's values [B, T, H, V]. handed: what that layer was handed itself.
+    v: the first such layer's values [B, T, H, V]. cross_layer: what that layer itself was given.
     """
 
     v: Tensor
-    handed: Any
+    cross_layer: Any
 
 
 class RWKV7(ShiftMixer):
@@ -64,7 +64,7 @@ class RWKV7(ShiftMixer):
 
     name = "rwkv7"
     channel_mixer = "rwkv7"
-    families: ClassVar[tuple[str, ...]] = (*ShiftMixer.families, "channel_decay", "erasure")
+    kernel_families: ClassVar[tuple[str, ...]] = (*ShiftMixer.kernel_families, "channel_decay", "erasure")
     generation = "delta rule"
     Settings = RWKV7Settings
     controlled: ClassVar[dict[str, Any] | None] = {
@@ -122,13 +122,13 @@ class RWKV7(ShiftMixer):
         """Return the log decay [B, T, H, K] in (-0.6066, 0), in at least float32."""
         return channel_decay(self.w(streams["w"]), self.w0, bound=math.exp(-0.5))
 
-    def forward(self, x: Tensor, state: ShiftState | None = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: ShiftState | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says. The first such layer hands on a `FirstValue`."""
         streams, r, k, v, conv, shift = self.project_tokens(x, state)
-        if self.settings.value_residual and not isinstance(handed, FirstValue):
-            handed = FirstValue(v, handed)
+        if self.settings.value_residual and not isinstance(cross_layer, FirstValue):
+            cross_layer = FirstValue(v, cross_layer)
         if self.v0 is not None and self.v is not None:
-            v = (v + (handed.v - v) * _gate(self.v0, self.v(streams["v"]))).to(v.dtype)
+            v = (v + (cross_layer.v - v) * _gate(self.v0, self.v(streams["v"]))).to(v.dtype)
         # k~, -c and c a
         k, *erased = erasure(k, self.a(streams["a"]), self.a0, self.k_k, self.k_a, dtype=v.dtype)
         update = Transition(*erased)
@@ -136,7 +136,7 @@ class RWKV7(ShiftMixer):
             r, k, v, log_decay=self.log_decay(streams), update=update, scale=1.0, state=state and state.memory
         )
         bonus = None if self.r_k is None else (r * k * self.r_k).sum(dim=-1, keepdim=True) * v
-        return Out(self.readout(o, streams.get("g", x), bonus), ShiftState(memory, conv, shift), handed)
+        return Out(self.readout(o, streams.get("g", x), bonus), ShiftState(memory, conv, shift), cross_layer)
 
     def recurrence_flops(self, seq_len: int) -> float:
         """Return the operations of the recurrence.

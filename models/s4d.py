@@ -69,7 +69,7 @@ class S4D(Mixer):
     """
 
     name = "s4d"
-    families = FAMILIES
+    kernel_families = FAMILIES
     generation = "gates and decay"
     Settings = S4DSettings
     controlled: ClassVar[dict[str, Any] | None] = {
@@ -91,7 +91,7 @@ class S4D(Mixer):
         if self.gated:
             nn.init.zeros_(self.linear.bias)
 
-    def forward(self, x: Tensor, state: S4DState | None = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: S4DState | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""
         u, conv = self.conv(x, state and state.conv)
         o, memory = self.memory(u, state and state.memory)
@@ -101,7 +101,7 @@ class S4D(Mixer):
         if self.norm is not None:
             o = self.norm(o)
         y = F.glu(self.linear(F.gelu(o)), dim=-1) if self.gated else self.linear(o)
-        return Out(y, S4DState(memory, conv), handed)
+        return Out(y, S4DState(memory, conv), cross_layer)
 
     def init_state(self, batch: int, *, capacity: int) -> S4DState:
         """Return zeros; the size does not depend on `capacity`."""

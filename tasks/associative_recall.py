@@ -58,7 +58,7 @@ class AssociativeRecall(Task):
     """
 
     name = "associative_recall"
-    asks = "remember"
+    skill = "remember"
     Settings = AssociativeRecallSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset("40 tokens of 20 kinds", protocol={"lr": 3e-3, "tokens": 1_280_000}),

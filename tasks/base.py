@@ -12,14 +12,14 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 
-__all__ = ["IGNORE", "IO", "Batch", "Prediction", "Preset", "Question", "Split", "Task", "WeightedMean"]
+__all__ = ["IGNORE", "IO", "Batch", "Prediction", "Preset", "Skill", "Split", "Task", "WeightedMean"]
 
 IGNORE = -100
 """Target of an unused place. It fills up rows, so that all rows of a batch have equally many places."""
 
 Split = Literal["train", "validation", "test"]
 
-Question = Literal["remember", "overwrite", "filter", "track", "reason", "learn"]
+Skill = Literal["remember", "overwrite", "filter", "track", "reason", "learn"]
 """Skill that a task tests.
 
 remember: hold what was told. overwrite: replace it. filter: leave out what does not matter. track: follow a
@@ -101,12 +101,12 @@ class Task(ABC):
     It is stored with every result and is not part of any identity. `linbench/results/rescore.py` gives older
     results today's chance.
     """
-    asks: ClassVar[Question]
+    skill: ClassVar[Skill]
     """Skill that the task tests."""
     Settings: ClassVar[type[Settings]]
     presets: ClassVar[dict[str, Preset]] = {}
     """Presets by name; the first is the default."""
-    bound: ClassVar[Literal["optimum", "upper bound"]] = "optimum"
+    optimum_kind: ClassVar[Literal["optimum", "upper bound"]] = "optimum"
     """Meaning of `optimum`.
 
     "optimum": attained from what a model sees. "upper bound": the exact solver knows more than a model sees.

@@ -110,7 +110,7 @@ class Capacity(Task):
 
     name = "capacity"
     version = 2
-    asks = "remember"
+    skill = "remember"
     Settings = CapacitySettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -82,7 +82,7 @@ class CompositionalMQAR(PairsThenQueries):
 
     name = "compositional_mqar"
     slot = 3
-    asks = "remember"
+    skill = "remember"
     Settings = CompositionalMQARSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

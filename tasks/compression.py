@@ -38,7 +38,7 @@ class Compression(MacroAccuracy):
     """
 
     name = "compression"
-    asks = "remember"
+    skill = "remember"
     Settings = CompressionSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -193,7 +193,7 @@ class Copy(_Strings):
 
     name = "copy"
     version = 2
-    asks = "remember"
+    skill = "remember"
     Settings = CopySettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
@@ -325,7 +325,7 @@ class Palindrome(_Strings):
 
     name = "palindrome"
     version = 2
-    asks = "remember"
+    skill = "remember"
     Settings = StringSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

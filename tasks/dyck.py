@@ -59,7 +59,7 @@ class Dyck(Task):
 
     name = "dyck"
     version = 2
-    asks = "track"
+    skill = "track"
     Settings = DyckSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -65,7 +65,7 @@ class FlipFlop(Task):
     """
 
     name = "flip_flop"
-    asks = "track"
+    skill = "track"
     Settings = FlipFlopSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

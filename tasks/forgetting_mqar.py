@@ -87,7 +87,7 @@ class ForgettingMQAR(PairsThenQueries):
     """
 
     name = "forgetting_mqar"
-    asks = "overwrite"
+    skill = "overwrite"
     Settings = ForgettingMQARSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -83,8 +83,8 @@ class FormalLanguage(Task):
     """
 
     name = "formal_language"
-    asks = "learn"
-    bound = "upper bound"
+    skill = "learn"
+    optimum_kind = "upper bound"
     Settings = FormalLanguageSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

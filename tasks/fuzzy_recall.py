@@ -80,7 +80,7 @@ class FuzzyRecall(Recall):
     """
 
     name = "fuzzy_recall"
-    asks = "remember"
+    skill = "remember"
     Settings = FuzzyRecallSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

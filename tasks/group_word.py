@@ -127,7 +127,7 @@ class GroupWord(Task):
     """
 
     name = "group_word"
-    asks = "track"
+    skill = "track"
     Settings = GroupWordSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

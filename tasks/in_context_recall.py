@@ -7,7 +7,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from linbench.tasks.base import Batch, Preset, Question, Split
+from linbench.tasks.base import Batch, Preset, Skill, Split
 from linbench.tasks.blocks.chance import NEGLIGIBLE, add_ball, most_common_share
 from linbench.tasks.blocks.mad import mad_preset
 from linbench.tasks.blocks.mad_recall import Pairs, Recall, RecallSettings
@@ -50,7 +50,7 @@ class InContextRecall(Recall):
     """
 
     name = "in_context_recall"
-    asks: ClassVar[Question] = "remember"
+    skill: ClassVar[Skill] = "remember"
     Settings = InContextRecallSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
@@ -166,7 +166,7 @@ class NoisyRecall(InContextRecall):
     """
 
     name = "noisy_recall"
-    asks = "filter"
+    skill = "filter"
     Settings = NoisyRecallSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

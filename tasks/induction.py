@@ -41,7 +41,7 @@ class Induction(Task):
     """
 
     name = "induction"
-    asks = "remember"
+    skill = "remember"
     Settings = InductionSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -58,7 +58,7 @@ class Memorization(MacroAccuracy):
     """
 
     name = "memorization"
-    asks = "remember"
+    skill = "remember"
     Settings = MemorizationSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

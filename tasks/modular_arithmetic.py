@@ -91,7 +91,7 @@ class ModularArithmetic(Task):
 
     name = "modular_arithmetic"
     version = 2
-    asks = "track"
+    skill = "track"
     Settings = ModularArithmeticSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

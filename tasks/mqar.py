@@ -79,7 +79,7 @@ class MQAR(PairsThenQueries):
 
     name = "mqar"
     version = 2
-    asks = "remember"
+    skill = "remember"
     Settings = MQARSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

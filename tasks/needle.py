@@ -114,7 +114,7 @@ class Needle(Task):
     """
 
     name = "needle"
-    asks = "filter"
+    skill = "filter"
     Settings = NeedleSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

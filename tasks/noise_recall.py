@@ -84,7 +84,7 @@ class NoiseRecall(Task):
     """
 
     name = "noise_recall"
-    asks = "filter"
+    skill = "filter"
     Settings = NoiseRecallSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -75,7 +75,7 @@ class PHop(Task):
     """
 
     name = "p_hop"
-    asks = "reason"
+    skill = "reason"
     Settings = PHopSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -56,7 +56,7 @@ class Parity(Task):
     """
 
     name = "parity"
-    asks = "track"
+    skill = "track"
     Settings = ParitySettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -108,7 +108,7 @@ class Reachability(Task):
 
     name = "reachability"
     version = 2
-    asks = "reason"
+    skill = "reason"
     Settings = ReachabilitySettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

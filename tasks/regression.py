@@ -89,7 +89,7 @@ class Regression(Task):
     """
 
     name = "regression"
-    asks = "learn"
+    skill = "learn"
     Settings = RegressionSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

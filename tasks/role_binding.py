@@ -112,7 +112,7 @@ class RoleBinding(Task):
     """
 
     name = "role_binding"
-    asks = "remember"
+    skill = "remember"
     Settings = RoleBindingSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -49,7 +49,7 @@ class SelectiveCopy(MacroAccuracy):
     """
 
     name = "selective_copy"
-    asks = "filter"
+    skill = "filter"
     Settings = SelectiveCopySettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

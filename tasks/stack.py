@@ -57,7 +57,7 @@ class Stack(Task):
     """
 
     name = "stack"
-    asks = "overwrite"
+    skill = "overwrite"
     Settings = StackSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

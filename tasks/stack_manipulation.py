@@ -53,7 +53,7 @@ class StackManipulation(Task):
 
     name = "stack_manipulation"
     version = 2
-    asks = "track"
+    skill = "track"
     Settings = StackManipulationSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset("12 to 20 bits and actions", protocol={"lr": 3e-3, "tokens": 1_640_000}),

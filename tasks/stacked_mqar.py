@@ -85,7 +85,7 @@ class StackedMQAR(Task):
     """
 
     name = "stacked_mqar"
-    asks = "remember"
+    skill = "remember"
     Settings = StackedMQARSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -85,7 +85,7 @@ class VariableChain(Task):
     """
 
     name = "variable_chain"
-    asks = "reason"
+    skill = "reason"
     Settings = VariableChainSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

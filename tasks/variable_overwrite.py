@@ -65,7 +65,7 @@ class VariableOverwrite(Task):
     """
 
     name = "variable_overwrite"
-    asks = "overwrite"
+    skill = "overwrite"
     Settings = VariableOverwriteSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

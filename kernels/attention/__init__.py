@@ -7,7 +7,7 @@ from torch import Tensor
 from linbench.kernels.attention.eager import dense
 from linbench.kernels.attention.positions import EMPTY, positions_from_zero
 from linbench.kernels.attention.reference import reference
-from linbench.kernels.dtypes import widened
+from linbench.kernels.dtypes import to_float32
 from linbench.kernels.operators import choose_backend, may_require_grad, require_heads, without_autocast
 
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
@@ -104,10 +104,10 @@ def attention(
         k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
     dtype = v.dtype
     if one_more and isinstance(scale, Tensor):
-        q = widened(q)  # which is read in float32
+        q = to_float32(q)  # which is read in float32
     if took != "triton":
         if slopes is not None or kept is not None:  # distances beyond 256 are not exact in half precision
-            q, k, v = map(widened, (q, k, v))
+            q, k, v = map(to_float32, (q, k, v))
         # a weight of zero does not silence a NaN, so what an empty place holds must go
         if key_positions is not None and not empty_is_zero:
             empty = (key_positions == EMPTY)[:, :, None, None]

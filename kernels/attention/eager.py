@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.kernels.attention.positions import positions_from_zero, visible
-from linbench.kernels.operators import stacked, vmap_rule
+from linbench.kernels.operators import inside_vmap, vmap_rule
 
 
 def dense(
@@ -38,7 +38,7 @@ def dense(
             left = _differences(*kept, q.dtype).masked_fill(~seen, float("-inf"))
             mask = left if slopes is None else left + mask
         mask = mask.expand(len(q), -1, -1, -1)
-    attend = _Folded.apply if stacked() else _attend
+    attend = _Folded.apply if inside_vmap() else _attend
     o: Tensor = attend(q, k, v, mask, plain, scale)
     return o
 

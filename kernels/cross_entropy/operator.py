@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linbench.kernels.cross_entropy import eager
 from linbench.kernels.dtypes import at_least_float32
-from linbench.kernels.matmul import over_rows
+from linbench.kernels.matmul import split_k_matmul
 from linbench.kernels.operators import fold_replicas, operator
 
 LOGITS = {"cpu": 1 << 20, "cuda": 1 << 24}
@@ -64,7 +64,7 @@ def forward(
         block(logits, targets[some, these], ignore, share[some], losses[some, these], gradients=gradients)
         if gradients:
             dhidden[some, these] = logits @ w
-            part = over_rows(logits, x) if x.is_cuda else logits.mT @ x
+            part = split_k_matmul(logits, x) if x.is_cuda else logits.mT @ x
             if these.start:
                 dweight[some] += part
             else:

@@ -110,7 +110,7 @@ def _with_own_write(o: Tensor, recurrence: Recurrence) -> Tensor:
     return o + recurrence.scale * torch.sum(strength * v, dim=2)
 
 
-def widens(v: Tensor) -> bool:
+def doubles_value_tile(v: Tensor) -> bool:
     """Tell whether one more column of values [B, T, H, V] doubles large tiles of Triton's kernels.
 
     Then it costs less in a call of its own, but for a token alone.

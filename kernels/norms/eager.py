@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.dtypes import widened
+from linbench.kernels.dtypes import to_float32
 
 Activation = Literal["swish", "sigmoid"]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"swish": F.silu, "sigmoid": torch.sigmoid}
@@ -15,7 +15,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"swish": F.silu, "s
 
 def l2_norm(x: Tensor, eps: float) -> Tensor:
     """Return x with norms of one; arguments are those of the door."""
-    wide = widened(x)
+    wide = to_float32(x)
     return (wide * torch.rsqrt(wide.square().sum(dim=-1, keepdim=True) + eps)).to(x.dtype)
 
 
@@ -28,7 +28,7 @@ def rms_norm(
     dtype: torch.dtype,
 ) -> Tensor:
     """Return the norm; arguments are those of the door."""
-    wide = widened(x)
+    wide = to_float32(x)
     y = F.rms_norm(wide, weight.shape, weight.to(wide.dtype), eps)
     if gate is not None and activation is not None:
         y = y * ACTIVATIONS[activation](gate.to(wide.dtype))
@@ -45,7 +45,7 @@ def layer_norm(
     dtype: torch.dtype,
 ) -> Tensor:
     """Return the norm; arguments are those of the door."""
-    wide = widened(x)
+    wide = to_float32(x)
     y = F.layer_norm(wide, wide.shape[-1:], eps=eps) * weight
     y = y if bias is None else y + bias
     if gate is not None and activation is not None:

@@ -85,7 +85,7 @@ class BenchmarkCase(ABC):
         return self.id
 
 
-def anywhere(identity: Mapping[str, Any]) -> str:
+def cpu_independent_id(identity: Mapping[str, Any]) -> str:
     """Return a digest of an identity that is the same for every CPU."""
     return digest({name: value for name, value in identity.items() if name != "processor"})
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from linbench.bench.layer import Case, layer_input
+from linbench.bench.layer import LayerCase, layer_input
 from linbench.bench.layer_side import Side
 from linbench.bench.presets import Preset
 
@@ -14,7 +14,7 @@ REPEATS_FACTOR = 10
 """Calls behind a median, for each call that other questions take: one call is short."""
 
 
-def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
+def cases(base: Sequence[LayerCase], preset: Preset) -> list[LayerCase]:
     """Return one sequence and many, of each layer after every context."""
     return [
         replace(case, question="decode", length=length, batch=batch, repeats=REPEATS_FACTOR * case.repeats)
@@ -24,7 +24,7 @@ def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
     ]
 
 
-def decode_call(case: Case, side: Side) -> Callable[[], Any]:
+def decode_call(case: LayerCase, side: Side) -> Callable[[], Any]:
     """Return a call that takes one token for every sequence, each time from the same state of the context.
 
     Raises UndeclaredError: the layer has no state.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.bench.presets import Preset
 from linbench.common.errors import UserError
 
@@ -16,8 +16,8 @@ HEAD_DIMS = (32, 64, 128)
 
 
 def cases(
-    layer_cases: Callable[[Preset], Sequence[Case]], preset: Preset, head_dims: Sequence[int] = ()
-) -> list[Case]:
+    layer_cases: Callable[[Preset], Sequence[LayerCase]], preset: Preset, head_dims: Sequence[int] = ()
+) -> list[LayerCase]:
     """Return training in every form, at every head dimension and length.
 
     Args:

@@ -13,7 +13,7 @@ from linbench.bench.case import BenchmarkCase, PeerVersion
 from linbench.bench.machine import hold_load, marks, sample_load
 from linbench.bench.timing import Spread, measure_peak_bytes, time_as_called, time_replayed
 from linbench.common.errors import unknown
-from linbench.engine.batches import at_once
+from linbench.engine.batches import examples_per_draw
 from linbench.experiments.pattern import split_task
 from linbench.experiments.plan_tasks import make_task
 from linbench.experiments.registry import SHIPPED, registry
@@ -119,7 +119,7 @@ def measure(case: GeneratorCase) -> dict[str, Any]:
 
 def _measure_on_cpu(case: GeneratorCase) -> dict[str, Any]:
     task = case.built_task
-    count = at_once(task, "cpu")
+    count = examples_per_draw(task, "cpu")
     calls: dict[str, Callable[[], Any]] = {OURS: _draw(task, count, "cpu")}
     refused: dict[str, dict[str, str]] = {}
     if case.peer is not None:
@@ -140,7 +140,7 @@ def _measure_on_cpu(case: GeneratorCase) -> dict[str, Any]:
 def _measure_on_gpu(case: GeneratorCase) -> dict[str, Any]:
     task = case.built_task
     with torch.cuda.device(case.device):
-        block_count = at_once(task, case.device)
+        block_count = examples_per_draw(task, case.device)
         batch_count = max(1, BATCH_TOKENS // task.seq_len)
         draw_batch, draw_block = (_draw(task, count, case.device) for count in (batch_count, block_count))
         peak = measure_peak_bytes(draw_block)

@@ -13,10 +13,10 @@ from torch.utils._pytree import tree_map
 from linbench.bench.case import BenchmarkCase, PeerVersion
 from linbench.bench.layer_side import Side, random_tokens
 from linbench.common.settings import Settings
-from linbench.engine.layer_under_test import Subject, UndeclaredError
+from linbench.engine.layer_under_test import LayerUnderTest, UndeclaredError
 from linbench.experiments.cell import Cell
 from linbench.experiments.precision import DTYPES, Precision
-from linbench.kernels.operators import preferring
+from linbench.kernels.operators import prefer_backend
 from linbench.models.base import Mixer
 from linbench.results.store import SPEED
 
@@ -38,7 +38,7 @@ kernels want."""
 
 
 @dataclass(frozen=True)
-class Case(BenchmarkCase):
+class LayerCase(BenchmarkCase):
     """One question to one layer, the first of the cell's model, at one shape.
 
     Args:
@@ -106,20 +106,20 @@ class Case(BenchmarkCase):
         return f"{self.question} {self.label}{form} B{self.batch}xT{self.length} {self.precision}"
 
 
-MakeCall = Callable[[Case, Side], Callable[[], Any]]
+MakeCall = Callable[[LayerCase, Side], Callable[[], Any]]
 """A function from a case and a side to the call that is timed."""
 
 
-def build_layer(case: Case) -> Side:
+def build_layer(case: LayerCase) -> Side:
     """Build linbench's layer of a case, with its initial weights; those that start at zero are random.
 
     Raises whatever its constructor raises.
     """
-    subject = Subject(case.cell)
+    subject = LayerUnderTest(case.cell)
     mixer = subject.build(torch.float32).to(case.device, DTYPES[case.precision])
 
     def prefill(x: Tensor) -> Any:
-        return mixer(x) if subject.cls.opaque else mixer.prefill(x, capacity=x.shape[1])
+        return mixer(x) if subject.cls.is_plain_module else mixer.prefill(x, capacity=x.shape[1])
 
     def after(batch: int, context: int) -> Callable[[Tensor], Any]:
         state = prefilled_state(subject, mixer, batch, context)
@@ -129,12 +129,12 @@ def build_layer(case: Case) -> Side:
 
 
 @torch.no_grad()
-def prefilled_state(subject: Subject, mixer: Mixer, batch: int, context: int) -> Any:
+def prefilled_state(subject: LayerUnderTest, mixer: Mixer, batch: int, context: int) -> Any:
     """Return the state of `batch` equal sequences of `context` tokens, with room for a few more.
 
     Raises UndeclaredError: the layer has no state.
     """
-    state = subject.fresh(mixer, 1, context + SPARE_PLACES)
+    state = subject.initial_state(mixer, 1, context + SPARE_PLACES)
     weight = next(mixer.parameters())
     for start in range(0, context, PREFILL_TOKENS):
         count = min(PREFILL_TOKENS, context - start)
@@ -146,14 +146,14 @@ def prefilled_state(subject: Subject, mixer: Mixer, batch: int, context: int) ->
     return tree_map(repeat, state)
 
 
-def layer_input(case: Case) -> Tensor:
+def layer_input(case: LayerCase) -> Tensor:
     """Draw the input of a case: [B, T, D], or [B, 1, D] if it decodes."""
     length = 1 if case.question == "decode" else case.length
     like = torch.empty(0, device=case.device, dtype=DTYPES[case.precision])
     return random_tokens(case.batch, length, case.width, like=like)
 
 
-def training_call(case: Case, side: Side) -> Callable[[], Any]:
+def training_call(case: LayerCase, side: Side) -> Callable[[], Any]:
     """Return a call of forward and backward, to the gradients of the input and of every parameter."""
     side.module.train()
     x = layer_input(case).requires_grad_()
@@ -163,7 +163,7 @@ def training_call(case: Case, side: Side) -> Callable[[], Any]:
 
 
 @contextmanager
-def kernel_context(case: Case) -> Iterator[None]:
+def kernel_context(case: LayerCase) -> Iterator[None]:
     """Compute with the case's form of kernels, and launch Triton's on its device.
 
     Raises UndeclaredError on leaving: no kernel of the layer has this form.
@@ -172,13 +172,13 @@ def kernel_context(case: Case) -> Iterator[None]:
         if case.backend == "auto":
             yield
             return
-        with preferring(case.backend) as taken:
+        with prefer_backend(case.backend) as taken:
             yield
         if not taken:
             raise UndeclaredError(f"no kernel of this layer has the form {case.backend}")
 
 
-def first_call(case: Case, make: MakeCall, side: Side) -> tuple[Callable[[], Any], float]:
+def first_call(case: LayerCase, make: MakeCall, side: Side) -> tuple[Callable[[], Any], float]:
     """Make a side's call and run it once.
 
     Returns:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from linbench.bench import peers
-from linbench.bench.layer import Case, MakeCall, build_layer, first_call, kernel_context
+from linbench.bench.layer import LayerCase, MakeCall, build_layer, first_call, kernel_context
 from linbench.bench.layer_side import Side
 from linbench.bench.machine import hold_load
 from linbench.bench.timing import time_as_called, time_replayed_if_possible
@@ -18,7 +18,7 @@ MAX_CAPTURED_SECONDS = 1.0
 so few that the graph changes nothing."""
 
 
-def precompile(case: Case, make: MakeCall) -> float:
+def precompile(case: LayerCase, make: MakeCall) -> float:
     """Call linbench's side and the peer's once, so that their kernels are compiled before they are timed.
 
     Returns:
@@ -33,7 +33,7 @@ def precompile(case: Case, make: MakeCall) -> float:
     return seconds
 
 
-def time_sides(case: Case, make: MakeCall) -> dict[str, Any]:
+def time_sides(case: LayerCase, make: MakeCall) -> dict[str, Any]:
     """Time linbench's call and the peer's in turn. A fault of the peer's becomes a reason on its side.
 
     On a GPU work is still under way on return, for `machine.load_marks`.
@@ -63,7 +63,7 @@ def time_sides(case: Case, make: MakeCall) -> dict[str, Any]:
     return {"sides": sides | refused, "first_call": seconds, "cost": least_cost(case, side)}
 
 
-def _time_calls(case: Case, calls: Mapping[str, Callable[[], Any]]) -> dict[str, dict[str, Any]]:
+def _time_calls(case: LayerCase, calls: Mapping[str, Callable[[], Any]]) -> dict[str, dict[str, Any]]:
     """Time each call as called, and on a GPU replayed as well, or note why that is not possible."""
     cuda = case.device != "cpu"
     as_called = time_as_called(calls, repeats=case.repeats, cuda=cuda)
@@ -83,7 +83,7 @@ def _time_calls(case: Case, calls: Mapping[str, Callable[[], Any]]) -> dict[str,
     return sides
 
 
-def least_cost(case: Case, side: Side) -> dict[str, float | None]:
+def least_cost(case: LayerCase, side: Side) -> dict[str, float | None]:
     """Return the least floating-point operations and bytes of linbench's call.
 
     Each is None if the layer does not declare what it follows from.

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.bench.presets import Preset
 
 
-def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
+def cases(base: Sequence[LayerCase], preset: Preset) -> list[LayerCase]:
     """Return training, prompts and memory of each layer at every length."""
     return [
         replace(case, question=question, length=length, batch=preset.batch(length))

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from linbench.bench.layer import Case, build_layer, first_call, training_call
+from linbench.bench.layer import LayerCase, build_layer, first_call, training_call
 from linbench.bench.presets import Preset
 from linbench.bench.timing import measure_peak_bytes
-from linbench.engine.layer_under_test import Subject, tensors
+from linbench.engine.layer_under_test import LayerUnderTest, tensor_leaves
 from linbench.models.base import StateSize
 from linbench.results.speed_labels import OURS
 
@@ -21,7 +21,7 @@ MISCOUNTED = "state_size"
 """Mark of a layer whose state does not hold as many floats as it declares."""
 
 
-def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
+def cases(base: Sequence[LayerCase], preset: Preset) -> list[LayerCase]:
     """Return memory of each layer at every length."""
     return [
         replace(case, question="memory", length=length, batch=preset.batch(length))
@@ -30,7 +30,7 @@ def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
     ]
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: LayerCase) -> dict[str, Any]:
     """Measure the peak of a training step and the state of one sequence.
 
     Returns:
@@ -42,10 +42,10 @@ def measure(case: Case) -> dict[str, Any]:
     step, seconds = first_call(case, training_call, side)
     peak = measure_peak_bytes(step) if case.device != "cpu" else peak_allocated(step)
     result: dict[str, Any] = {"sides": {OURS: {"peak_bytes": peak}}, "first_call": seconds}
-    if Subject(case.cell).cls.opaque:
+    if LayerUnderTest(case.cell).cls.is_plain_module:
         return result
     mixer: Any = side.module
-    state = list(tensors(mixer.init_state(1, capacity=case.length)))
+    state = list(tensor_leaves(mixer.init_state(1, capacity=case.length)))
     floats = sum(part.numel() for part in state if part.is_floating_point())
     size: StateSize | None = mixer.state_floats(case.length)
     declared = None if size is None else {**size._asdict(), "total": size.total}

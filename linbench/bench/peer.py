@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.bench.layer_side import Side
 from linbench.experiments.cell import Cell
 from linbench.tasks.base import Task
@@ -48,7 +48,7 @@ class Peer:
     runs_on: tuple[str, ...]
     note: str
     operations: Callable[[bool], OperationCalls] | None = None
-    layer: Callable[[Case, bool], Side] | None = None
+    layer: Callable[[LayerCase, bool], Side] | None = None
     train_step: Callable[[Cell, bool], Callable[[], None]] | None = None
     draw: Callable[[Task, int], Callable[[], Any]] | None = None
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from linbench.bench.layer import Case, layer_input
+from linbench.bench.layer import LayerCase, layer_input
 from linbench.bench.layer_side import Side
 from linbench.bench.presets import Preset
 
 
-def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
+def cases(base: Sequence[LayerCase], preset: Preset) -> list[LayerCase]:
     """Return a prompt alone and a batch of prompts, of each layer at every length."""
     return [
         replace(case, question="prefill", length=length, batch=batch)
@@ -21,7 +21,7 @@ def cases(base: Sequence[Case], preset: Preset) -> list[Case]:
     ]
 
 
-def prefill_call(case: Case, side: Side) -> Callable[[], Any]:
+def prefill_call(case: LayerCase, side: Side) -> Callable[[], Any]:
     """Return a call from an empty state to outputs and a state that decoding can go on from."""
     x = layer_input(case)
     return torch.no_grad()(lambda: side.prefill(x))

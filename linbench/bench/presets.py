@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from linbench.bench import peers
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.common.errors import UserError, unknown
 from linbench.common.hashing import canonical
-from linbench.engine.layer_under_test import BARE
+from linbench.engine.layer_under_test import NEUTRAL_PRESET
 from linbench.experiments.cell import Cell
 from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.plan import plan
@@ -60,7 +60,7 @@ def default_preset(device: str, on_gpu: str = "benchmark") -> str:
     return "tiny" if device == "cpu" else on_gpu
 
 
-def shaped(
+def resolve_preset(
     name: str,
     *,
     d_model: int | None = None,
@@ -91,7 +91,7 @@ def shaped(
     return preset
 
 
-def base(
+def layer_cases(
     models: Sequence[str],
     preset: Preset,
     *,
@@ -102,7 +102,7 @@ def base(
     peer: str | None = None,
     repeats: int | None = None,
     suite: str | None = None,
-) -> list[Case]:
+) -> list[LayerCase]:
     """Return a case for each model; its question and shape are placeholders, which each verb replaces.
 
     Args:
@@ -122,7 +122,7 @@ def base(
     else:
         cells = _planned_cells(models, preset, form=form or "native", settings=settings or {}, device=device)
     return [
-        Case("train", cell, preset.decode_batch, preset.lengths[0], dtype, peer=version, repeats=count)
+        LayerCase("train", cell, preset.decode_batch, preset.lengths[0], dtype, peer=version, repeats=count)
         for cell in cells
     ]
 
@@ -135,7 +135,9 @@ def _planned_cells(
     chosen = list(models) or _models_of(form, with_heads_only=f"model.{STATE_FLOATS}" in given)
     heads = {} if "model.heads" in given else {"model.heads": preset.heads}
     own = [heads if with_heads(model) else {} for model in chosen]
-    spec = RunSpec("mqar", chosen, preset=BARE, form=form, settings=given, model_settings=own, device=device)
+    spec = RunSpec(
+        "mqar", chosen, preset=NEUTRAL_PRESET, form=form, settings=given, model_settings=own, device=device
+    )
     cells = plan(spec)
     for cell in cells:
         if not _has_one_mixer(cell):

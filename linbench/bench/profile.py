@@ -44,10 +44,10 @@ def time_by_part(step: Step) -> dict[str, float]:
 
 def _run_named(step: Step) -> None:
     """Run one step, with names for the parts that no operator's name tells apart."""
-    step.feed.ready()
+    step.feed.refill()
     with record_function(BATCH):
         batch = step.feed.batch()
-    step.differentiated(batch)
+    step.forward_backward(batch)
     with record_function(CLIP_AND_ADAMW):
         step.training.optimiser.step()
 

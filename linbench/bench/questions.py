@@ -4,7 +4,7 @@ from typing import Any
 
 from linbench.bench import layer_timing, memory
 from linbench.bench.decode import decode_call
-from linbench.bench.layer import Case, MakeCall, kernel_context, training_call
+from linbench.bench.layer import LayerCase, MakeCall, kernel_context, training_call
 from linbench.bench.machine import marks, sample_load
 from linbench.bench.prefill import prefill_call
 
@@ -16,12 +16,12 @@ CALLS: dict[str, MakeCall] = {
 }
 
 
-def precompile(case: Case) -> float:
+def precompile(case: LayerCase) -> float:
     """Compile everything that the case launches, and return the seconds of linbench's first call."""
     return layer_timing.precompile(case, CALLS[case.question])
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: LayerCase) -> dict[str, Any]:
     """Measure seconds, or bytes if the question is memory. Raises what the layer raises."""
     with kernel_context(case):
         if case.question == "memory":

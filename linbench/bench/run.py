@@ -8,12 +8,12 @@ from linbench.bench import generators, kernel, peers, questions, step
 from linbench.bench.case import BenchmarkCase
 from linbench.bench.compile import compile_ahead
 from linbench.bench.machine import release_memory
-from linbench.bench.timing import Ceilings, ceilings
+from linbench.bench.timing import DevicePeaks, ceilings
 from linbench.engine.layer_under_test import UndeclaredError
 from linbench.engine.measure import out_of_memory
 from linbench.engine.workers import Outcome, outcomes
 from linbench.experiments.cell import SCHEMA
-from linbench.experiments.loading import theirs
+from linbench.experiments.loading import describe_error
 from linbench.results.environment import environment
 from linbench.results.kernel_changes import CHANGES
 from linbench.results.record import Result
@@ -147,7 +147,7 @@ def measure(case: BenchmarkCase) -> dict[str, Any]:
         fields = {
             **empty_fields(),
             "status": "oom" if oom else "failed",
-            "reason": str(error).splitlines()[0] if oom else theirs(error),
+            "reason": str(error).splitlines()[0] if oom else describe_error(error),
         }
     release_memory(case.device)  # the next case needs it
     return {**fields, "environment": environment(case.device)}
@@ -167,7 +167,7 @@ def empty_fields() -> dict[str, Any]:
 
 
 def result_of(
-    case: BenchmarkCase, outcome: Outcome, peaks: Ceilings | None, first_call: float | None
+    case: BenchmarkCase, outcome: Outcome, peaks: DevicePeaks | None, first_call: float | None
 ) -> Result:
     """Return the result that is stored.
 

@@ -16,7 +16,7 @@ from linbench.bench.profile import time_by_part
 from linbench.bench.shapes import format_shape, parse
 from linbench.bench.timing import Spread, summarize
 from linbench.common.errors import UserError
-from linbench.engine.measure import started
+from linbench.engine.measure import training_context
 from linbench.engine.step import Step
 from linbench.experiments.cell import Cell
 from linbench.experiments.plan import plan as plan_cells
@@ -200,7 +200,7 @@ def plan(
 def precompile(case: StepCase) -> None:
     """Compile everything that the case launches."""
     group = case.cells
-    with started(group) as training:
+    with training_context(group) as training:
         Step(training, 0, 0)()
         if case.peer is not None:
             with suppress(Exception):  # the peer's fault is reported when it is timed
@@ -219,9 +219,9 @@ def measure(case: StepCase) -> dict[str, Any]:
     group, cuda, began = case.cells, case.device != "cpu", sample_load()
     sides: dict[str, dict[str, Any]] = {OURS: {}}
     result: dict[str, Any] = {"sides": sides}
-    with started(group) as training:
+    with training_context(group) as training:
         step = Step(training, 0, 0)
-        step.feed.ahead = min(step.feed.ahead, AHEAD[case.device.partition(":")[0]])
+        step.feed.prefetch = min(step.feed.prefetch, AHEAD[case.device.partition(":")[0]])
         for _ in range(WARM_UP):
             step()
         _synchronize(cuda)
@@ -233,7 +233,7 @@ def measure(case: StepCase) -> dict[str, Any]:
         calls: dict[str, Callable[[], None]] = {OURS: step}
         if case.peer is not None:
             _add_peer(case, group[0], calls, sides)
-        seconds = _time_in_turn(calls, case.repeats, multiples={OURS: step.feed.ahead}, cuda=cuda)
+        seconds = _time_in_turn(calls, case.repeats, multiples={OURS: step.feed.prefetch}, cuda=cuda)
         for name, spread in seconds.items():
             sides[name][AS_CALLED] = spread._asdict()
         if cuda:
@@ -241,7 +241,7 @@ def measure(case: StepCase) -> dict[str, Any]:
         result["marks"] = marks(began, case.device)
         if case.by_part:
             drawing = _time_window(step.feed.fill, case.repeats, cuda=cuda)
-            result["parts"] = {"examples": drawing / step.feed.ahead, **time_by_part(step)}
+            result["parts"] = {"examples": drawing / step.feed.prefetch, **time_by_part(step)}
     return result
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from linbench.engine.cuda_graph import WARMUP, Captured, garbage_left
+from linbench.engine.cuda_graph import WARMUP, CudaGraph, collection_paused
 from linbench.engine.workers import one_line
 
 Calls = Mapping[str, Callable[[], Any]]
@@ -40,7 +40,7 @@ class Spread(NamedTuple):
     calls: int
 
 
-class Ceilings(NamedTuple):
+class DevicePeaks(NamedTuple):
     """Peak rates of a device: bytes per second of a copy, read and written, and operations per second of a
     matrix product."""
 
@@ -66,7 +66,7 @@ def time_as_called(calls: Calls, *, repeats: int, cuda: bool) -> dict[str, Sprea
             break
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
-    with garbage_left():
+    with collection_paused():
         for i in range(repeats):
             for name, call in calls.items():
                 if scratch is not None:
@@ -138,7 +138,7 @@ def summarize(seconds: Sequence[float]) -> Spread:
 
 def capture_graph(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
     """Capture a call as a CUDA graph, after a warm-up. Raises RuntimeError: it cannot be captured."""
-    captured = Captured(lambda: _discard_result(call), "cuda")
+    captured = CudaGraph(lambda: _discard_result(call), "cuda")
     for _ in range(WARMUP + 1):
         captured()
     if captured.graph is None:
@@ -156,7 +156,7 @@ def measure_peak_bytes(call: Callable[[], Any]) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-def ceilings(device: str) -> Ceilings:
+def ceilings(device: str) -> DevicePeaks:
     """Measure the peak rates of a device.
 
     On a GPU: a copy of 1 GiB and a bf16 product of 8192 x 8192 matrices. On a CPU: a copy of 64 MiB and a
@@ -171,7 +171,7 @@ def ceilings(device: str) -> Ceilings:
     x, y = (torch.randn(width, width, device=device, dtype=dtype) for _ in range(2))
     calls = {"copy": lambda: target.copy_(source), "product": lambda: x @ y}
     seconds = time_as_called(calls, repeats=20, cuda=cuda)
-    return Ceilings(2 * source.nbytes / seconds["copy"].low, 2 * width**3 / seconds["product"].low)
+    return DevicePeaks(2 * source.nbytes / seconds["copy"].low, 2 * width**3 / seconds["product"].low)
 
 
 def _scratch() -> torch.Tensor:

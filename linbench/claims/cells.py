@@ -13,7 +13,7 @@ from linbench.claims.seed_evidence import SeedEvidence
 from linbench.claims.stored_results import Stored
 from linbench.common.errors import UserError
 from linbench.common.parsing import parse_seeds
-from linbench.engine.former import to_run
+from linbench.engine.former import cells_to_run
 from linbench.experiments.cell import Cell
 from linbench.experiments.device import device_class
 from linbench.experiments.labels import all_settings
@@ -99,7 +99,7 @@ class CellSource(Source):
         """Return those of its cells that have no result."""
         cells = self.cells(measure, device=device, budget=budget)
         results = stored.find(cells, self.suite.search, device_class(device))
-        return Work(tuple(to_run(cells, results)), self.suite.search)
+        return Work(tuple(cells_to_run(cells, results)), self.suite.search)
 
     def evidence(self, measure: Measure, stored: Stored, kind: str, budget: int) -> Evidence:
         """Return the value of a measure, seed by seed."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.claims.evidence import Evidence
 from linbench.claims.schema import MeasureSettings
 from linbench.claims.stored_results import Stored
@@ -19,7 +19,7 @@ class Work(NamedTuple):
     cells: tuple[Cell, ...] = ()
     search: SearchSettings | None = None
     """How the learning rates of the cells are searched; None: they are given."""
-    timings: tuple[Case, ...] = ()
+    timings: tuple[LayerCase, ...] = ()
 
 
 class Source(ABC):

@@ -14,7 +14,7 @@ from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, Ruling, Verdict
 from linbench.common import escape
 from linbench.common.files import file_name
-from linbench.common.text import counted
+from linbench.common.text import pluralize
 from linbench.report.terminal import markdown
 
 LINE = ["claim", "verdict", "says", "why"]
@@ -54,7 +54,7 @@ def tally(verdicts: Sequence[Verdict]) -> str:
     ]
     why = ", ".join(words for number, words in parts if number)
     return (
-        f"{counted(len(verdicts), 'claim')}: {_count(verdicts, SUPPORTED)} supported,"
+        f"{pluralize(len(verdicts), 'claim')}: {_count(verdicts, SUPPORTED)} supported,"
         f" {_count(verdicts, REFUTED)} refuted, {waiting + unrun + run} undecided{f' ({why})' if why else ''}."
     )
 
@@ -102,7 +102,7 @@ def _pictures(verdict: Verdict, ruling: Ruling, stored: Stored, beside: Path | N
     claim = verdict.claim
     lines: list[str] = []
     if beside is not None and ruling.seen:
-        folder = _url(Path(pictures(beside).name))
+        folder = _url(Path(pictures_folder(beside).name))
         lines += ["", f"![{claim.id}, every seed]({folder}/{slug(claim, ruling)}.png)"]
     if claim.text.figure and ruling.kind != NOTHING_TRAINED:
         for path in stored.pictures(verdict.result_ids(ruling, stored), claim.text.figure):
@@ -170,7 +170,7 @@ def measure_rows(claim: Claim, evidence: Mapping[str, Evidence] | None = None) -
     return rows
 
 
-def pictures(page: Path) -> Path:
+def pictures_folder(page: Path) -> Path:
     """Return the folder for the pictures of a page: its name without the ending."""
     return page.with_suffix("") if page.suffix else page.with_name(f"{page.name}-pictures")
 
@@ -211,7 +211,7 @@ def _answer(verdicts: Sequence[Verdict]) -> str:
     waiting, unrun, run = map(len, _undecided(verdicts))
     return "\n".join(
         [
-            f"- Of {counted(len(verdicts), 'published claim')}, **{supported} are supported, {refuted} are"
+            f"- Of {pluralize(len(verdicts), 'published claim')}, **{supported} are supported, {refuted} are"
             f" refuted and {waiting + unrun + run} are undecided**.",
             f"- Of the undecided ones, {waiting} need something that linbench does not have, {unrun} have not"
             f" been run yet, and {run} were run without a clear answer.",

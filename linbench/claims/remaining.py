@@ -7,10 +7,10 @@ from linbench.claims.claim import Claim
 from linbench.claims.measure import Work
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import Verdict
-from linbench.engine.cost import pace, seconds
-from linbench.engine.former import settled
+from linbench.engine.cost import estimate_seconds, fit_cost_model
+from linbench.engine.former import settled_by_former_rules
 from linbench.engine.groups import groups
-from linbench.engine.lr_search import ahead
+from linbench.engine.lr_search import pending_cells
 from linbench.experiments.cell import Cell
 from linbench.experiments.device import device_class
 
@@ -42,14 +42,16 @@ def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> Remainin
     claim, budget = verdict.claim, verdict.next_budget(device_class(device))
     costs: list[float | None] = []
     total = left = 0
-    finished = pace(stored.results.values(), device)
+    finished = fit_cost_model(stored.results.values(), device)
     for work in _by_source(claim, device, budget):
-        done = settled(work.cells, lambda cell: stored.results.get(cell.id), work.search)
+        done = settled_by_former_rules(work.cells, lambda cell: stored.results.get(cell.id), work.search)
         waiting = [cell for cell in work.cells if cell.id not in done]
-        tuning, missing = ahead(waiting, stored.results.get, work.search, retry=False)
+        tuning, missing = pending_cells(waiting, stored.results.get, work.search, retry=False)
         cells = [*tuning, *work.cells]
         total, left = total + len(cells), left + len(missing)
-        costs += [seconds(group, finished) for group in groups([c for c in cells if c.id in missing])]
+        costs += [
+            estimate_seconds(group, finished) for group in groups([c for c in cells if c.id in missing])
+        ]
     known = [cost for cost in costs if cost is not None]
     return RemainingWork(
         total,

@@ -9,7 +9,7 @@ from linbench.claims.verdict import Verdict, verdict
 from linbench.report.page.page import Claimed
 
 
-def claimed(stored: Stored) -> list[Claimed]:
+def claim_sections(stored: Stored) -> list[Claimed]:
     """Return the verdicts on those claims that rest on trained or timed models, by these results alone.
 
     Claims of which none of these results tells anything are left out.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.claims.claim import Claim
 from linbench.claims.measure import Work
 from linbench.claims.requirements import missing_requirements
@@ -23,9 +23,9 @@ class Runner:
 
     device: str
     """The device on which they are made, such as "cpu" or "cuda:0"."""
-    run_cells: Callable[[Sequence[Cell], SearchSettings | None], list[Result]]
+    train: Callable[[Sequence[Cell], SearchSettings | None], list[Result]]
     """Train cells and store their results; may raise HopelessError if no learning rate works for a model."""
-    time_layers: Callable[[Sequence[Case]], list[Result]]
+    time_layers: Callable[[Sequence[LayerCase]], list[Result]]
     """Time layers and store their results."""
     warn: Callable[[str], None]
     """Tell the user of a model that could not be run."""
@@ -71,7 +71,7 @@ def run_missing(verdicts: Sequence[Verdict], stored: Stored, runner: Runner) -> 
     Cells of all claims whose learning rates are searched alike run together.
     """
     together: dict[str, tuple[SearchSettings | None, dict[str, Cell]]] = {}
-    cases: dict[str, Case] = {}
+    cases: dict[str, LayerCase] = {}
     for work in _missing(verdicts, stored, runner.device):
         if work.cells:
             _, cells = together.setdefault(str(work.search), (work.search, {}))
@@ -80,7 +80,7 @@ def run_missing(verdicts: Sequence[Verdict], stored: Stored, runner: Runner) -> 
     made: list[Result] = []
     for search, cells in together.values():
         try:
-            made += runner.run_cells(list(cells.values()), search)
+            made += runner.train(list(cells.values()), search)
         except HopelessError as error:  # other models have run
             runner.warn(str(error))
     if cases:

@@ -8,7 +8,7 @@ from typing import Any
 from linbench.claims.interval import Interval, mean, monotone, point
 from linbench.claims.schema import MeasureSettings
 from linbench.claims.seed_evidence import ExcludedSeed, SeedEvidence
-from linbench.engine.former import says
+from linbench.engine.former import describe_former_rules
 from linbench.experiments.cell import Cell
 from linbench.experiments.labels import all_settings
 from linbench.results.record import NO_VERDICT, UNDERTRAINED, UNLAWFUL, Result
@@ -53,7 +53,9 @@ def seed_evidence(
         else:
             values[seed] = bounds.low
     used = [results[cell.id] for cell in cells if cell.id in results]
-    return SeedEvidence(values, missing, excluded, best=settings.over == "best", qualifiers=tuple(says(used)))
+    return SeedEvidence(
+        values, missing, excluded, best=settings.over == "best", qualifiers=tuple(describe_former_rules(used))
+    )
 
 
 def _exclusion(results: Sequence[Result], settings: MeasureSettings) -> str:

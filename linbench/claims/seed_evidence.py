@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from linbench.claims.evidence import Dot, Evidence, Obstacle
 from linbench.claims.interval import Interval, best, mean, monotone, point
 from linbench.claims.schema import LEAST_SEEDS
-from linbench.common.text import counted
+from linbench.common.text import pluralize
 from linbench.results.record import EDGE, UNDERTRAINED, UNPROBED, UNTRIED
 
 NOT_RUN = "not run yet"
@@ -139,7 +139,7 @@ class SeedEvidence(Evidence):
     @property
     def out_of(self) -> str:
         """How many seeds count, their numbers if they differ, and why others do not count."""
-        counting = counted(len(self.values), "seed")
+        counting = pluralize(len(self.values), "seed")
         if len(set(self.values.values())) > 1 or (self.values and self.excluded):
             counting += f": {', '.join(map(in_words, self.values.values()))}"
         missing = [f"{self.missing} {NOT_RUN}"] if self.missing else []

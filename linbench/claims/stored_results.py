@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from linbench.bench.case import anywhere
+from linbench.bench.case import cpu_independent_id
 from linbench.common.hashing import canonical, digest
 from linbench.engine.former import results_at_chosen_rates
 from linbench.experiments.cell import Cell
@@ -43,7 +43,7 @@ class Stored:
     def timed(self) -> dict[str, Result]:
         """Timings of layers by `linbench.bench.case.anywhere`; of several CPUs, the latest."""
         by_date = sorted(self.speeds.values(), key=lambda result: result.get("when", ""))
-        return {anywhere(result["bench"]): result for result in by_date}
+        return {cpu_independent_id(result["bench"]): result for result in by_date}
 
     @cached_property
     def kinds(self) -> list[str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from linbench.bench.case import anywhere
-from linbench.bench.layer import Case
-from linbench.bench.presets import PRESETS, base, shaped
+from linbench.bench.case import cpu_independent_id
+from linbench.bench.layer import LayerCase
+from linbench.bench.presets import PRESETS, layer_cases, resolve_preset
 from linbench.claims.evidence import Evidence
 from linbench.claims.measure import Measure, Source, Work
 from linbench.claims.schema import MeasureSettings
@@ -46,14 +46,14 @@ class Shapes(Settings):
             raise ValueError(f"presets are {', '.join(PRESETS)}")
         return value
 
-    def case(self, model: str, length: int, *, device: str) -> Case:
+    def case(self, model: str, length: int, *, device: str) -> LayerCase:
         """Return the benchmark of a layer in training.
 
         Raises:
             UserError: there is no such model, or a batch does not hold a sequence of that length.
         """
-        preset = shaped(self.preset, lengths=[length])
-        (case,) = base([model], preset, device=device)
+        preset = resolve_preset(self.preset, lengths=[length])
+        (case,) = layer_cases([model], preset, device=device)
         return replace(case, question="train", batch=preset.batch(length))
 
 
@@ -61,7 +61,7 @@ class Shapes(Settings):
 def _stored_key(preset: str, model: str, length: int, kind: str) -> str:
     """Return the key of a timing in `Stored.timed`; kept, since sizing a layer is slow."""
     case = Shapes(preset=preset, lengths=(length,)).case(model, length, device="cpu")
-    return anywhere({**case.identity, "device": kind, "precision": pick_precision(None, kind)})
+    return cpu_independent_id({**case.identity, "device": kind, "precision": pick_precision(None, kind)})
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "figures": figures.figures,
     "report": report.report,
     "check": check.check,
-    "list": listing.listing,
+    "list": listing.list_,
     "show": show.show,
     "doctor": doctor.doctor,
     "untrained": untrained.untrained,
@@ -176,9 +176,9 @@ def _at_once() -> bool:
 
 def _users_place(error: BaseException) -> str:
     """Return the place in a plugin that an exception came from; empty for one of linbench's own."""
-    from linbench.experiments.loading import users_place
+    from linbench.experiments.loading import user_location
 
-    return users_place(error)
+    return user_location(error)
 
 
 def _click_errors() -> type[Exception]:

@@ -18,7 +18,7 @@ from linbench.cli.bench_options import (
     takes,
 )
 from linbench.cli.help import help_of
-from linbench.cli.options import MOST, names, numbers, whole_option
+from linbench.cli.options import MOST, parse_names, parse_numbers, whole_option
 from linbench.common.errors import UserError
 from linbench.common.streams import tell
 
@@ -88,7 +88,7 @@ def ops(options: OperationOptions) -> None:
 
     cases = plan(
         device=pick_device(options.device),
-        operations=names("--ops", options.operations),
+        operations=parse_names("--ops", options.operations),
         shapes=_pick_shapes(options.preset, options.shapes, shapes_of, parse_shapes),
         dtype=options.dtype,
         peer=options.peer,
@@ -139,7 +139,7 @@ def train(options: StepOptions) -> None:
         device=pick_device(options.device),
         models=[] if options.models is None else split_models(options.models),
         shapes=_pick_shapes(options.preset, options.shapes, shapes_of, parse_shapes),
-        replicas=numbers("--replicas", options.replicas),
+        replicas=parse_numbers("--replicas", options.replicas),
         precision=options.dtype,
         peer=options.peer,
         repeats=options.repeat,
@@ -167,7 +167,7 @@ def data(options: DataOptions) -> None:
     from linbench.experiments.device import pick_device
 
     cases = plan(
-        names("--tasks", options.tasks),
+        parse_names("--tasks", options.tasks),
         device=pick_device(options.device),
         peer=options.peer,
         repeats=options.repeat,
@@ -199,12 +199,12 @@ def _pick_shapes(
 
     Raises UserError: both are given, or what is given is wrong.
     """
-    from linbench.bench.presets import shaped
+    from linbench.bench.presets import resolve_preset
 
     if preset is not None and shapes is not None:
         raise UserError("--preset and --shapes both say what shapes are measured; leave out one of them.")
     if preset is not None:
-        return of_preset(shaped(preset))
+        return of_preset(resolve_preset(preset))
     return () if shapes is None else parse(shapes)
 
 

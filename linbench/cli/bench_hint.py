@@ -2,7 +2,7 @@
 
 from shlex import join
 
-from linbench.bench.presets import default_preset, shaped
+from linbench.bench.presets import default_preset, resolve_preset
 from linbench.report.style.wording import TITLES
 from linbench.results.layer_speeds import ASKED, Way
 from linbench.results.side_by_side import Line, SideBySide
@@ -56,6 +56,6 @@ def _shape_options(question: str, line: Line, way: Way | None) -> list[str]:
         many = ["--batch", str(batch)] if question == "decode" else ["--tokens", str(batch * length)]
         return ["--lengths", str(length), *many, "--dtype", bench["precision"], *device]
     length = cell["task"]["settings"].get("seq_len")
-    if length is None or length > shaped(default_preset(cell["device"])).tokens:
+    if length is None or length > resolve_preset(default_preset(cell["device"])).tokens:
         return device
     return ["--lengths", str(length), *device]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from linbench.cli.bench_options import LAYER, SHAPE, TIMING, ShapedOptions
-from linbench.cli.options import MOST, numbers, parse_settings, whole_option
+from linbench.cli.options import MOST, parse_numbers, parse_settings, whole_option
 from linbench.common.errors import UserError
 
 if TYPE_CHECKING:
-    from linbench.bench.layer import Case
+    from linbench.bench.layer import LayerCase
     from linbench.bench.presets import Preset
 
 
@@ -85,12 +85,12 @@ class LayerOptions(ShapedOptions):
         ),
     ] = None
 
-    def cases(self, preset: "Preset", device: str) -> "list[Case]":
+    def cases(self, preset: "Preset", device: str) -> "list[LayerCase]":
         """Return a case for each layer at a preset; its question and shape are placeholders."""
-        from linbench.bench.presets import base
+        from linbench.bench.presets import layer_cases
         from linbench.experiments.pattern import split_models
 
-        return base(
+        return layer_cases(
             [] if self.models is None else split_models(self.models),
             preset,
             suite=self.suite,
@@ -104,13 +104,13 @@ class LayerOptions(ShapedOptions):
 
     def shape(self, device: str, gpu_preset: str) -> "Preset":
         """Return the preset with the given values in place of its own."""
-        from linbench.bench.presets import default_preset, shaped
+        from linbench.bench.presets import default_preset, resolve_preset
 
-        return shaped(
+        return resolve_preset(
             self.preset or default_preset(device, gpu_preset),
             d_model=self.d_model,
             heads=self.heads,
-            lengths=numbers("--lengths", self.lengths),
+            lengths=parse_numbers("--lengths", self.lengths),
             tokens=self.tokens,
             decode_batch=self.batch,
         )
@@ -134,5 +134,5 @@ class LayerOptions(ShapedOptions):
         return settings
 
 
-CasesOfVerb = Callable[["Callable[[Preset], list[Case]]", "Preset"], "list[Case]"]
+CasesOfVerb = Callable[["Callable[[Preset], list[LayerCase]]", "Preset"], "list[LayerCase]"]
 """A function from layers at a preset, and the preset, to the cases of a verb."""

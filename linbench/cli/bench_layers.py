@@ -7,7 +7,7 @@ import typer
 
 from linbench.cli.bench_layer_options import CasesOfVerb, LayerOptions
 from linbench.cli.bench_options import LAYER, SHAPE, measure_and_show, takes
-from linbench.cli.options import numbers
+from linbench.cli.options import parse_numbers
 
 
 @takes(LayerOptions, without=["batch"])
@@ -79,7 +79,7 @@ def forms(options: FormsOptions) -> None:
     """
     from linbench.bench.forms import cases
 
-    head_dims = numbers("--head-dims", options.head_dims)
+    head_dims = parse_numbers("--head-dims", options.head_dims)
     _run(options, lambda layers, shape: cases(layers, shape, head_dims), gpu_preset="forms")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from linbench.cli.options import JsonOption, ResultsOption, tell_set_aside
+from linbench.cli.options import JsonOption, ResultsOption, warn_ignored_files
 from linbench.common import escape
 from linbench.common.errors import EXIT_CELLS_FAILED
 from linbench.common.streams import tell
@@ -103,7 +103,7 @@ def measure_and_show(
     results = run(cases, store, again=options.again, tell=tell)
     if extend is not None:
         extend(results, store)
-    tell_set_aside(store.set_aside)
+    warn_ignored_files(store.set_aside)
     if options.as_json:
         print(json.dumps(results))
     else:

@@ -43,7 +43,7 @@ def check(
     shift does not learn, since two layers that see no neighbours are too slow to: --form controlled brings a
     convolution.
     """
-    from linbench.engine.layer_under_test import BARE, LARGEST, Subject
+    from linbench.engine.layer_under_test import MOST_FLOATS, NEUTRAL_PRESET, LayerUnderTest
     from linbench.experiments.pattern import split_models
     from linbench.experiments.plan import plan
     from linbench.experiments.run_spec import RunSpec
@@ -62,14 +62,14 @@ def check(
         (cell,) = plan(spec)
         return cell
 
-    cell = planned(BARE)
+    cell = planned(NEUTRAL_PRESET)
     if len({layer.entry.name for layer in cell.model.layers}) > 1:
         raise UserError(f"'{model}' is a pattern of several mixers; check them one by one.")
-    subject = Subject(cell)
-    if (size := subject.size() or 0) > LARGEST:
+    subject = LayerUnderTest(cell)
+    if (size := subject.size() or 0) > MOST_FLOATS:
         raise UserError(
             f"a layer of '{model}' has {size:,} parameters and floats of state with these settings; a check"
-            f" takes {LARGEST:,} at most."
+            f" takes {MOST_FLOATS:,} at most."
         )
 
     def tell_law(finding: "Finding") -> None:

@@ -17,12 +17,12 @@ from linbench.cli.options import (
     AllowOption,
     DeviceOption,
     JsonOption,
-    tell_failed,
-    tell_set_aside,
+    exit_if_failed,
+    warn_ignored_files,
 )
 from linbench.common.errors import StorageError, UserError, unknown
 from linbench.common.streams import tell
-from linbench.common.text import counted, duration
+from linbench.common.text import format_duration, pluralize
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def claims(
         verdicts, stored, new = decide(chosen, partial(_load, results, new=run), runner)
         if run and not new:
             tell("linbench: nothing is left to run.")
-    tell_set_aside(stored.set_aside)
+    warn_ignored_files(stored.set_aside)
     if save:
         _save(save, verdicts, stored, _words(names or [], tier or [], results or []))
     remaining = partial(_remaining, stored=stored, device=device)
@@ -126,7 +126,7 @@ def claims(
         print("\n\n".join(_at_length(each, stored, remaining(each)) for each in verdicts))
     elif not save:
         _print_table(verdicts, remaining if everything else None)
-    tell_failed(new)
+    exit_if_failed(new)
 
 
 claims.__doc__ = (claims.__doc__ or "") + EXAMPLES
@@ -171,14 +171,14 @@ def _runner(folder: Path, device: str, options: dict[str, Any]) -> "Runner":
     """Return what makes missing results and stores them in a folder. Raises UserError: an unknown device."""
     from linbench.bench.run import run
     from linbench.claims.run import Runner
-    from linbench.cli.running import carry_out
+    from linbench.cli.running import run_with_progress
     from linbench.experiments.device import pick_device
     from linbench.results.reference import store_at
 
     place = pick_device(device)
     return Runner(
         device=place,
-        run_cells=lambda cells, search: carry_out(
+        train=lambda cells, search: run_with_progress(
             cells, store_at(folder), search=search, stack=None, **options
         ),
         time_layers=lambda cases: run(list(cases), store_at(folder), again=True, tell=tell),
@@ -197,7 +197,7 @@ def _words(names: list[str], tiers: list[str], folders: list[Path]) -> list[str]
 
 def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", words: list[str]) -> None:
     from linbench.claims.figure import drawings
-    from linbench.claims.page import page, pictures
+    from linbench.claims.page import page, pictures_folder
     from linbench.common.files import storage_sentence, write_named
     from linbench.report.figure import save
 
@@ -205,8 +205,8 @@ def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", words: list[s
     with storage_sentence(path, "cannot write", "--save"):
         write_named(path, page(verdicts, stored, command=command, beside=path).encode())
     tell(f"wrote {path}")
-    drawn = save([drawing for each in verdicts for drawing in drawings(each)], pictures(path), ["png"])
-    tell(f"wrote {counted(len(drawn) // 2, 'picture')} to {pictures(path)}")
+    drawn = save([drawing for each in verdicts for drawing in drawings(each)], pictures_folder(path), ["png"])
+    tell(f"wrote {pluralize(len(drawn) // 2, 'picture')} to {pictures_folder(path)}")
 
 
 def _print_json(
@@ -252,14 +252,16 @@ def _remaining_words(verdict: "Verdict", work: dict[str, Any] | None) -> str:
     if work["cells"]:
         seconds = work["seconds"]
         cost = (
-            "no finished run tells how long that takes" if seconds is None else f"about {duration(seconds)}"
+            "no finished run tells how long that takes"
+            if seconds is None
+            else f"about {format_duration(seconds)}"
         )
         parts.append(
-            f"{work['left']} of {counted(work['cells'], 'run')} are missing, learning-rate searches"
+            f"{work['left']} of {pluralize(work['cells'], 'run')} are missing, learning-rate searches"
             f" included ({cost})"
         )
     if work["timings"]:
-        parts.append(f"{work['untimed']} of {counted(work['timings'], 'timing')} of layers are missing")
+        parts.append(f"{work['untimed']} of {pluralize(work['timings'], 'timing')} of layers are missing")
     return f"On {work['device']}, {', and '.join(parts)}; {claim.cost}."
 
 

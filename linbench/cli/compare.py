@@ -20,9 +20,9 @@ from linbench.cli.options import (
     Shown,
     ShownOption,
     StackOption,
-    tell_failed,
-    tell_left_out,
-    tell_set_aside,
+    exit_if_failed,
+    warn_ignored_files,
+    warn_left_out,
 )
 from linbench.common import escape
 from linbench.common.streams import tell
@@ -83,8 +83,8 @@ def compare(
     speed of its layers if `linbench bench` has measured it. Models of different size are marked and get no
     verdict. Finished cells are not repeated.
     """
-    from linbench.cli.running import carry_out
-    from linbench.engine.compare import comparing
+    from linbench.cli.running import run_with_progress
+    from linbench.engine.compare import plan_comparison
     from linbench.experiments.pattern import split_models
     from linbench.experiments.suite import load
     from linbench.results.reference import store_at
@@ -93,7 +93,7 @@ def compare(
         names = [name for text in models for name in split_models(text)]
         chosen = load(suite)
         store = store_at(results)
-        plan = comparing(
+        plan = plan_comparison(
             names,
             chosen,
             seeds=seeds,
@@ -102,9 +102,9 @@ def compare(
             read=[store] if store.read_only else [],
             device=device,
         )
-        tell_left_out(plan.left_out)
+        warn_left_out(plan.left_out)
         done = (
-            carry_out(
+            run_with_progress(
                 plan.cells, store, search=chosen.search, stack=stack, allow=allow or (), executor=executor
             )
             if plan.cells
@@ -116,7 +116,7 @@ def compare(
 
     found = plan.tables(done, store)
     tables = [table(one) for one in found]
-    tell_set_aside({path: why for one in (*plan.stores, store) for path, why in one.set_aside.items()})
+    warn_ignored_files({path: why for one in (*plan.stores, store) for path, why in one.set_aside.items()})
     if as_json:
         print(json.dumps([one.to_json() for one in tables]))
     elif format_ is Shown.markdown:
@@ -130,7 +130,7 @@ def compare(
     for compared in found:
         for sentence in unmeasured(compared, suite=suite, results=folder):
             tell(f"linbench: {sentence}")
-    tell_failed(done)
+    exit_if_failed(done)
 
 
 compare.__doc__ = (compare.__doc__ or "") + EXAMPLES

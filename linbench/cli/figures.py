@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from linbench.cli.options import JsonOption, ResultsOption, tell_set_aside
+from linbench.cli.options import JsonOption, ResultsOption, warn_ignored_files
 from linbench.common.streams import tell
 from linbench.report.figures import figure_names
 
@@ -44,7 +44,7 @@ def figures(
                 raise unknown(kind, name, allowed)
     store, folder = store_at(results), to or place_beside(results, "figures", "--save")
     data = ReportData.from_kinds(store.by_kind())
-    tell_set_aside(store.set_aside)
+    warn_ignored_files(store.set_aside)
     written: list[Path] = []
     nothing = []
     chosen = {name: [name] for name in names or []} or {"a figure": figure_names()}

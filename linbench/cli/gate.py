@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from linbench.cli.options import JsonOption, Shown, ShownOption, tell_set_aside
+from linbench.cli.options import JsonOption, Shown, ShownOption, warn_ignored_files
 from linbench.common.streams import tell
 
 EXAMPLES = """
@@ -54,7 +54,7 @@ def gate(
         speeds=(before[SPEED], after[SPEED]),
         unreadable=[path.name for path in stores[0].set_aside],
     )
-    tell_set_aside({path: why for store in stores for path, why in store.set_aside.items()})
+    warn_ignored_files({path: why for store in stores for path, why in store.set_aside.items()})
     if as_json:
         print(json.dumps(plain(found, rule)))
     elif format_ is Shown.markdown:

@@ -23,7 +23,7 @@ class What(StrEnum):
     suites = "suites"
 
 
-def listing(
+def list_(
     what: Annotated[What, typer.Argument(metavar="tasks|models|suites", help="What to list.")],
     long: Annotated[
         bool,
@@ -65,7 +65,7 @@ def _list_suites(*, as_json: bool) -> None:
             print(f"{name}\t{line}")
 
 
-_GROUP = {What.tasks: "asks", What.models: "generation"}
+_GROUP = {What.tasks: "skill", What.models: "generation"}
 """The attribute that tasks and models are grouped by, which is also its column."""
 
 
@@ -73,10 +73,10 @@ def _rows(what: What, entries: "list[Entry]") -> list[dict[str, str]]:
     """Return a row for each task or model, sorted by group, family and name."""
     from linbench.common.docstrings import docstring
     from linbench.models.base import GENERATIONS
-    from linbench.tasks.base import Question
+    from linbench.tasks.base import Skill
 
     group = _GROUP[what]
-    order = get_args(Question) if what is What.tasks else GENERATIONS
+    order = get_args(Skill) if what is What.tasks else GENERATIONS
 
     def place(row: dict[str, str]) -> tuple[int, str, str]:
         number = order.index(row[group]) if row[group] in order else len(order)
@@ -97,7 +97,7 @@ def _family(mixer: type) -> str:
     """Return the kernel families of a mixer's recurrence, without those that stand around it."""
     from linbench.kernels.family import families
 
-    known, used = families(), getattr(mixer, "families", ())
+    known, used = families(), getattr(mixer, "kernel_families", ())
     return ", ".join(name for name in used if name not in known or known[name].shown_with_models)
 
 

@@ -95,19 +95,19 @@ ShownOption = Annotated[
 ]
 
 
-def tell_set_aside(files: Mapping[Path, str]) -> None:
+def warn_ignored_files(files: Mapping[Path, str]) -> None:
     """Print a line on standard error for each result file that is ignored, with the reason."""
     for path, why in files.items():
         tell(f"linbench: ignored result file {path}: {why}.")
 
 
-def tell_left_out(missing: Mapping[str, str]) -> None:
+def warn_left_out(missing: Mapping[str, str]) -> None:
     """Print a line on standard error for each name that cannot be run, with the reason."""
     for name, sentence in missing.items():
         tell(f"linbench: left out {name}: {sentence}")
 
 
-def tell_failed(results: Sequence[dict[str, Any]]) -> None:
+def exit_if_failed(results: Sequence[dict[str, Any]]) -> None:
     """Print a line on standard error and exit with code 3 if any cell failed."""
     bad = [result for result in results if result["status"] != "ok"]
     if bad:
@@ -116,7 +116,7 @@ def tell_failed(results: Sequence[dict[str, Any]]) -> None:
         raise typer.Exit(EXIT_CELLS_FAILED)
 
 
-def names(option: str, text: str | None) -> list[str]:
+def parse_names(option: str, text: str | None) -> list[str]:
     """Return the names in a comma-separated list; none if the option is not given.
 
     Raises UserError: a name in the list is empty.
@@ -127,7 +127,7 @@ def names(option: str, text: str | None) -> list[str]:
     return parts
 
 
-def numbers(option: str, text: str | None) -> list[int]:
+def parse_numbers(option: str, text: str | None) -> list[int]:
     """Return the whole numbers in a comma-separated list such as `256,4096`; none if the option is not given.
 
     Raises UserError: one is not a whole number from 1 to `MOST`.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from linbench.cli.options import MOST_WORKERS, numbers
+from linbench.cli.options import MOST_WORKERS, parse_numbers
 from linbench.common.errors import UserError
 from linbench.common.numbers import parse_whole
 from linbench.engine.pull_request import plan, present, share
@@ -29,7 +29,7 @@ def _plan(
     if workers:
         parse_whole("--workers", 0, MOST_WORKERS)(workers)
     load_policy(Path(policy) if policy else None)
-    numbers("--time", time or None)
+    parse_numbers("--time", time or None)
     found = plan(
         split_models(models), load(suite), seeds=seeds, rounds=count, form=form or None, against=against or None, device=device,
         gated=bool(gated), same=bool(same),

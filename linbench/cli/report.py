@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from linbench.cli.options import JsonOption, ResultsOption, tell_set_aside
+from linbench.cli.options import JsonOption, ResultsOption, warn_ignored_files
 from linbench.common.streams import tell
 
 
@@ -23,7 +23,7 @@ def report(
     It begins with a summary and a ranking. Tables, figures, speeds, verdicts on claims (also by results in
     folders below), cards of the models, environments and failures follow.
     """
-    from linbench.claims.report_section import claimed
+    from linbench.claims.report_section import claim_sections
     from linbench.claims.stored_results import Stored
     from linbench.report.page.page import page, save_page
     from linbench.results.record import benched
@@ -47,10 +47,10 @@ def report(
             aside=aside,
             speeds=kept[SPEED],
             benched=benched(kept),
-            claims=claimed(stored),
+            claims=claim_sections(stored),
         ),
     )
-    tell_set_aside(stored.set_aside)
+    warn_ignored_files(stored.set_aside)
     if not any(kept.values()):
         tell(f"linbench: there are no results in {results}; the page has none of its own.")
     print(

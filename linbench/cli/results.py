@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from linbench.cli.help import help_of
-from linbench.cli.options import JsonOption, tell_set_aside
+from linbench.cli.options import JsonOption, warn_ignored_files
 from linbench.common import escape
 from linbench.common.errors import EXIT_NO, UserError
 from linbench.common.streams import tell
-from linbench.common.text import counted
+from linbench.common.text import pluralize
 
 EXAMPLES = {
     "pack": """
@@ -73,7 +73,7 @@ def pack(
         raise UserError("--command needs --name: each pack has a command of its own.")
     store = store_at(folder, "DIR")
     done = pack(store, name, command)
-    tell_set_aside(store.set_aside)
+    warn_ignored_files(store.set_aside)
     if as_json:
         packs = [
             {"file": str(one.path), "results": one.rows, "bytes": one.packed_bytes} for one in done.packs
@@ -81,9 +81,11 @@ def pack(
         print(json.dumps({"packs": packs, "removed": done.removed}))
         return
     for one in done.packs:
-        print(f"{one.path}: {counted(one.rows, 'result')}, {one.packed_bytes:,} bytes of {one.loose_bytes:,}")
+        print(
+            f"{one.path}: {pluralize(one.rows, 'result')}, {one.packed_bytes:,} bytes of {one.loose_bytes:,}"
+        )
     if done.removed:
-        tell(f"linbench: removed {counted(done.removed, 'file')} whose results a pack had already.")
+        tell(f"linbench: removed {pluralize(done.removed, 'file')} whose results a pack had already.")
     if not done.packs and not done.removed:
         tell(f"linbench: there are no result files to pack in {folder}.")
 
@@ -107,14 +109,14 @@ def unpack(
     store = store_at(folder, "DIR")
     into = Store(to, "--to") if to else store
     done = unpack(store, into)
-    tell_set_aside(store.set_aside)
+    warn_ignored_files(store.set_aside)
     for path in done.differ:
         tell(f"linbench: {path} is another result than the pack has, and is left as it is.")
     if as_json:
         print(json.dumps(done._asdict() | {"differ": [str(path) for path in done.differ]}))
     else:
         already = f", {done.there} were there already" if done.there else ""
-        print(f"wrote {counted(done.written, 'result')} to {into.folder}{already}")
+        print(f"wrote {pluralize(done.written, 'result')} to {into.folder}{already}")
     if done.differ or store.set_aside:
         raise typer.Exit(EXIT_NO)
 
@@ -143,7 +145,7 @@ def verify(
         told = [{"folder": str(folder), "faults": sentences} for folder, sentences in found.items()]
         print(json.dumps(told))
     for folder, sentences in found.items() if not as_json else ():
-        print(f"{folder}: {counted(len(sentences), 'fault') if sentences else 'all sound'}")
+        print(f"{folder}: {pluralize(len(sentences), 'fault') if sentences else 'all sound'}")
         for sentence in sentences:
             print(f"  {escape.one_line(sentence)}")
     if any(found.values()):

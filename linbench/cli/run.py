@@ -16,9 +16,9 @@ from linbench.cli.options import (
     JsonOption,
     ResultsOption,
     StackOption,
+    exit_if_failed,
     parse_settings,
-    tell_failed,
-    tell_set_aside,
+    warn_ignored_files,
 )
 from linbench.common.errors import UserError
 from linbench.common.streams import tell
@@ -126,7 +126,7 @@ def run(
     """
     from rich.console import Console
 
-    from linbench.cli.running import carry_out
+    from linbench.cli.running import run_with_progress
     from linbench.common.parsing import parse_lengths, parse_seeds
     from linbench.experiments.learning_rates import default_search, refuse_rate
     from linbench.experiments.pattern import split_models
@@ -158,7 +158,7 @@ def run(
         cells = plan(spec)
         store = store_at(results)
         rates = default_search() if search else None
-        found = carry_out(
+        found = run_with_progress(
             cells,
             store,
             search=rates,
@@ -173,7 +173,7 @@ def run(
     from linbench.report.tables.comparison import table
     from linbench.results.comparison import comparisons
 
-    tell_set_aside(store.set_aside)
+    warn_ignored_files(store.set_aside)
     shown = comparisons(found, order=[cell.model.label for cell in cells])
     if as_json:
         print(json.dumps(found))
@@ -184,7 +184,7 @@ def run(
     else:
         print("\n".join(table(comparison).to_markdown() for comparison in shown))
     code = 0 if store.read_only else _draw(shown, store)
-    tell_failed(found)
+    exit_if_failed(found)
     if code:
         raise typer.Exit(code)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from linbench.results.store import Store
 
 
-def carry_out(
+def run_with_progress(
     cells: "Sequence[Cell]",
     store: "Store",
     *,
@@ -41,9 +41,9 @@ def carry_out(
     from rich.console import Console
 
     from linbench.engine import run as running
-    from linbench.engine.display import Live, Plain
+    from linbench.engine.display import LineDisplay, LiveDisplay
 
     stderr = Console(stderr=True)
-    progress = Live(stderr) if stderr.is_terminal else Plain(stderr)
+    progress = LiveDisplay(stderr) if stderr.is_terminal else LineDisplay(stderr)
     how = {"stack": stack, "retry": retry, "again": again, "allow": allow}
     return running.carry_out(cells, store, progress, search=search, executor=executor, here=here, **how)

@@ -9,6 +9,7 @@ import typer
 from linbench.cli import completion
 from linbench.cli.options import JsonOption, task_settings
 from linbench.common import escape
+from linbench.common.settings import format_setting
 
 BASELINES_OF = 256
 """Number of examples that baselines are scored on here: enough for a first idea."""
@@ -75,7 +76,7 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
     ]
     slices = ", ".join(f"{name} (below {size})" for name, size in task.slice_sizes().items())
     return {
-        "skill": _SKILLS.get(getattr(task, "asks", ""), "not declared"),
+        "skill": _SKILLS.get(getattr(task, "skill", ""), "not declared"),
         "settings": _aligned(task.Settings.describe()),
         "presets": _aligned(presets),
         "size": (
@@ -83,7 +84,7 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
             f" {f'at most {task.answers} answers' if task.answers > 1 else 'one answer'}"
         ),
         "scored": (
-            f"chance {task.chance():.4f}, {task.bound} {task.optimum():.{task.optimum_places}f}; slices:"
+            f"chance {task.chance():.4f}, {task.optimum_kind} {task.optimum():.{task.optimum_places}f}; slices:"
             f" {slices or 'none'}"
         ),
         "splits": str(collisions(task, protocol)),
@@ -108,19 +109,18 @@ def _baselines(name: str, task: Any) -> list[list[str]]:
 
     rows = []
     for baseline, found in baselines(task, examples=BASELINES_OF).items():
-        if baseline != task.bound:
+        if baseline != task.optimum_kind:
             rows.append([baseline, *(f"{metric} {value:.3f}" for metric, value in found.metrics.items())])
     by = " and ".join(task.slice_sizes())
     return [*_aligned(rows), [f"`linbench untrained {name}` shows them by {by}"]]
 
 
 def _pairs(preset: Any) -> str:
-    from linbench.common.settings import written
 
     rooms = {"task": preset.task, "model": preset.model, "protocol": preset.protocol}
     pairs = []
     for room, values in rooms.items():
-        pairs += [f"{room}.{name}={written(value)}" for name, value in values.items()]
+        pairs += [f"{room}.{name}={format_setting(value)}" for name, value in values.items()]
     return " ".join(pairs)
 
 

@@ -20,16 +20,16 @@ from linbench.cli.options import (
     ResultsOption,
     SeedsOption,
     StackOption,
-    tell_failed,
-    tell_left_out,
-    tell_set_aside,
+    exit_if_failed,
+    warn_ignored_files,
+    warn_left_out,
     whole_option,
 )
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
 from linbench.common.numbers import whole
 from linbench.common.streams import tell
-from linbench.common.text import counted, duration
+from linbench.common.text import format_duration, pluralize
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def sweep(
     Finished cells are not repeated, so an interrupted sweep continues where it stopped. `linbench table` and
     `linbench figures` show what is finished at any time.
     """
-    from linbench.engine.lr_search import ahead
+    from linbench.engine.lr_search import pending_cells
     from linbench.experiments.pattern import split_models
     from linbench.experiments.suite import expand, load, narrowed
     from linbench.results.reference import store_at
@@ -127,13 +127,13 @@ def sweep(
             form=form,
         )
         found, missing = expand(chosen, precision=precision, device=device)
-        tell_left_out(missing)
+        warn_left_out(missing)
         store = store_at(results)
         cells = _select(found, only=only or [], shard=shard)
         kept = _keep_former(found, store, chosen.search, retry=retry is not None)
         if limit is not None:
             not_kept = [cell for cell in cells if cell.id not in kept]
-            _, left = ahead(not_kept, store.get, chosen.search, retry=retry is not None)
+            _, left = pending_cells(not_kept, store.get, chosen.search, retry=retry is not None)
             cells = [cell for cell in cells if cell.id in left][:limit]
             if not cells:
                 raise UserError("every cell is finished; leave out --limit to see the tables.")
@@ -148,19 +148,19 @@ def sweep(
             done = _run(cells, kept, store, **how)
     if dry_run:
         _print_plan(cells, kept, store, stack, search=chosen.search, retry=retry is not None, as_json=as_json)
-        tell_set_aside(store.set_aside)
+        warn_ignored_files(store.set_aside)
         return
     # imported late: tables take a second to load
     from linbench.report.tables.comparison import table
     from linbench.results.comparison import comparisons
 
-    tell_set_aside(store.set_aside)
+    warn_ignored_files(store.set_aside)
     if as_json:
         print(json.dumps(done))
     else:
         shown = comparisons(done, order=[cell.model.label for cell in cells])
         print("\n".join(table(comparison).to_markdown() for comparison in shown))
-    tell_failed(done)
+    exit_if_failed(done)
 
 
 sweep.__doc__ = (sweep.__doc__ or "") + EXAMPLES
@@ -214,27 +214,27 @@ def _keep_former(
 
     They are not run again; a line on standard error says so.
     """
-    from linbench.engine.former import says, settled
-    from linbench.engine.runner import stands
+    from linbench.engine.former import describe_former_rules, settled_by_former_rules
+    from linbench.engine.runner import is_final
 
     def found(cell: "Cell") -> "Result | None":
         result = store.get(cell.id)
-        return result if stands(result, again=False, retry=retry) else None
+        return result if is_final(result, again=False, retry=retry) else None
 
-    kept = settled(cells, found, search)
-    for words in says(list(kept.values())):
-        tell(f"linbench: {counted(len(kept), 'stored result')}: {words}; not run again.")
+    kept = settled_by_former_rules(cells, found, search)
+    for words in describe_former_rules(list(kept.values())):
+        tell(f"linbench: {pluralize(len(kept), 'stored result')}: {words}; not run again.")
     return kept
 
 
 def _run(cells: "list[Cell]", kept: "dict[str, Result]", store: "Store", **how: Any) -> "list[Result]":
     """Return the results of the cells; those that are not kept are run."""
-    from linbench.cli.running import carry_out
+    from linbench.cli.running import run_with_progress
 
     waiting = list({cell.id: cell for cell in cells if cell.id not in kept}.values())
     found = dict(kept)
     if waiting:
-        for cell, result in zip(waiting, carry_out(waiting, store, **how), strict=True):
+        for cell, result in zip(waiting, run_with_progress(waiting, store, **how), strict=True):
             found[cell.id] = result
     return [found[cell.id] for cell in cells]
 
@@ -251,8 +251,8 @@ class _PlannedGroup(NamedTuple):
         name = escape.one_line(self.name)
         if not self.left:
             return f"{name}: finished"
-        cost = "no estimate" if self.seconds is None else f"about {duration(self.seconds)}"
-        return f"{name}: {counted(self.cells, 'cell')}, {self.left} left, {cost}"
+        cost = "no estimate" if self.seconds is None else f"about {format_duration(self.seconds)}"
+        return f"{name}: {pluralize(self.cells, 'cell')}, {self.left} left, {cost}"
 
 
 def _print_plan(
@@ -269,16 +269,16 @@ def _print_plan(
 
     Raises UserError: a seed is a tuning seed and to be reported, too.
     """
-    from linbench.engine.cost import pace
-    from linbench.engine.lr_search import ahead
-    from linbench.experiments.labels import varied
+    from linbench.engine.cost import fit_cost_model
+    from linbench.engine.lr_search import pending_cells
+    from linbench.experiments.labels import naming_scheme
 
     known: list[Result] = store.all() if store.folder.is_dir() else []
     by_id = {result["id"]: result for result in known}
     not_kept = [cell for cell in cells if cell.id not in kept]
-    tuning, missing = ahead(not_kept, by_id.get, search, retry=retry)
-    names = varied(cells, but={"protocol.lr"} if search else ())
-    cost = pace(known, cells[0].device)
+    tuning, missing = pending_cells(not_kept, by_id.get, search, retry=retry)
+    names = naming_scheme(cells, but={"protocol.lr"} if search else ())
+    cost = fit_cost_model(known, cells[0].device)
     groups = _plan_groups("search, ", tuning, missing, names, cost, stack)
     groups += _plan_groups("", cells, missing, names, cost, stack)
     if as_json:
@@ -295,7 +295,7 @@ def _print_plan(
     if search and search.extensions and any(cell.id in missing for cell in tuning):
         print(
             "If the best learning rate is at the edge of the grid, the search adds up to"
-            f" {counted(search.extensions, 'rate')} more."
+            f" {pluralize(search.extensions, 'rate')} more."
         )
 
 
@@ -307,15 +307,15 @@ def _plan_groups(
     cost: "CostModel | None",
     stack: int | None,
 ) -> list[_PlannedGroup]:
-    from linbench.engine.cost import seconds
+    from linbench.engine.cost import estimate_seconds
     from linbench.engine.groups import groups
-    from linbench.experiments.labels import named
+    from linbench.experiments.labels import format_cells
 
     planned = []
     for group in groups(cells, largest=stack):
         left = [cell for cell in group if cell.id in missing]
-        estimate = seconds(left, cost) if left else 0.0
-        planned.append(_PlannedGroup(what + named(group, names), len(group), len(left), estimate))
+        estimate = estimate_seconds(left, cost) if left else 0.0
+        planned.append(_PlannedGroup(what + format_cells(group, names), len(group), len(left), estimate))
     return planned
 
 
@@ -328,5 +328,5 @@ def _summary(groups: list[_PlannedGroup], cells: int) -> str:
         left = f"{total} left: no estimate, since no cell has finished on this kind of device yet"
     else:
         without = ", not counting groups without an estimate" if len(costs) < len(groups) else ""
-        left = f"{total} left: about {duration(sum(costs))}, judging by cells finished here{without}"
-    return f"{counted(cells, 'cell')} in {counted(len(groups), 'group')}, {left}."
+        left = f"{total} left: about {format_duration(sum(costs))}, judging by cells finished here{without}"
+    return f"{pluralize(cells, 'cell')} in {pluralize(len(groups), 'group')}, {left}."

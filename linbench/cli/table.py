@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from linbench.cli.options import JsonOption, ResultsOption, tell_set_aside
+from linbench.cli.options import JsonOption, ResultsOption, warn_ignored_files
 from linbench.common import escape
 from linbench.common.streams import tell
 
@@ -54,7 +54,7 @@ def table(
     store = store_at(results)
     data = ReportData.from_kinds(store.by_kind())
     tables = all_tables(data, printed=save is None)
-    tell_set_aside(store.set_aside)
+    warn_ignored_files(store.set_aside)
     if not tables:
         tell(f"linbench: the results in {results} have nothing that a table shows.")
     if save:

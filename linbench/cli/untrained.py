@@ -12,7 +12,7 @@ from linbench.cli.options import JsonOption, task_settings, whole_option
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
 from linbench.common.numbers import LARGEST
-from linbench.common.text import decimal
+from linbench.common.text import format_decimal
 
 
 class What(StrEnum):
@@ -179,4 +179,4 @@ def _tell_baselines(
 
 
 def _figure(value: float | None) -> str:
-    return "–" if value is None else decimal(value)
+    return "–" if value is None else format_decimal(value)

@@ -106,7 +106,7 @@ class Settings(BaseModel):
     def describe(cls) -> list[tuple[str, str, str, str]]:
         """Return (name, type, default, description) of every setting, in order of declaration."""
         return [
-            (name, _type_name(field.annotation), written(field.default), field.description or "")
+            (name, _type_name(field.annotation), format_setting(field.default), field.description or "")
             for name, field in cls.model_fields.items()
         ]
 
@@ -120,10 +120,10 @@ def _type_name(annotation: Any) -> str:
     )
 
 
-def written(value: Any) -> str:
+def format_setting(value: Any) -> str:
     """Return a value as a command line takes it."""
     if isinstance(value, list | tuple):
-        return ",".join(map(written, value))
+        return ",".join(map(format_setting, value))
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)

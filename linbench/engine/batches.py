@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from linbench.engine.cuda_graph import Captured
+from linbench.engine.cuda_graph import CudaGraph
 from linbench.experiments.cell import Cell
 from linbench.tasks.base import Batch, Split, Task
 from linbench.tasks.random import Stream
@@ -72,7 +72,7 @@ class Streams:
         return each(drawn, lambda x: x.view(self.count, -1, *x.shape[1:]))
 
 
-class Feed:
+class BatchFeed:
     """The training batches of a group, drawn many at once.
 
     They always lie in the same memory on the device, so that a captured step finds them there.
@@ -100,8 +100,8 @@ class Feed:
         """
         self.streams, self.size = streams, streams.protocol.batch_size
         self.examples, self.epoch, self.lowest = examples, epoch, lowest
-        fitting = at_once(streams.task, streams.device) // (self.size * streams.count)
-        self.ahead = max(1, min(fitting, last - first))
+        fitting = examples_per_draw(streams.task, streams.device) // (self.size * streams.count)
+        self.prefetch = max(1, min(fitting, last - first))
         """Batches that are drawn at once."""
         self.place = torch.tensor(first, device=streams.device)
         """Number of the next batch."""
@@ -110,14 +110,14 @@ class Feed:
         self.drawn: Batch | None = None
         self.left = 0
         """Batches that are drawn and not used."""
-        self.fill = Captured(self._fill, streams.device)
+        self.fill = CudaGraph(self._fill, streams.device)
 
-    def ready(self) -> None:
+    def refill(self) -> None:
         """Draw the next batches if none are left. To be called before every `batch`, and not captured with
         it."""
         if not self.left:
             self.fill()
-            self.left = self.ahead
+            self.left = self.prefetch
         self.left -= 1
 
     def batch(self) -> Batch:
@@ -129,7 +129,7 @@ class Feed:
 
     def _fill(self) -> None:
         self.drawn_from.copy_(self.place)
-        places = self.place * self.size + torch.arange(self.ahead * self.size, device=self.place.device)
+        places = self.place * self.size + torch.arange(self.prefetch * self.size, device=self.place.device)
         if self.epoch is not None and self.examples is not None:
             epoch, places = places // (self.epoch * self.size), places % (self.epoch * self.size)
             places = epoch * self.examples + places % self.examples
@@ -141,7 +141,7 @@ class Feed:
                 old.copy_(new)
 
 
-def at_once(task: Task, device: str) -> int:
+def examples_per_draw(task: Task, device: str) -> int:
     """Return how many examples of a task are drawn at once."""
     numbers = task.seq_len * (task.io.d_in or 1) + task.answers * (task.io.d_out or 1)
     return max(1, AT_ONCE[torch.device(device).type] // numbers)

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from linbench.common.errors import UserError
-from linbench.engine.former import results_at_chosen_rates, to_run
+from linbench.engine.former import cells_to_run, results_at_chosen_rates
 from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings
 from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.registry import registry
-from linbench.experiments.suite import Block, Suite, blocks, narrowed
+from linbench.experiments.suite import Suite, SuiteBlock, blocks, narrowed
 from linbench.results.record import FINAL, Result
 from linbench.results.reference import REFERENCE, stores_at
 from linbench.results.side_by_side import SideBySide, side_by_side
@@ -21,7 +21,7 @@ from linbench.results.store import SPEED, Store
 class ComparisonPlan:
     """A comparison of variants on a suite, before its missing cells are run."""
 
-    blocks: list[Block]
+    blocks: list[SuiteBlock]
     known: dict[str, Result]
     """Stored results by the ids of their cells."""
     cells: list[Cell]
@@ -48,7 +48,7 @@ class ComparisonPlan:
         return side_by_side(self.blocks, self.known | run, speeds(layer_speeds.values()))
 
 
-def comparing(
+def plan_comparison(
     models: Sequence[str],
     suite: Suite,
     *,
@@ -96,7 +96,7 @@ def comparing(
         reason = f"{against} has no result as this linbench would run it here."
         missing = {**missing, f"model {', '.join(absent)}": reason}
     own = [cell for block in found for part, cells in block.rows if part.model in named for cell in cells]
-    wanted = {cell.id: cell for cell in to_run(own, known)}
+    wanted = {cell.id: cell for cell in cells_to_run(own, known)}
     return ComparisonPlan(found, known, list(wanted.values()), missing, stores)
 
 
@@ -109,7 +109,7 @@ def _nothing_to_compare(models: Sequence[str], against: str | None) -> UserError
     return UserError(f"one variant alone is compared with nothing; name another{hint}.")
 
 
-def _cells_by_model(found: Sequence[Block]) -> dict[str, list[Cell]]:
+def _cells_by_model(found: Sequence[SuiteBlock]) -> dict[str, list[Cell]]:
     by_model: dict[str, list[Cell]] = {}
     for block in found:
         for part, cells in block.rows:
@@ -117,7 +117,7 @@ def _cells_by_model(found: Sequence[Block]) -> dict[str, list[Cell]]:
     return by_model
 
 
-def refuse_left_out(models: Sequence[str], found: Sequence[Block], missing: Mapping[str, str]) -> None:
+def refuse_left_out(models: Sequence[str], found: Sequence[SuiteBlock], missing: Mapping[str, str]) -> None:
     """Refuse a comparison that one of the models has no part in.
 
     Args:

@@ -63,13 +63,13 @@ def least_bytes(cell: Cell) -> int:
     longest = max(segment.task.seq_len for segment in cell.trained_on)
     tokens = cell.protocol.batch_size * longest
     layer_inputs = 2 * tokens * cell.model.backbone.d_model * (1 + len(cell.model.layers))
-    if any(layer.entry.cls.opaque for layer in cell.model.layers):
+    if any(layer.entry.cls.is_plain_module for layer in cell.model.layers):
         return layer_inputs
     parameters = sum(parameter.numel() for parameter in cell.model.sketch(cell.task).parameters())
     return 16 * parameters + layer_inputs
 
 
-def pace(results: Iterable[Result], device: str) -> CostModel | None:
+def fit_cost_model(results: Iterable[Result], device: str) -> CostModel | None:
     """Return a cost model fitted to finished cells of this kind of device; None if there are none."""
     steps = _measured_steps(results, device_class(device))
     if not steps:
@@ -95,7 +95,7 @@ def _measured_steps(results: Iterable[Result], kind: str) -> list[_MeasuredStep]
     return steps
 
 
-def seconds(cells: Sequence[Cell], known: CostModel | None) -> float | None:
+def estimate_seconds(cells: Sequence[Cell], known: CostModel | None) -> float | None:
     """Return the seconds that cells of one structure will take on one device.
 
     None if no finished cell tells, or a layer declares no operations.

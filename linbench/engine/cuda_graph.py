@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from linbench.experiments.loading import theirs
+from linbench.experiments.loading import describe_error
 
 WARMUP = 2
 """Calls before the capture, in which kernels are compiled and libraries set up."""
 
 
-class Captured:
+class CudaGraph:
     """A function that is replayed from a CUDA graph where this is possible.
 
     It has no arguments and no result, works in place on the same tensors at every call, and never waits for
@@ -46,7 +46,7 @@ class Captured:
         random_state = generator.clone_state()
         try:
             # an older graph may be garbage, and to destroy it now would break off this capture
-            with torch.cuda.stream(current), garbage_left(), torch.cuda.graph(graph, pool=pool):
+            with torch.cuda.stream(current), collection_paused(), torch.cuda.graph(graph, pool=pool):
                 self.function()
         except Exception as error:  # a module may do anything that a graph cannot hold
             torch.cuda.synchronize(self.device)
@@ -54,13 +54,13 @@ class Captured:
             generator.graphsafe_set_state(random_state)  # after a broken capture it would draw no more
             if isinstance(error, torch.OutOfMemoryError):
                 raise
-            self.note = f"could not be captured: {theirs(_first(error))}"
+            self.note = f"could not be captured: {describe_error(_first(error))}"
         else:
             self.graph = graph
 
 
 @contextmanager
-def garbage_left() -> Iterator[None]:
+def collection_paused() -> Iterator[None]:
     """Switch Python's garbage collection off within."""
     collects = gc.isenabled()
     gc.disable()

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from linbench.common import escape
 from linbench.engine.progress import Report
 from linbench.experiments.cell import Cell
-from linbench.experiments.labels import Names, named, varied
+from linbench.experiments.labels import Names, format_cells, naming_scheme
 from linbench.results.record import Result
 
 
@@ -29,7 +29,7 @@ def took(result: Result) -> str:
     return f"{words}; {note}" if note else words
 
 
-class Plain:
+class LineDisplay:
     """A display with one line for each finished cell."""
 
     def __init__(self, console: Console) -> None:
@@ -41,7 +41,7 @@ class Plain:
     def begin(self, cells: Sequence[Cell]) -> None:
         """Count more cells in."""
         self.cells += cells
-        self.names = varied(self.cells)
+        self.names = naming_scheme(self.cells)
 
     def report(self, cells: Sequence[Cell], report: Report) -> None:
         """Show nothing: reports are too many for a log."""
@@ -50,14 +50,14 @@ class Plain:
         """Print a line such as `3/12 mqar quick deltanet seed 2: accuracy 0.9981, 41 s`."""
         self.count += 1
         when = "finished earlier" if stored else took(result)
-        line = f"{self.count}/{len(self.cells)} {named([cell], self.names)}: {outcome(result)}, {when}"
+        line = f"{self.count}/{len(self.cells)} {format_cells([cell], self.names)}: {outcome(result)}, {when}"
         self.console.print(escape.one_line(line), markup=False, highlight=False, soft_wrap=True)
 
     def end(self) -> None:
         """Show nothing more."""
 
 
-class Live:
+class LiveDisplay:
     """A display with bars on a terminal.
 
     Every group that is running has a bar with its loss, accuracy, speed and time left, and all cells together
@@ -65,7 +65,7 @@ class Live:
     """
 
     def __init__(self, console: Console) -> None:
-        self.plain = Plain(console)
+        self.plain = LineDisplay(console)
         self.bars = Progress(
             TextColumn("{task.description}", style="bold", markup=False),  # a label may hold brackets
             BarColumn(bar_width=None),
@@ -98,7 +98,7 @@ class Live:
         if group not in self.running:
             # a group that was broken off goes on with its cells in another one
             self._drop([other for other in self.running if other & group])
-            name = escape.one_line(named(cells, self.plain.names))
+            name = escape.one_line(format_cells(cells, self.plain.names))
             self.running[group] = self.bars.add_task(name, total=report.steps, numbers="")
         accuracy = "accuracy –" if report.accuracy is None else f"accuracy {report.accuracy:.3f}"
         numbers = (

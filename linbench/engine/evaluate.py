@@ -32,7 +32,7 @@ _ReadScores = dict[str, tuple[list[float], list[float]]]
 """Scores as numbers; a single one is a list of one."""
 
 
-class Marks(NamedTuple):
+class TestMetrics(NamedTuple):
     """The metrics of one test.
 
     slices: for every slice its values that occur (`at`), with sums and weights of every metric for each.
@@ -45,7 +45,7 @@ class Marks(NamedTuple):
 class EvaluationResult(NamedTuple):
     """The metrics of all tests of a model."""
 
-    tests: list[Marks]
+    tests: list[TestMetrics]
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -86,7 +86,7 @@ class _Test:
         self.batches: list[Batch] = [self.streams.draw(index, split) for index in torch.split(numbers, size)]
 
     @torch.no_grad()
-    def __call__(self, stack: Stack) -> list[Marks]:
+    def __call__(self, stack: Stack) -> list[TestMetrics]:
         stack.model.eval()
         totals: list[Scores] = [{} for _ in range(self.streams.replicas)]
         for drawn in self.batches:
@@ -95,12 +95,12 @@ class _Test:
                 outputs = stack(batch.inputs, batch.positions).float()
             for r, total in enumerate(totals):
                 prediction = _prediction(outputs[r], batch.targets[r])
-                add(total, self.task.score(replica(batch, r), prediction, slices=self.slices))
+                add_scores(total, self.task.score(replica(batch, r), prediction, slices=self.slices))
         stack.model.train()
-        return marks(totals)
+        return collect_metrics(totals)
 
 
-def add(total: Scores, scores: Scores) -> None:
+def add_scores(total: Scores, scores: Scores) -> None:
     """Add the scores of a batch to a total."""
     for name, (value, weight) in scores.items():
         if name in total:
@@ -109,7 +109,7 @@ def add(total: Scores, scores: Scores) -> None:
             total[name] = (value, weight)
 
 
-def marks(totals: Sequence[Scores]) -> list[Marks]:
+def collect_metrics(totals: Sequence[Scores]) -> list[TestMetrics]:
     """Return the metrics of each total."""
     return [_test_metrics(total) for total in _read(totals)]
 
@@ -144,7 +144,7 @@ def _read(totals: Sequence[Scores]) -> list[_ReadScores]:
     return [{name: (next(lists), next(lists)) for name in total} for total in totals]
 
 
-def _test_metrics(totals: _ReadScores) -> Marks:
+def _test_metrics(totals: _ReadScores) -> TestMetrics:
     """Return metrics with their slices; a metric of weight zero is left out."""
     metrics: dict[str, float] = {}
     slices: dict[str, dict[str, Any]] = {}
@@ -161,7 +161,7 @@ def _test_metrics(totals: _ReadScores) -> Marks:
             }
         elif weights[0]:
             metrics[name] = sums[0] / weights[0]
-    return Marks(metrics, slices)
+    return TestMetrics(metrics, slices)
 
 
 def _whole_if_possible(x: float) -> float:

@@ -16,7 +16,7 @@ Found = Callable[[Cell], Result | None]
 """A look-up of a cell's stored result; None if there is none."""
 
 
-def says(results: Sequence[Result]) -> list[str]:
+def describe_former_rules(results: Sequence[Result]) -> list[str]:
     """Return a phrase for each former rule that chose the learning rate of a result."""
     marks = {mark for result in results for mark in result["marks"]}
     return [rule.says for rule in formers() if rule.mark in marks]
@@ -44,7 +44,9 @@ def results_at_chosen_rates(cells: Sequence[Cell], found: Found, asked: SearchSe
     return {name: result for own in best.values() for name, result in own.items()}
 
 
-def settled(cells: Sequence[Cell], found: Found, asked: SearchSettings | None) -> dict[str, Result]:
+def settled_by_former_rules(
+    cells: Sequence[Cell], found: Found, asked: SearchSettings | None
+) -> dict[str, Result]:
     """Return the results, by cell id, of models that have all of theirs by a former rule.
 
     There is nothing to run for these models.
@@ -52,11 +54,15 @@ def settled(cells: Sequence[Cell], found: Found, asked: SearchSettings | None) -
     if asked is None:
         return {}
     results = results_at_chosen_rates(cells, found, asked)
-    unsettled = {model_key(cell) for cell in cells if cell.id not in results or not says([results[cell.id]])}
+    unsettled = {
+        model_key(cell)
+        for cell in cells
+        if cell.id not in results or not describe_former_rules([results[cell.id]])
+    }
     return {cell.id: results[cell.id] for cell in cells if model_key(cell) not in unsettled}
 
 
-def to_run(cells: Sequence[Cell], results: Mapping[str, Result]) -> list[Cell]:
+def cells_to_run(cells: Sequence[Cell], results: Mapping[str, Result]) -> list[Cell]:
     """Return the cells that are to be run.
 
     These are the cells without a result and, of the same models, those whose result was found by a former
@@ -66,7 +72,8 @@ def to_run(cells: Sequence[Cell], results: Mapping[str, Result]) -> list[Cell]:
     return [
         cell
         for cell in cells
-        if cell.id not in results or (model_key(cell) in incomplete and says([results[cell.id]]))
+        if cell.id not in results
+        or (model_key(cell) in incomplete and describe_former_rules([results[cell.id]]))
     ]
 
 

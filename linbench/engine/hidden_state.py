@@ -26,7 +26,7 @@ def hidden_state_reason(cell: Cell) -> str | None:
     after the second call: a buffer that was assigned anew instead of written in place, or an attribute with
     another value. Raises whatever the module raises.
     """
-    if not any(layer.entry.cls.opaque for layer in cell.model.layers):
+    if not any(layer.entry.cls.is_plain_module for layer in cell.model.layers):
         return None
     model = cell.model.build(cell.task, seed=cell.seed).to(cell.device)
     task, examples = cell.trained_on[0]

@@ -21,14 +21,14 @@ from linbench.models.base import LayerInfo, Mixer
 ROWS = 2
 """Sequences of a batch."""
 
-BARE = "zoology-64-4"
+NEUTRAL_PRESET = "zoology-64-4"
 """A preset of mqar without settings of a model, so that a mixer is checked as published."""
 
-LARGEST = 100_000_000
+MOST_FLOATS = 100_000_000
 """Largest number of parameters and floats of state of a layer that is checked. In float64, with gradients and
 several states at once, more would fill a computer's memory."""
 
-PLACES = {0: "", 1: ", in the second layer"}
+LAYER_POSITIONS = {0: "", 1: ", in the second layer"}
 """Layers in which a mixer is tested, by index, with the words for each in messages."""
 
 SHORT = 7
@@ -39,7 +39,7 @@ class UndeclaredError(Exception):
     """The mixer lacks a declaration that a law needs."""
 
 
-class Subject:
+class LayerUnderTest:
     """A layer of a cell's model, the first if none is named.
 
     It is built on a `device`, as the first or the second of two layers.
@@ -96,7 +96,7 @@ class Subject:
                     parameter.data.normal_(std=std)
         return mixer.to(self.device, dtype or self.dtype).eval()
 
-    def placed(self, index: int, dtype: torch.dtype | None = None) -> Mixer:
+    def at_layer(self, index: int, dtype: torch.dtype | None = None) -> Mixer:
         """Return the mixer of the layer with this index, with the layer before it."""
         first = self.build(dtype)
         if index == 0:
@@ -104,7 +104,7 @@ class Subject:
         # another seed: with equal weights the first would hand on what the second computes itself
         return Second(first, self.build(dtype, seed=index, index=index)).eval()
 
-    def called(self, x: Tensor, index: int, *, training: bool) -> Tensor:
+    def call(self, x: Tensor, index: int, *, training: bool) -> Tensor:
         """Return y of the mixer of the layer with this index.
 
         It is built anew for each call, since it may keep running statistics, and draws the same random
@@ -115,7 +115,7 @@ class Subject:
             index: 0 for the first layer, 1 for the second.
             training: whether it is called as in training.
         """
-        mixer = self.placed(index, x.dtype).train(training)
+        mixer = self.at_layer(index, x.dtype).train(training)
         with seeded(self.device, "check call"):
             y: Tensor = mixer(x).y
         return y
@@ -141,13 +141,13 @@ class Subject:
         x = torch.randn(rows, length, self.width, dtype=torch.float64, generator=generator)
         return x.to(self.device, dtype or self.dtype)
 
-    def fresh(self, mixer: Mixer, rows: int, capacity: int) -> Any:
+    def initial_state(self, mixer: Mixer, rows: int, capacity: int) -> Any:
         """Return the state before the first token. Raises UndeclaredError: the mixer declares none."""
-        if self.cls.opaque:
+        if self.cls.is_plain_module:
             raise UndeclaredError("it declares no state; a Mixer with init_state would")
         return mixer.init_state(rows, capacity=capacity)
 
-    def streamed(
+    def stream(
         self, mixer: Mixer, x: Tensor, points: Sequence[int], *, decoding: bool = False
     ) -> tuple[Tensor, Any]:
         """Call a mixer with one part of x after another, and return y of all and the last state.
@@ -158,7 +158,7 @@ class Subject:
             points: positions at which x is divided.
             decoding: call `prefill` for the first part and `decode` for the others.
         """
-        state, parts = self.fresh(mixer, len(x), x.shape[1]), []
+        state, parts = self.initial_state(mixer, len(x), x.shape[1]), []
         carry_on = mixer.decode if decoding else mixer
         for start, end in itertools.pairwise((0, *points, x.shape[1])):
             part = x[:, start:end]
@@ -195,15 +195,15 @@ def seeded(device: str, *key: object) -> Iterator[None]:
         np.random.set_state(before[1])
 
 
-def tensors(state: Any) -> Iterator[Tensor]:
+def tensor_leaves(state: Any) -> Iterator[Tensor]:
     """Yield all tensors of a tree of dicts, lists and tuples."""
     if isinstance(state, Tensor):
         yield state
     elif isinstance(state, dict):
-        yield from tensors(list(state.values()))
+        yield from tensor_leaves(list(state.values()))
     elif isinstance(state, tuple | list):
         for part in state:
-            yield from tensors(part)
+            yield from tensor_leaves(part)
 
 
 def difference(given: Tensor, expected: Tensor, beside: Tensor | None = None) -> float:

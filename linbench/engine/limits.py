@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from linbench.common.errors import UserError
-from linbench.common.text import counted
+from linbench.common.text import pluralize
 
 _SPARE = 24
 """Files besides those of cells and workers, by estimate: results being written, a log, libraries that are
@@ -38,7 +38,7 @@ def require_files(largest: int, places: int) -> None:
         return
     fitting = (hard - _open_now() - _SPARE) // places - _FILES_OF_A_WORKER
     fewer = f"; or train fewer cells together, with --stack {fitting}" if fitting > 0 else ""
-    cells = counted(largest, "cell")
+    cells = pluralize(largest, "cell")
     groups = f"{places} groups of {cells} take" if places > 1 else f"a group of {cells} takes"
     raise UserError(
         f"this process may have {hard} files open, and {groups} {needed}. Allow more with `ulimit -n"

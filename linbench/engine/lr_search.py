@@ -17,7 +17,7 @@ from linbench.engine.in_process import IN_PROCESS
 from linbench.engine.jobs import plugin_sources
 from linbench.engine.probe import Marks
 from linbench.engine.progress import Progress
-from linbench.engine.runner import run_cells, stands
+from linbench.engine.runner import is_final, run_cells
 from linbench.experiments.cell import Cell, Purpose
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
 from linbench.results.record import EDGE, UNTRIED, Result
@@ -190,7 +190,7 @@ def run_searched(
     # a law that is broken is told before anything is trained, whatever of the searches is stored
     if from_plugins := [cell for cell in cells if plugin_sources(cell)]:
         stored = (lambda name: None) if again else store.get
-        _, left = ahead(from_plugins, stored, search_settings, retry=retry)
+        _, left = pending_cells(from_plugins, stored, search_settings, retry=retry)
         Marks(allowed(allow), executor.timeout).probe([cell for cell in from_plugins if cell.id in left])
     run_cells(
         [cell for search in searches.values() for cell in search.pending],
@@ -211,7 +211,7 @@ def run_searched(
     return [annotated[cell.id] for cell, _ in asked]
 
 
-def ahead(
+def pending_cells(
     cells: Sequence[Cell],
     stored: Callable[[str], Result | None],
     settings: SearchSettings | None,
@@ -232,7 +232,7 @@ def ahead(
 
     def found(cell: Cell) -> Result | None:
         result = stored(cell.id)
-        return result if stands(result, again=False, retry=retry) else None
+        return result if is_final(result, again=False, retry=retry) else None
 
     if settings is None:
         return [], {cell.id for cell in cells if not found(cell)}

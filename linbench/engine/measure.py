@@ -21,7 +21,7 @@ from linbench.engine.step import Training
 from linbench.engine.surroundings import Surroundings
 from linbench.engine.train import train
 from linbench.experiments.cell import Cell
-from linbench.experiments.loading import theirs
+from linbench.experiments.loading import describe_error
 from linbench.results.record import Result
 
 T = TypeVar("T")
@@ -73,7 +73,9 @@ def measure(
             if any(error is each for each in raised):  # the fault of a callback
                 raise
             if not device_responds(group[0].device):
-                raise DeviceLostError(f"the GPU answers this process no more: {theirs(error)}.") from error
+                raise DeviceLostError(
+                    f"the GPU answers this process no more: {describe_error(error)}."
+                ) from error
             checkpoint = None
             left = [cell for cell in group if cell.id not in done]
             if len(group) > 1:
@@ -89,9 +91,9 @@ def _smaller_groups(
 ) -> list[tuple[list[Cell], str | None]]:
     """Divide what is left of a group of `size` cells that failed, and say why in a note."""
     if out_of_memory(error):
-        part, note = size // 2, f"{size} were too many: {theirs(error)}"
+        part, note = size // 2, f"{size} were too many: {describe_error(error)}"
     else:
-        part, note = 1, f"could not be stacked: {theirs(error)}"
+        part, note = 1, f"could not be stacked: {describe_error(error)}"
     return [(list(left[start : start + part]), note) for start in range(0, len(left), part)]
 
 
@@ -111,7 +113,7 @@ def _noting(call: Callable[[T], None], raised: list[BaseException]) -> Callable[
 def _failure_fields(error: BaseException, device: str) -> dict[str, Any]:
     """Return status and reason of a cell; other processes may have taken the memory that it lacked."""
     if not out_of_memory(error):
-        return {"status": "failed", "reason": theirs(error)}
+        return {"status": "failed", "reason": describe_error(error)}
     others = 0 if device == "cpu" else _taken_by_others(device)
     words = f", while other processes held {in_gib(others)} of this GPU" if others else ""
     return {"status": "oom", "reason": message_of(error).splitlines()[0] + words, "outside": bool(others)}
@@ -168,7 +170,7 @@ def _run_group(
     began = time.perf_counter()
     first = cells[0]
     _require_memory(cells)
-    with started(cells) as training:
+    with training_context(cells) as training:
         size = model_size(first, training.stack.model)
         training.note = note
         if checkpoint is not None and checkpoint.fits(training):
@@ -206,7 +208,7 @@ def _require_memory(cells: Sequence[Cell]) -> None:
 
 
 @contextmanager
-def started(cells: Sequence[Cell]) -> Iterator[Training]:
+def training_context(cells: Sequence[Cell]) -> Iterator[Training]:
     """Yield the training of a group before its first step, in the context in which it must run.
 
     In this context the settings of the process are those of `linbench.engine.surroundings`, and the cells'
@@ -227,6 +229,6 @@ def started(cells: Sequence[Cell]) -> Iterator[Training]:
             raise PluginError(hidden_state)
         # before stacking: a model may have marked its parameters, which are replaced then
         rules = models[0].parameter_rules()
-        training = Training.begun(Stack.of(models), cells, rules)
+        training = Training.start(Stack.of(models), cells, rules)
         training.hidden_state = hidden_state
         yield training

@@ -17,10 +17,10 @@ from linbench.common.errors import PluginError, UserError
 from linbench.common.hashing import digest
 from linbench.common.laws import Law
 from linbench.common.streams import tell
-from linbench.engine.layer_under_test import PLACES, Subject, difference, seeded
+from linbench.engine.layer_under_test import LAYER_POSITIONS, LayerUnderTest, difference, seeded
 from linbench.engine.workers import outcomes
 from linbench.experiments.cell import Cell
-from linbench.experiments.loading import theirs
+from linbench.experiments.loading import describe_error
 from linbench.experiments.model_spec import LayerSpec
 from linbench.experiments.precision import arithmetic
 from linbench.results.record import FINAL, UNPROBED, Result
@@ -195,25 +195,27 @@ def examine(probe: Probe) -> Probed:
     for around in contexts:
         try:
             with torch.no_grad(), torch.cuda.device(device if device != "cpu" else -1), around():
-                return Probed(tuple(_breaches(Subject(probe.cell, probe.layer, device), probe.lengths)))
+                return Probed(
+                    tuple(_breaches(LayerUnderTest(probe.cell, probe.layer, device), probe.lengths))
+                )
         except PluginError as error:
             return Probed(refusal=str(error))
         # the layer will raise again when its cell is trained, and the result will tell
         except Exception as error:
-            trouble = theirs(error)
+            trouble = describe_error(error)
     return Probed(trouble=trouble)
 
 
-def _breaches(subject: Subject, lengths: Sequence[int]) -> Iterator[Breach]:
+def _breaches(subject: LayerUnderTest, lengths: Sequence[int]) -> Iterator[Breach]:
     """Yield the first breach of each law; outputs of a wrong shape, or not finite, end the search."""
     if breach := _breach_of_two_builds(subject, lengths[-1]):
         # every comparison below builds the layer anew, and would take this for a breach of another law
         yield breach
         return
     found: dict[Law | None, Breach] = {}
-    for length, index, training in product(lengths, PLACES, (False, True)):
-        where = f"{', in training' if training else ''}{PLACES[index]}"
-        call = partial(subject.called, index=index, training=training)
+    for length, index, training in product(lengths, LAYER_POSITIONS, (False, True)):
+        where = f"{', in training' if training else ''}{LAYER_POSITIONS[index]}"
+        call = partial(subject.call, index=index, training=training)
         for breach in _breaches_of_call(call, subject, length, where, alone=not training):
             if breach.law not in found:
                 found[breach.law] = breach
@@ -224,7 +226,7 @@ def _breaches(subject: Subject, lengths: Sequence[int]) -> Iterator[Breach]:
 
 
 def _breaches_of_call(
-    call: Callable[[Tensor], Tensor], subject: Subject, length: int, where: str, *, alone: bool
+    call: Callable[[Tensor], Tensor], subject: LayerUnderTest, length: int, where: str, *, alone: bool
 ) -> Iterator[Breach]:
     """Yield breaches that show when some tokens, or some rows, are replaced.
 
@@ -263,7 +265,7 @@ def _breaches_of_call(
 
 
 def _breach_of_causality(
-    call: Callable[[Tensor], Tensor], subject: Subject, x: Tensor, whole: Tensor, limit: float
+    call: Callable[[Tensor], Tensor], subject: LayerUnderTest, x: Tensor, whole: Tensor, limit: float
 ) -> Breach | None:
     """Return the breach that shows when the last tokens of x are replaced, if one does."""
     length = x.shape[1]
@@ -278,10 +280,10 @@ def _breach_of_causality(
     return None
 
 
-def _breach_of_two_builds(subject: Subject, length: int) -> Breach | None:
+def _breach_of_two_builds(subject: LayerUnderTest, length: int) -> Breach | None:
     """Return the breach that shows when a layer is built twice from one seed, if one does."""
     x = subject.tokens(length, rows=ROWS)
-    first, second = (subject.called(x, 0, training=False) for _ in range(2))
+    first, second = (subject.call(x, 0, training=False) for _ in range(2))
     if first.shape != second.shape or not (first.isfinite().all() and second.isfinite().all()):
         return None  # the next calls will show it
     moved = difference(second, first)
@@ -294,7 +296,7 @@ def _breach_of_two_builds(subject: Subject, length: int) -> Breach | None:
     )
 
 
-def _breaches_of_two_calls(subject: Subject, length: int) -> Iterator[Breach]:
+def _breaches_of_two_calls(subject: LayerUnderTest, length: int) -> Iterator[Breach]:
     """Yield the breach that shows when a layer is called twice alike, if one does."""
     mixer, x = subject.build(), subject.tokens(length, rows=ROWS)
     with seeded(subject.device, "probe"):

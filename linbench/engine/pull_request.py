@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from linbench.common.errors import EXIT_NOT_COMPARABLE, PluginError, UserError
 from linbench.common.parsing import parse_seeds
-from linbench.engine.compare import comparing, refuse_left_out
+from linbench.engine.compare import plan_comparison, refuse_left_out
 from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.registry import SHIPPED, registry
 from linbench.experiments.suite import Suite, blocks, narrowed
@@ -61,7 +61,7 @@ def plan(
     chosen = parse_seeds(seeds)
     beside = len(set(models)) > 1 or bool(against) or not gated
     if beside:
-        comparing(models, suite, seeds=seeds, form=form, against=against, device=device)
+        plan_comparison(models, suite, seeds=seeds, form=form, against=against, device=device)
     else:
         chosen_suite = narrowed(suite, models=models, seeds=seeds, form=form)
         refuse_left_out(models, *blocks(chosen_suite, device=device))

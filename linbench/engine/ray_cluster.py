@@ -25,7 +25,7 @@ from linbench.common.leaving import hurried, hurry
 from linbench.common.numbers import whole
 from linbench.engine.jobs import Job, Message, isolation_key, work
 from linbench.engine.workers import ArgumentQueue, Outcome, one_line
-from linbench.experiments.loading import theirs
+from linbench.experiments.loading import describe_error
 
 _POLL_SECONDS = 1.0
 """Seconds between two looks at groups and at the head of the cluster."""
@@ -207,7 +207,7 @@ class Cluster(NamedTuple):
             )
         except exceptions.RayTaskError as error:  # on a GPU a worker of Ray serves one task alone
             lost = isinstance(error.cause, DeviceLostError)
-            return Outcome(failure=theirs(error.cause), lost=lost, outside=lost)
+            return Outcome(failure=describe_error(error.cause), lost=lost, outside=lost)
         except exceptions.RayError as error:
             return Outcome(failure=one_line(error))
         group.deadline = time.monotonic() + self.timeout

@@ -80,7 +80,7 @@ def run_cells(
     sizes = [len(group) for group in groups(cells, largest=stack, sharing=executor.sharing)]
     require_files(max(sizes, default=0), executor.places)
     store.prepare()
-    ledger = _RunLedger(store, progress, partial(stands, again=again, retry=retry), next_cells, marks)
+    ledger = _RunLedger(store, progress, partial(is_final, again=again, retry=retry), next_cells, marks)
     try:
         ledger.add(cells)
         while waiting := ledger.waiting:
@@ -270,7 +270,7 @@ def stored_result(cell: Cell, store: Store) -> Result:
     return result
 
 
-def stands(result: Result | None, *, again: bool, retry: bool) -> bool:
+def is_final(result: Result | None, *, again: bool, retry: bool) -> bool:
     """Return whether a stored result is final, so that its cell is not run.
 
     It is not if cells are to be run `again`, if something from outside ended its run, or, with `retry`, if

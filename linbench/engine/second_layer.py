@@ -25,25 +25,25 @@ class Second(Mixer):
         super().__init__(second.settings, second.layer)
         self.first, self.second = first, second
 
-    def forward(self, x: Tensor, state: States | None = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: States | None = None, cross_layer: Any = None) -> Out:
         """Return y of the second layer, and the states of both."""
         given = state or States()
-        before: Out = self.first(x, given.first, handed)
-        return _join(before, self.second(x, given.second, before.handed))
+        before: Out = self.first(x, given.first, cross_layer)
+        return _join(before, self.second(x, given.second, before.cross_layer))
 
     def init_state(self, batch: int, *, capacity: int) -> States:
         """Return the initial states of both layers."""
         return States(*(mixer.init_state(batch, capacity=capacity) for mixer in (self.first, self.second)))
 
-    def prefill(self, x: Tensor, *, capacity: int, handed: Any = None) -> Out:
+    def prefill(self, x: Tensor, *, capacity: int, cross_layer: Any = None) -> Out:
         """Return y of the second layer for a prompt, and the states of both to decode from."""
-        before = self.first.prefill(x, capacity=capacity, handed=handed)
-        return _join(before, self.second.prefill(x, capacity=capacity, handed=before.handed))
+        before = self.first.prefill(x, capacity=capacity, cross_layer=cross_layer)
+        return _join(before, self.second.prefill(x, capacity=capacity, cross_layer=before.cross_layer))
 
-    def decode(self, x: Tensor, state: States, handed: Any = None) -> Out:
+    def decode(self, x: Tensor, state: States, cross_layer: Any = None) -> Out:
         """Return y of the second layer for one more token, and the new states."""
-        before = self.first.decode(x, state.first, handed)
-        return _join(before, self.second.decode(x, state.second, before.handed))
+        before = self.first.decode(x, state.first, cross_layer)
+        return _join(before, self.second.decode(x, state.second, before.cross_layer))
 
     def state_floats(self, seq_len: int) -> StateSize | None:
         """Return the sum of both state sizes; None if a layer declares none."""
@@ -57,4 +57,4 @@ class Second(Mixer):
 
 
 def _join(first: Out, second: Out) -> Out:
-    return Out(second.y, States(first.state, second.state), second.handed)
+    return Out(second.y, States(first.state, second.state), second.cross_layer)

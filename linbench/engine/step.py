@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from linbench.common.hashing import stable_key
-from linbench.engine.batches import Feed, Streams
-from linbench.engine.cuda_graph import Captured
+from linbench.engine.batches import BatchFeed, Streams
+from linbench.engine.cuda_graph import CudaGraph
 from linbench.engine.optimizer import AdamW, Rates
 from linbench.engine.schedule import learning_rate_factors
 from linbench.engine.stack import Stack
@@ -68,7 +68,7 @@ class Training:
     captured, and no checkpoints are written."""
 
     @classmethod
-    def begun(cls, stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule]) -> "Training":
+    def start(cls, stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule]) -> "Training":
         """Return the training of `cells` before its first step; seed the generators that modules draw from.
 
         Args:
@@ -121,7 +121,7 @@ class Step:
         epoch = order.batches[segment] if cell.segments else None
         # segments of equal tasks draw from one stream, so each begins after those before it
         lowest = sum(earlier.examples or 0 for earlier in cell.segments[:segment])
-        self.feed = Feed(
+        self.feed = BatchFeed(
             Streams(task, training.cells),
             examples=examples,
             first=first,
@@ -130,11 +130,11 @@ class Step:
             lowest=lowest,
         )
         self.precision, self.device = cell.protocol.precision, cell.device
-        self.run = Captured(self._run, cell.device, note=training.hidden_state)
+        self.run = CudaGraph(self._run, cell.device, note=training.hidden_state)
 
     def __call__(self) -> None:
         """Train on one more batch."""
-        self.feed.ready()
+        self.feed.refill()
         if not self.run.calls and not self._has_module():
             self._compile()
         self.run()
@@ -142,17 +142,17 @@ class Step:
 
     def _has_module(self) -> bool:
         """Return whether a layer is a user's module, whose kernels are not known before it runs."""
-        return any(layer.entry.cls.opaque for layer in self.training.cells[0].model.layers)
+        return any(layer.entry.cls.is_plain_module for layer in self.training.cells[0].model.layers)
 
     def _compile(self) -> None:
         """Compile kernels side by side, in a rehearsal on numbers that mean nothing."""
         place, device = self.feed.place, self.feed.place.device
         before = place.clone()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            compile_ahead(lambda: self.differentiated(self.feed.batch()), device)
+            compile_ahead(lambda: self.forward_backward(self.feed.batch()), device)
         place.copy_(before)
 
-    def differentiated(self, batch: Batch) -> Tensor:
+    def forward_backward(self, batch: Batch) -> Tensor:
         """Return the loss [R] of a batch, and leave its gradients in the stack."""
         with arithmetic(self.precision, self.device):
             loss: Tensor = self.training.stack(batch.inputs, batch.positions, batch.targets)
@@ -160,7 +160,7 @@ class Step:
         return loss
 
     def _run(self) -> None:
-        loss = self.differentiated(self.feed.batch())
+        loss = self.forward_backward(self.feed.batch())
         self.training.optimiser.step()
         self.training.losses += loss.detach()
 

@@ -8,7 +8,7 @@ from linbench.experiments.learning_rates import SearchSettings, default_search
 from linbench.experiments.protocol import former_searches
 
 
-class Former(NamedTuple):
+class FormerSearch(NamedTuple):
     """An earlier rule for choosing learning rates.
 
     mark: the mark of results whose learning rate the rule chose. says: what the mark means, for readers.
@@ -28,7 +28,7 @@ class Former(NamedTuple):
 
 
 @cache
-def formers() -> tuple[Former, ...]:
+def formers() -> tuple[FormerSearch, ...]:
     """Return the earlier rules, the most recent first."""
     rules = []
     for entry in former_searches():
@@ -37,5 +37,5 @@ def formers() -> tuple[Former, ...]:
             for name, value in entry.items()
             if name not in ("mark", "says")
         }
-        rules.append(Former(entry["mark"], entry["says"], others))
+        rules.append(FormerSearch(entry["mark"], entry["says"], others))
     return tuple(rules)

@@ -18,7 +18,7 @@ class Names(NamedTuple):
     settings: tuple[str, ...]
 
 
-def varied(cells: Sequence[Cell], *, but: Collection[str] = ()) -> Names:
+def naming_scheme(cells: Sequence[Cell], *, but: Collection[str] = ()) -> Names:
     """Choose the fewest settings that distinguish cells of one task, preset and model.
 
     Args:
@@ -34,10 +34,10 @@ def varied(cells: Sequence[Cell], *, but: Collection[str] = ()) -> Names:
         task = cell.task_entry.name
         name = task, cell.preset if task in presets else None, cell.model.label
         same_name.setdefault(name, []).append(all_settings(cell))
-    return Names(presets, (*fewest(same_name.values(), but={*but, "seed"}), "seed"))
+    return Names(presets, (*distinguishing_settings(same_name.values(), but={*but, "seed"}), "seed"))
 
 
-def named(cells: Sequence[Cell], names: Names) -> str:
+def format_cells(cells: Sequence[Cell], names: Names) -> str:
     """Return the name of a group of cells: `mqar quick deltanet model.d_model 64, seed 0 1 2`.
 
     Args:
@@ -56,7 +56,7 @@ def named(cells: Sequence[Cell], names: Names) -> str:
     return f"{task}{preset} {first.model.label} {', '.join(values)}"
 
 
-def fewest(
+def distinguishing_settings(
     groups: Iterable[Sequence[Mapping[str, Any]]], *, but: Collection[str] = (), last: Sequence[str] = ()
 ) -> list[str]:
     """Greedily pick settings, in order, that distinguish members of at least one group.
@@ -94,12 +94,12 @@ def _split(classes: Sequence[int], group: Sequence[Mapping[str, Any]], name: str
     return [numbers[key] for key in keys]
 
 
-def labelled(labels: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def unique_labels(labels: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Make labels unique by adding, in brackets, the fewest settings that distinguish equal ones."""
     same_label: dict[str, list[Mapping[str, Any]]] = {}
     for label, own in zip(labels, settings, strict=True):
         same_label.setdefault(label, []).append(own)
-    picked = {label: fewest([members]) for label, members in same_label.items()}
+    picked = {label: distinguishing_settings([members]) for label, members in same_label.items()}
     unique = []
     for label, own in zip(labels, settings, strict=True):
         words = ", ".join(f"{name} {own[name]}" for name in picked[label] if name in own)
@@ -107,7 +107,7 @@ def labelled(labels: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> li
     return unique
 
 
-def told_apart(every: Sequence[Mapping[str, Any]]) -> list[str]:
+def distinguishing_labels(every: Sequence[Mapping[str, Any]]) -> list[str]:
     """Describe each of several settings by those that differ among them, such as `seq_len 64 / kv_pairs 8`."""
     names = dict.fromkeys(chain.from_iterable(every))
     differ = [name for name in names if len({str(one.get(name)) for one in every}) > 1]
@@ -154,5 +154,5 @@ def mixture(
     described = {}
     for name, variations in (("train", train), ("test", test)):
         if variations:
-            described[name] = ", ".join(told_apart([task, *variations])[1:])
+            described[name] = ", ".join(distinguishing_labels([task, *variations])[1:])
     return described

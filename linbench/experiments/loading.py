@@ -145,9 +145,9 @@ def load_location(location: str, base: type) -> Located:
     except ModuleNotFoundError as missing:
         if missing.name and (where == missing.name or where.startswith(missing.name + ".")):
             raise UserError(f"there is no module {where}: {missing}.") from None
-        raise PluginError(f"{location} could not be imported: {theirs(missing)}.") from missing
+        raise PluginError(f"{location} could not be imported: {describe_error(missing)}.") from missing
     except (Exception, SystemExit) as error:
-        raise PluginError(f"{location} could not be imported: {theirs(error)}.") from error
+        raise PluginError(f"{location} could not be imported: {describe_error(error)}.") from error
     own, others = _classes(found.module, base)
     if not name:
         if len(own or others) == 1:
@@ -230,16 +230,16 @@ def imported() -> bool:
     return any(_is_users(file) for file in files if isinstance(file, str))
 
 
-def theirs(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Describe an exception in one line, with the last place in a user's code that it came through."""
     if isinstance(error, UserError):
         return str(error)
     message = re.sub(rf"{PREFIX}\w+\.", "", message_of(error)).strip().splitlines()
     words = f": {message[0]}" if message else ""
-    return f"{users_place(error)}{type(error).__name__}{words}"
+    return f"{user_location(error)}{type(error).__name__}{words}"
 
 
-def users_place(error: BaseException) -> str:
+def user_location(error: BaseException) -> str:
     """Return the last place in a user's code that an exception came through, such as `mine.py line 3: `.
 
     It is empty if the exception did not come through a user's code.

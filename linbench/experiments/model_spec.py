@@ -38,8 +38,8 @@ class LayerSpec:
         return {
             "mixer": self.entry.name,
             "version": mixer.version,
-            "settings": self.settings.identity(exclude_unset=mixer.opaque),
-            "kernel": _kernel_versions(mixer.families),
+            "settings": self.settings.identity(exclude_unset=mixer.is_plain_module),
+            "kernel": _kernel_versions(mixer.kernel_families),
             "source": self.entry.digest,
         }
 
@@ -61,7 +61,7 @@ class ModelSpec:
         backbone = {
             "version": backbones.VERSION,
             "settings": self.backbone.model_dump(mode="json", exclude_none=True),
-            "kernel": _kernel_versions(backbones.families(self.backbone)),
+            "kernel": _kernel_versions(backbones.kernel_families(self.backbone)),
         }
         return {
             "form": self.form,
@@ -122,7 +122,7 @@ _DRAWS = {
 def _layer(entry: Entry, settings: dict[str, Any]) -> LayerSpec:
     """Settings of a module from elsewhere are not read again: text that looks like a number would become one."""
     cls = entry.cls.Settings
-    if entry.cls.opaque:
+    if entry.cls.is_plain_module:
         return LayerSpec(entry, cls.model_construct(**settings))
     return LayerSpec(entry, cls.model_validate(settings))
 

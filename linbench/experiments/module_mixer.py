@@ -41,7 +41,7 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
 
     class Wrapped(Mixer):
         __doc__ = f"{module.__name__}, an nn.Module. {docstring(module) or 'It has no docstring.'}"
-        opaque = True
+        is_plain_module = True
         version = 2  # since 2 what is marked `_no_weight_decay` does not decay
         Settings = _settings(module, [p for name, p in parameters.items() if name not in {width, index}])
 
@@ -56,7 +56,7 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
                     raise
                 raise PluginError(f"{_no_object(module, str(width))} It failed with: {error}.") from error
 
-        def forward(self, x: Tensor, state: Any = None, handed: Any = None) -> Out:
+        def forward(self, x: Tensor, state: Any = None, cross_layer: Any = None) -> Out:
             """Return the module's output, or the first of a tuple of outputs."""
             if state is not None:
                 raise PluginError(f"{module.__name__} declares no state, so a sequence cannot be continued.")
@@ -65,7 +65,7 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
             if not isinstance(y, Tensor) or y.shape != x.shape:
                 got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
                 raise PluginError(f"{module.__name__} must return [B, T, D] = {tuple(x.shape)}, not {got}.")
-            return Out(y, None, handed)
+            return Out(y, None, cross_layer)
 
         def init_state(self, batch: int, *, capacity: int) -> Any:
             """Raise PluginError: the module declares no state."""

@@ -123,7 +123,7 @@ def _matching_preset(task: Task, model: ModelSpec, protocol: Protocol) -> str | 
     layers = [
         layer_settings(model.form, backbone, layer.entry.name, layer.settings.model_dump())
         for layer in model.layers
-        if not layer.entry.cls.opaque
+        if not layer.entry.cls.is_plain_module
     ]
     settings = task.settings.model_dump(mode="json")
     return matching_preset(type(task), settings, protocol.model_dump(mode="json"), layers)

@@ -125,7 +125,7 @@ def _specify_layer(
             )
         values |= mixer.controlled
     # the settings of a preset are meant for mixers of linbench
-    for source in (given,) if mixer.opaque else (from_preset, given):
+    for source in (given,) if mixer.is_plain_module else (from_preset, given):
         values |= _settings_for(term, entry, source)
     values |= _settings_in_pattern(term, mixer)
     return LayerSpec(entry, check_layer_settings(mixer, mixer.Settings.parse(values, where="model")))
@@ -150,7 +150,7 @@ def _has_setting(mixer: type[Mixer], name: str) -> bool:
 
 def _settings_in_pattern(term: Term, mixer: type[Mixer]) -> dict[str, str]:
     """Return the settings in brackets behind a name. A module from elsewhere reads quotes itself."""
-    return {name: value if mixer.opaque else unquoted(value) for name, value in term.settings}
+    return {name: value if mixer.is_plain_module else unquoted(value) for name, value in term.settings}
 
 
 def refuse_narrow_model(io: IO, model: ModelSpec) -> None:

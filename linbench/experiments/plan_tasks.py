@@ -8,7 +8,7 @@ from linbench.common.errors import PluginError, UserError, unknown
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.experiments.curriculum import Segment
-from linbench.experiments.loading import theirs
+from linbench.experiments.loading import describe_error
 from linbench.experiments.pattern import split_task
 from linbench.experiments.protocol import Protocol
 from linbench.experiments.registry import SHIPPED, Entry, registry
@@ -43,7 +43,7 @@ def make_task(
     except Exception as error:
         if entry.source == SHIPPED:
             raise
-        raise PluginError(f"task {task} cannot be used: {theirs(error)}.") from error
+        raise PluginError(f"task {task} cannot be used: {describe_error(error)}.") from error
 
 
 MOST_TOKENS = 1 << 18

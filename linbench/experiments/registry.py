@@ -21,11 +21,11 @@ from linbench.common.errors import UserError, unknown
 from linbench.common.settings import Settings
 from linbench.experiments.loading import (
     Brought,
+    describe_error,
     import_path,
     installed_digest,
     is_location,
     load_location,
-    theirs,
 )
 from linbench.experiments.module_mixer import wrap
 from linbench.experiments.plugins.spaces import Plugin, arrive, digest_of
@@ -207,7 +207,7 @@ def registry(kind: Kind) -> Registry:
             found._add(Entry(_checked(point.name), cls, source, digest_of(f"{point.value} {files}".encode())))
         # a failed import of one package must not affect the others
         except (Exception, SystemExit) as error:
-            found.problems.append(Problem(point.name, source, theirs(error)))
+            found.problems.append(Problem(point.name, source, describe_error(error)))
     return found
 
 
@@ -226,7 +226,7 @@ def _scan(found: Registry, where: str | Path, source: str) -> None:
                 raise UserError(_NAMELESS)
             found._helpers |= {file.path for each, file in plugin.files.items() if each != plugin.name}
     except (Exception, SystemExit) as error:  # a failed import must not affect the others
-        found.problems.append(Problem(name, source, theirs(error)))
+        found.problems.append(Problem(name, source, describe_error(error)))
         return
     for entry in entries:
         found._add(entry)

@@ -129,7 +129,7 @@ def check_layer_settings(mixer: type[Mixer], settings: Settings) -> Settings:
 
     Raises UserError: a setting of a shipped layer is too large.
     """
-    if mixer.opaque:
+    if mixer.is_plain_module:
         return settings
     for name, value in settings:
         if name.startswith("expand"):

@@ -117,7 +117,7 @@ class Suite(Settings):
         return self
 
 
-class Block(NamedTuple):
+class SuiteBlock(NamedTuple):
     """One task of a suite at one point of its grid: the unit within which models are compared.
 
     rows: each model that can run there, with its cells.
@@ -204,7 +204,7 @@ def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") 
 
 def blocks(
     suite: Suite, *, precision: str | None = None, device: str = "auto"
-) -> tuple[list[Block], dict[str, str]]:
+) -> tuple[list[SuiteBlock], dict[str, str]]:
     """Return what `expand` does, task by task and point by point of the grid."""
     if suite.search:
         refuse_rate(suite.set, suite.grid, *(part.set for part in (*suite.tasks, *suite.models)))
@@ -218,7 +218,7 @@ def blocks(
             run = _run_spec(suite, task, point, able, precision=precision, device=device)
             cells = iter(plan(run))
             rows = [(model, [next(cells) for _ in run.seeds]) for model in able]
-            found.append(Block(task, point, rows))
+            found.append(SuiteBlock(task, point, rows))
     return found, missing
 
 

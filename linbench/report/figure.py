@@ -23,7 +23,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from linbench.common import escape
 from linbench.common.files import inside, storage_sentence, unused, write_whole
-from linbench.common.text import counted
+from linbench.common.text import pluralize
 from linbench.report.data import ReportData
 from linbench.report.style.labels import LONGEST, add_title, footnote
 from linbench.report.style.svg import plain
@@ -182,7 +182,7 @@ class ComparisonFigure(Figure):
         """Return the largest number of seeds that any model has."""
         results = [row.tuning if self.tuning else row.results for row in comparison.rows]
         count = max(len({seed_of(result) for result in of_model}) for of_model in results)
-        return counted(count, "tuning seed" if self.tuning else "seed")
+        return pluralize(count, "tuning seed" if self.tuning else "seed")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from linbench.common.files import file_name
 from linbench.common.hashing import canonical, digest
-from linbench.experiments.labels import fewest, labelled, mixture, told_apart
+from linbench.experiments.labels import distinguishing_labels, distinguishing_settings, mixture, unique_labels
 from linbench.experiments.presets import preset_of
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.results.record import NO_VERDICT, UNLAWFUL, Result, fingerprint, rate_of, seed_of, size_of
@@ -112,7 +112,7 @@ class Comparison:
     def tests(self) -> list[str]:
         """Several tests in words, by what is not the same in all of them; empty for a single one."""
         tests = self.results[0]["cell"]["task"].get("test", [])
-        return told_apart([test["settings"] for test in tests]) if len(tests) > 1 else []
+        return distinguishing_labels([test["settings"] for test in tests]) if len(tests) > 1 else []
 
     @property
     def mismatch(self) -> dict[str, float]:
@@ -193,7 +193,9 @@ def _told_apart(found: Sequence[Comparison]) -> list[Comparison]:
     named = []
     for (task, form), own in groups.items():
         names = (
-            fewest([every for (other, _), every in alike.items() if other == task], last=_LAST)
+            distinguishing_settings(
+                [every for (other, _), every in alike.items() if other == task], last=_LAST
+            )
             if (task, form) in alike
             else []
         )
@@ -290,7 +292,7 @@ def _comparison(
             canonical([result["cell"]["model"], result["cell"]["protocol"]["settings"]["lr"]]), []
         ).append(result)
     groups = [sorted(group, key=seed_of) for group in by_model.values()]
-    labels = labelled([group[0]["label"] for group in groups], [_flat(group[0]) for group in groups])
+    labels = unique_labels([group[0]["label"] for group in groups], [_flat(group[0]) for group in groups])
     tried: dict[str, list[Result]] = {}
     for result in tuning:
         tried.setdefault(canonical(result["cell"]["model"]), []).append(result)

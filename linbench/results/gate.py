@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from linbench.common.errors import EXIT_NOT_COMPARABLE, EXIT_REGRESSION, unknown
-from linbench.common.text import counted
+from linbench.common.text import pluralize
 from linbench.results.gate_policy import Bimodal, Policy
 from linbench.results.judgement import Judged, Pair, Verdict, judge, why_untold
 from linbench.results.matching import Match, matches
@@ -74,7 +74,7 @@ def gate(
         for what in differ:
             changed.setdefault(what, []).append(match.name)
         if match.candidate.results and seeds < policy.seeds:
-            left = f"{counted(seeds, 'seed')} with a number on both sides"
+            left = f"{pluralize(seeds, 'seed')} with a number on both sides"
             asks = f"the policy asks for {policy.seeds}"
             missing[-1:] = [
                 (
@@ -99,7 +99,7 @@ def gate(
             )
         if marked := [f"{one.name} ({', '.join(one.marks)})" for one in timed if one.marks]:
             problems.append(
-                f"{counted(len(marked), 'speed')} cannot be judged, as others were at work meanwhile or a"
+                f"{pluralize(len(marked), 'speed')} cannot be judged, as others were at work meanwhile or a"
                 f" clock was held back: {'; '.join(marked)}."
             )
     if not reported[0] and not (timed and policy.slower is not None):

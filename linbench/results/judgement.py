@@ -6,7 +6,7 @@ from enum import StrEnum
 from statistics import fmean
 from typing import NamedTuple
 
-from linbench.common.text import counted
+from linbench.common.text import pluralize
 from linbench.results.gate_policy import Policy
 from linbench.results.power import (
     MOST_SEEDS,
@@ -212,7 +212,7 @@ def why_untold(one: Judged, policy: Policy, *, cells: int) -> str | None:
     pair, seeds = one.pair, len(one.pair.candidate)
     if one.verdict not in UNTOLD:
         return None
-    asked = f"{policy.alpha:g} among {counted(cells, 'cell')}"
+    asked = f"{policy.alpha:g} among {pluralize(cells, 'cell')}"
     needed = (
         f"{one.seeds_needed} seeds on each side would do"
         if one.seeds_needed

@@ -22,7 +22,7 @@ from linbench.common.errors import StorageError, UserError
 from linbench.common.files import MOST_BYTES, file_name, storage_sentence, write_whole
 from linbench.common.hashing import canonical
 from linbench.common.reading import read_json
-from linbench.common.text import counted
+from linbench.common.text import pluralize
 from linbench.results.record import Result
 from linbench.results.result_text import UNREADABLE, NewerResultError, check_text, read_file
 from linbench.results.schema.fields import CELL
@@ -304,7 +304,7 @@ def _pack_faults(path: Path, entry: Entry | None) -> Iterator[str]:
     if entry and entry["sha256"] != hashlib.sha256(path.read_bytes()).hexdigest():
         yield f"{path} is not the file that {MANIFEST} lists: its SHA-256 is another."
     if entry and entry["rows"] != len(texts):
-        yield f"{path} has {counted(len(texts), 'result')}, and {MANIFEST} says {entry['rows']}."
+        yield f"{path} has {pluralize(len(texts), 'result')}, and {MANIFEST} says {entry['rows']}."
     first = dict[str, Line]()
     for line in numbered(path, texts):
         name = line_id(line.text)

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from linbench.common.text import counted
-from linbench.experiments.labels import told_apart
+from linbench.common.text import pluralize
+from linbench.experiments.labels import distinguishing_labels
 from linbench.experiments.sizing import TOLERANCE
-from linbench.experiments.suite import Block, SuiteModel
+from linbench.experiments.suite import SuiteBlock, SuiteModel
 from linbench.results.comparison import Row, broken, comparisons
 from linbench.results.layer_speeds import ASKED, Way, best_way, layer_of
 from linbench.results.record import DIVERGED, FINAL, NO_VERDICT, Result
@@ -56,7 +56,7 @@ class SideBySide:
 
 
 def side_by_side(
-    blocks: Sequence[Block], results: Mapping[str, Result], speeds: Sequence[Speeds] = ()
+    blocks: Sequence[SuiteBlock], results: Mapping[str, Result], speeds: Sequence[Speeds] = ()
 ) -> list[SideBySide]:
     """A table for each form; all models of a block stand beside its first. `results` by the ids of their
     cells; models without any are left out, and so is a block whose first has none. `speeds`: what was
@@ -71,7 +71,7 @@ def side_by_side(
     return [_table(form, tasks, speeds) for form, tasks in forms.items()]
 
 
-def _rows(block: Block, results: Mapping[str, Result]) -> list[Row]:
+def _rows(block: SuiteBlock, results: Mapping[str, Result]) -> list[Row]:
     chosen = [[results[cell.id] for cell in cells if cell.id in results] for _, cells in block.rows]
     labels = _labels([model for model, _ in block.rows])
     return [Row(f"{label}{broken(own)}", tuple(own)) for label, own in zip(labels, chosen, strict=True)]
@@ -80,7 +80,10 @@ def _rows(block: Block, results: Mapping[str, Result]) -> list[Row]:
 def _labels(models: Sequence[SuiteModel]) -> list[str]:
     """Those that a suite has twice are told apart by what it sets for them."""
     names = [model.model for model in models]
-    said = [told_apart([other.set for other in models if other.model == model.model]) for model in models]
+    said = [
+        distinguishing_labels([other.set for other in models if other.model == model.model])
+        for model in models
+    ]
     place = [names[:i].count(name) for i, name in enumerate(names)]
     return [
         f"{name} ({words[i]})" if words[i] else name
@@ -88,7 +91,7 @@ def _labels(models: Sequence[SuiteModel]) -> list[str]:
     ]
 
 
-def titles(blocks: Sequence[Block]) -> list[str]:
+def titles(blocks: Sequence[SuiteBlock]) -> list[str]:
     """The task of each, with its preset where it has one, and what tells it apart from others of that
     name."""
     names, differ = (
@@ -98,12 +101,12 @@ def titles(blocks: Sequence[Block]) -> list[str]:
     found = []
     for name, own in zip(names, differ, strict=True):
         alike = [settings for other, settings in zip(names, differ, strict=True) if other == name]
-        words = told_apart(alike)[alike.index(own)]
+        words = distinguishing_labels(alike)[alike.index(own)]
         found.append(f"{name} {words}" if words else name)
     return found
 
 
-def _name(block: Block) -> str:
+def _name(block: SuiteBlock) -> str:
     cells = [cell for _, cells in block.rows for cell in cells]
     presets = {cell.preset for cell in cells}
     return (
@@ -113,7 +116,7 @@ def _name(block: Block) -> str:
     )
 
 
-def _mixture(block: Block) -> dict[str, Any]:
+def _mixture(block: SuiteBlock) -> dict[str, Any]:
     parts = {name: getattr(block.task, name) for name in ("train", "test")}
     told = {
         name: ", ".join(" / ".join(f"{setting} {value}" for setting, value in part.items()) for part in of)
@@ -162,7 +165,7 @@ def _ahead_by_diverging(row: Row, first: Row, difference: Difference) -> str | N
     ahead = row if difference.mean > 0 else first
     diverged = sum(result["status"] == DIVERGED for result in ahead.results)
     return (
-        f"no verdict: {ahead.label} diverged on {diverged} of {counted(len(ahead.results), 'seed')}"
+        f"no verdict: {ahead.label} diverged on {diverged} of {pluralize(len(ahead.results), 'seed')}"
         if diverged
         else None
     )

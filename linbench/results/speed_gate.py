@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from linbench.common.hashing import canonical
-from linbench.common.text import counted
-from linbench.experiments.labels import labelled
+from linbench.common.text import pluralize
+from linbench.experiments.labels import unique_labels
 from linbench.results.gate_policy import Policy
 from linbench.results.matching import SIDES, aligned, packages, speed_question
 from linbench.results.record import Result
@@ -99,7 +99,7 @@ def _names(results: Sequence[Result]) -> list[str]:
     labels = dict(
         zip(
             layers,
-            labelled(
+            unique_labels(
                 [one["label"] for one in layers.values()], [told_apart_by(one) for one in layers.values()]
             ),
             strict=True,
@@ -111,7 +111,7 @@ def _names(results: Sequence[Result]) -> list[str]:
 def _name(result: Result, label: str) -> str:
     bench = result["bench"]
     peer = f", beside {bench['peer']['name']}" if bench["peer"] else ""
-    batch = counted(bench["shape"]["batch"], "sequence")
+    batch = pluralize(bench["shape"]["batch"], "sequence")
     return (
         f"{label} {bench['layer']['form']}, {asked(bench['question'], bench['shape']['length'])}, {batch},"
         f" {bench['precision']}{peer}"

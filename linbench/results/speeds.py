@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from linbench.common.files import file_name
-from linbench.experiments.labels import labelled
+from linbench.experiments.labels import unique_labels
 from linbench.results.kernel_changes import outdated
 from linbench.results.record import Result
 from linbench.results.roofline import growth
@@ -269,7 +269,9 @@ def _series(members: Sequence[Result]) -> tuple[Series, ...]:
         layer = {**result["bench"]["layer"], "backend": result["bench"]["backend"]}
         layers.setdefault(str(sorted(layer.items())), []).append(result)
     firsts = [group[0] for group in layers.values()]
-    labels = labelled([result["label"] for result in firsts], [told_apart_by(result) for result in firsts])
+    labels = unique_labels(
+        [result["label"] for result in firsts], [told_apart_by(result) for result in firsts]
+    )
     found = []
     for label, group in zip(labels, layers.values(), strict=True):
         ours = _by_length(group)

@@ -2,7 +2,7 @@
 
 import torch
 
-from linbench.engine.evaluate import EXAMPLES, Marks, Scores, add, marks
+from linbench.engine.evaluate import EXAMPLES, Scores, TestMetrics, add_scores, collect_metrics
 from linbench.tasks.base import Prediction, Task
 
 __all__ = ["baselines", "has_baselines"]
@@ -13,8 +13,8 @@ def has_baselines(task: type[Task]) -> bool:
     return task.baselines is not Task.baselines
 
 
-def baselines(task: Task, *, examples: int, seed: int = 0, device: str = "cpu") -> dict[str, Marks]:
-    """Return the scores of each baseline by its name, and of the exact solver by what it is, `task.bound`.
+def baselines(task: Task, *, examples: int, seed: int = 0, device: str = "cpu") -> dict[str, TestMetrics]:
+    """Return the scores of each baseline by its name, and of the exact solver by what it is, `task.optimum_kind`.
 
     They are of the examples that a model of that seed is tested on. There is no "nll": an exact solver gives
     answers alone, and n-grams give answers that they never saw no probability.
@@ -23,9 +23,9 @@ def baselines(task: Task, *, examples: int, seed: int = 0, device: str = "cpu") 
     for index in torch.split(torch.arange(examples, device=device), EXAMPLES):
         batch = task.sample(index, seed=seed, split="test")
         solved = Prediction(task.solve(batch), torch.zeros(batch.positions.shape, device=device))
-        for name, prediction in {**task.baselines(batch), task.bound: solved}.items():
+        for name, prediction in {**task.baselines(batch), task.optimum_kind: solved}.items():
             scores = {
                 metric: pair for metric, pair in task.score(batch, prediction).items() if metric != "nll"
             }
-            add(totals.setdefault(name, {}), scores)
-    return dict(zip(totals, marks(list(totals.values())), strict=True))
+            add_scores(totals.setdefault(name, {}), scores)
+    return dict(zip(totals, collect_metrics(list(totals.values())), strict=True))

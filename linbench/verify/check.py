@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from linbench.engine.layer_under_test import Subject, UndeclaredError
-from linbench.experiments.loading import theirs, users_place
+from linbench.engine.layer_under_test import LayerUnderTest, UndeclaredError
+from linbench.experiments.loading import describe_error, user_location
 from linbench.verify.laws import Law, all_laws
 
 __all__ = ["Finding", "Verdict", "check"]
@@ -28,7 +28,7 @@ class Finding(NamedTuple):
         return self.verdict != "WRONG"
 
 
-def check(subject: Subject, tell: Callable[[Finding], None] = lambda finding: None) -> list[Finding]:
+def check(subject: LayerUnderTest, tell: Callable[[Finding], None] = lambda finding: None) -> list[Finding]:
     """Put a subject to every law in turn.
 
     An exception is the mixer's own fault. The first law that meets it names it with its place, and the others
@@ -47,7 +47,7 @@ def check(subject: Subject, tell: Callable[[Finding], None] = lambda finding: No
     return findings
 
 
-def _judge(law: Law, subject: Subject, raised: dict[str, str]) -> tuple[Verdict, str]:
+def _judge(law: Law, subject: LayerUnderTest, raised: dict[str, str]) -> tuple[Verdict, str]:
     """Return the verdict of a law and what was found.
 
     Args:
@@ -59,10 +59,10 @@ def _judge(law: Law, subject: Subject, raised: dict[str, str]) -> tuple[Verdict,
     except UndeclaredError as undeclared:
         return "not declared", str(undeclared)
     except Exception as error:
-        place = users_place(error)
-        where = f"{place}{type(error).__name__}" if place else theirs(error)
+        place = user_location(error)
+        where = f"{place}{type(error).__name__}" if place else describe_error(error)
         first = raised.setdefault(where, law.name)
         if first != law.name:
             return "not judged", f"raises what it raised for {first}"
-        return "WRONG", theirs(error)
+        return "WRONG", describe_error(error)
     return ("ok" if held else "WRONG"), found

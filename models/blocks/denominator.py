@@ -7,7 +7,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.kernels.matrix_state import matrix_state, widens
+from linbench.kernels.matrix_state import doubles_value_tile, matrix_state
 from linbench.models.blocks.matrix_mixer import MatrixSettings
 
 
@@ -62,7 +62,9 @@ def normalised_matrix_state(
     def read(values: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         return matrix_state(q, k, values, log_decay=log_decay, scale=scale, state=state)
 
-    if widens(v):  # one more column would double the kernel's tile of values, so z has a call of its own
+    if doubles_value_tile(
+        v
+    ):  # one more column would double the kernel's tile of values, so z has a call of its own
         o, memory = read(v, None if state is None else state[..., :-1])
         total, z = read(ones, None if state is None else state[..., -1:])
         return (o / denominator(total)).to(v.dtype), torch.cat([memory, z], dim=-1)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linbench.kernels.dtypes import widened
+from linbench.kernels.dtypes import to_float32
 
 FeatureMapName = Literal[
     "identity", "elu", "elu+1", "relu", "silu", "dpfp-1", "dpfp-2", "dpfp-3", "hedgehog", "t2r", "hadamard"
@@ -98,7 +98,7 @@ class Hedgehog(LearnedMap):
     def combine(self, products: list[Tensor]) -> Tensor:
         """Return the features [..., 2 K]."""
         both = torch.cat([2 * products[0], -2 * products[0]], dim=-1)
-        return widened(both).softmax(dim=-1)
+        return to_float32(both).softmax(dim=-1)
 
 
 class T2R(LearnedMap):

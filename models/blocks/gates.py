@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.kernels.decay_gate import decay_gate
-from linbench.kernels.dtypes import widened
+from linbench.kernels.dtypes import to_float32
 from linbench.models.blocks.init import CPU
 from linbench.models.blocks.linear import Affine, Linear, LowRank, SharedInput
 
@@ -79,7 +79,7 @@ class ConstantDecay(nn.Module):
 
     def forward(self) -> Tensor:
         """Return the log decay [H], in at least float32."""
-        return widened(self.log_decay)
+        return to_float32(self.log_decay)
 
 
 class LowRankDecay(nn.Module):
@@ -100,7 +100,7 @@ class LowRankDecay(nn.Module):
     def forward(self, x: Tensor | SharedInput) -> Tensor:
         """Return the log decay [B, T, H, K] <= 0 of x [B, T, D], in at least float32."""
         logits = self.project(x).unflatten(-1, (self.heads, -1))
-        return F.logsigmoid(widened(logits)) / self.divisor
+        return F.logsigmoid(to_float32(logits)) / self.divisor
 
 
 class StepDecay(ScalarDecay):
@@ -109,7 +109,7 @@ class StepDecay(ScalarDecay):
     def with_step(self, x: Tensor | SharedInput) -> tuple[Tensor, Tensor]:
         """Return log decay and step [B, T, H] of x [B, T, D], in at least float32."""
         step = self.project(x)
-        step = F.softplus(widened(step) + self.dt_bias)
+        step = F.softplus(to_float32(step) + self.dt_bias)
         return -self.A_log.exp() * step, step
 
 
@@ -130,4 +130,4 @@ class UniformDecay(nn.Module):
     def forward(self, x: Tensor | SharedInput) -> Tensor:
         """Return the log decay [B, T, H, dim] <= 0 of x [B, T, D], in at least float32."""
         logits = self.project(x.x if isinstance(x, SharedInput) else x).unflatten(-1, (self.heads, -1))
-        return F.logsigmoid(widened(logits))
+        return F.logsigmoid(to_float32(logits))

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linbench.kernels.matmul import over_rows
-from linbench.kernels.operators import product_dtype, stacked, without_autocast
+from linbench.kernels.matmul import split_k_matmul
+from linbench.kernels.operators import inside_vmap, product_dtype, without_autocast
 
 NARROW = 16
 """Maps with fewer outputs than this share one product."""
@@ -31,7 +31,7 @@ class Affine(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., O] of x [..., D]."""
         # for a single model the library splits the gradient's sums itself and adds b in the same kernel
-        if not (_runs_on_gpu(x) and stacked()):
+        if not (_runs_on_gpu(x) and inside_vmap()):
             return super().forward(x)
         y = linear(x, [self.weight])[0]
         return y if self.bias is None else y + self.bias.to(y.dtype)
@@ -88,7 +88,7 @@ def linear(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         products.append(torch.cat(joined) if len(joined) > 1 else joined[0])
     rows, dtype = x.reshape(-1, x.shape[-1]), product_dtype(x)
     with without_autocast(x):
-        if stacked():
+        if inside_vmap():
             outputs = list(_Products.apply(rows, dtype, *products))  # type: ignore[no-untyped-call]
         else:
             replicas = _Products.apply(rows[None], dtype, *(weight[None] for weight in products))  # type: ignore[no-untyped-call]
@@ -136,7 +136,7 @@ class _Products(torch.autograd.Function):
                 continue
             own = weight.to(ctx.dtype)
             dx = torch.bmm(dy, own) if dx is None else dx.baddbmm_(dy, own)
-            dweights.append(over_rows(dy, narrow).to(weight.dtype))
+            dweights.append(split_k_matmul(dy, narrow).to(weight.dtype))
         return None if dx is None else dx.to(x.dtype), None, *dweights
 
     @staticmethod

@@ -52,7 +52,7 @@ class MatrixMixer(Mixer):
     A variant adds its gates in `__init__` and its equation in `recur`.
     """
 
-    families: ClassVar[tuple[str, ...]] = ("matrix_state", "rotary", *FAMILIES)
+    kernel_families: ClassVar[tuple[str, ...]] = ("matrix_state", "rotary", *FAMILIES)
     Settings: ClassVar[type[Settings]] = MatrixSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}
     decays: ClassVar[bool] = False
@@ -104,7 +104,7 @@ class MatrixMixer(Mixer):
         """H, K, V of the memory, with its extra columns."""
         return self.project.heads, self.project.key_dim, self.project.value_dim + self.extra_columns
 
-    def forward(self, x: Tensor, state: MatrixState | None = None, handed: Any = None) -> Out:
+    def forward(self, x: Tensor, state: MatrixState | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""
         given = share_input(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
@@ -112,7 +112,7 @@ class MatrixMixer(Mixer):
         if self.settings.positions == "rope":
             q, k, seen = self._rotate(q, k, seen)
         o, memory = self.recur(given, q, k, v, state and state.memory)
-        return Out(self.readout(o, given), MatrixState(memory, conv, seen), handed)
+        return Out(self.readout(o, given), MatrixState(memory, conv, seen), cross_layer)
 
     def _rotate(self, q: Tensor, k: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Rotate q and k by position, after `seen` tokens [B]; return how many tokens there are now, too."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from linbench.kernels.dtypes import widened
+from linbench.kernels.dtypes import to_float32
 from linbench.kernels.norms import ACTIVATIONS, Activation, add_rms_norm, layer_norm, rms_norm
 from linbench.kernels.operators import product_dtype
 
@@ -43,11 +43,11 @@ class GroupRMSNorm(nn.Module):
 
         A group's channels are side by side. Computed in at least float32.
         """
-        apart = widened(x).reshape(*x.shape[:-1], self.groups, -1)
+        apart = to_float32(x).reshape(*x.shape[:-1], self.groups, -1)
         normed = rms_norm(apart, torch.ones_like(self.weight[: apart.shape[-1]]), eps=self.eps).flatten(-2)
         normed = normed * self.weight
         if gate is not None and activation is not None:
-            normed = normed * ACTIVATIONS[activation](widened(gate))
+            normed = normed * ACTIVATIONS[activation](to_float32(gate))
         return normed.to(product_dtype(x))
 
 
@@ -75,5 +75,5 @@ class HeadLayerNorm(nn.Module):
 
 def l1_norm(x: Tensor, eps: float = 1e-4) -> Tensor:
     """Return x / (sum x + eps) of features [..., K] >= 0; zero stays zero. arXiv:2102.11174."""
-    wide = widened(x)
+    wide = to_float32(x)
     return (wide / (wide.sum(dim=-1, keepdim=True) + eps)).to(x.dtype)

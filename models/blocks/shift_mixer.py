@@ -77,7 +77,7 @@ class ShiftMixer(Mixer):
     A variant defines its token shift, and its equation in `forward`. Its query is called r, receptance.
     """
 
-    families: ClassVar[tuple[str, ...]] = ("matrix_state", "token_shift", *FAMILIES)
+    kernel_families: ClassVar[tuple[str, ...]] = ("matrix_state", "token_shift", *FAMILIES)
     generation = "gates and decay"
     Settings: ClassVar[type[ShiftSettings]] = ShiftSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "token_shift": False}

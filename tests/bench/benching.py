@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from linbench.bench import run as measured
-from linbench.bench.layer import Case
-from linbench.bench.presets import Preset, base
+from linbench.bench.layer import LayerCase
+from linbench.bench.presets import Preset, layer_cases
 from linbench.results.store import Store
 
 SMALL = Preset("for tests", d_model=16, heads=2, lengths=(4, 8), tokens=16, decode_batch=3)
@@ -29,12 +29,12 @@ class Mine(nn.Module):
 """
 
 
-def a_case(model: str = "deltanet", **more: Any) -> Case:
+def a_case(model: str = "deltanet", **more: Any) -> LayerCase:
     """A step of training on two short sequences, or what else is asked."""
-    (case,) = base([model], SMALL, device="cpu", repeats=1)
+    (case,) = layer_cases([model], SMALL, device="cpu", repeats=1)
     return replace(case, **{"batch": 2, "length": 8, **more})
 
 
-def run(cases: list[Case], folder: Path, **more: Any) -> list[dict[str, Any]]:
+def run(cases: list[LayerCase], folder: Path, **more: Any) -> list[dict[str, Any]]:
     """Measured, or read from the folder where that has been done."""
     return measured.run(cases, Store(folder), tell=lambda line: None, **more)

@@ -9,17 +9,17 @@ from linbench.bench import presets
 from linbench.bench.case import PeerVersion
 from linbench.bench.decode import cases as decode_cases
 from linbench.bench.forms import cases as form_cases
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.bench.length import cases as length_cases
 from linbench.bench.prefill import cases as prefill_cases
-from linbench.bench.presets import PRESETS, base, shaped
+from linbench.bench.presets import PRESETS, layer_cases, resolve_preset
 from linbench.common.errors import UserError
 from linbench.experiments.registry import registry
 from tests.bench.benching import PLAIN, SMALL, a_case
 
 
 def test_shapes() -> None:
-    assert shaped("tiny", lengths=[512, 64, 64], tokens=1024, heads=1)._asdict() == {
+    assert resolve_preset("tiny", lengths=[512, 64, 64], tokens=1024, heads=1)._asdict() == {
         **PRESETS["tiny"]._asdict(),
         "lengths": (64, 512),
         "tokens": 1024,
@@ -27,15 +27,15 @@ def test_shapes() -> None:
     }
     assert (SMALL.batch(4), SMALL.batch(8), SMALL.batch(12)) == (4, 2, 1)
     with pytest.raises(UserError, match="did you mean 'tiny'"):
-        shaped("tinny")
+        resolve_preset("tinny")
     with pytest.raises(UserError, match="a batch of 16 tokens does not hold a sequence of 32"):
-        shaped("tiny", lengths=[32], tokens=16)
+        resolve_preset("tiny", lengths=[32], tokens=16)
 
 
 def test_what_each_verb_asks() -> None:
-    one = base(["deltanet"], SMALL, device="cpu")
+    one = layer_cases(["deltanet"], SMALL, device="cpu")
 
-    def asked(found: list[Case]) -> list[tuple[str, int, int]]:
+    def asked(found: list[LayerCase]) -> list[tuple[str, int, int]]:
         return [(case.question, case.batch, case.length) for case in found]
 
     assert asked(length_cases(one, SMALL)) == [
@@ -55,7 +55,7 @@ def test_what_each_verb_asks() -> None:
         ("decode", 1, 8),
         ("decode", 3, 8),
     ]
-    found = form_cases(lambda preset: base(["deltanet"], preset, device="cpu"), SMALL, [4, 16])
+    found = form_cases(lambda preset: layer_cases(["deltanet"], preset, device="cpu"), SMALL, [4, 16])
     assert [case.backend for case in found[:3]] == ["reference", "scan", "chunkwise"]
     assert [case.settings.heads for case in found] == [4] * 6 + [1] * 6
     with pytest.raises(UserError, match="--head-dims 5 does not divide --d-model 16"):
@@ -63,27 +63,27 @@ def test_what_each_verb_asks() -> None:
 
 
 def test_layers_have_the_width_and_the_heads_of_the_preset_unless_told_otherwise() -> None:
-    found = base([], SMALL, device="cpu")
+    found = layer_cases([], SMALL, device="cpu")
     assert {case.mixer for case in found} >= {"attention", "deltanet", "lstm", "base_conv", "rwkv7"}
     assert {case.width for case in found} == {16}
     assert {case.settings.heads for case in found if "heads" in type(case.settings).model_fields} == {2}
-    (own,) = base(
+    (own,) = layer_cases(
         ["deltanet"], SMALL, settings={"model.heads": 4, "model.d_model": 32}, device="cpu", form="controlled"
     )
     assert (own.settings.heads, own.width, own.cell.model.form) == (4, 32, "controlled")
-    controlled = {case.mixer for case in base([], SMALL, device="cpu", form="controlled")}
+    controlled = {case.mixer for case in layer_cases([], SMALL, device="cpu", form="controlled")}
     assert "lstm" in controlled
     assert "base_conv" not in controlled
     with pytest.raises(UserError, match="is a pattern of several mixers"):
-        base(["deltanet+attention"], SMALL, device="cpu")
+        layer_cases(["deltanet+attention"], SMALL, device="cpu")
     with pytest.raises(UserError, match="did you mean 'sdpa'"):
-        base(["deltanet"], SMALL, device="cpu", peer="sdp")
+        layer_cases(["deltanet"], SMALL, device="cpu", peer="sdp")
 
 
 def test_of_all_layers_those_without_heads_cannot_be_given_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(presets, "plan", lambda run: asked.extend(run.models) or [])
-    base([], SMALL, settings={"model.state_floats": 8192}, device="cpu", form="controlled")
+    layer_cases([], SMALL, settings={"model.state_floats": 8192}, device="cpu", form="controlled")
     assert "deltanet" in asked
     assert "lstm" not in asked
 
@@ -95,13 +95,16 @@ def test_layers_of_a_suite_are_as_its_cells_have_them(tmp_path: Path) -> None:
         " {model.d_model: 64, protocol.lr: 0.01}}, {task: mqar/quick, set: {model.d_model: 64}}], models:"
         " [deltanet, gla, deltanet+attention], form: controlled, seeds: 0-1, set: {model.heads: 4}}"
     )
-    found = base([], SMALL, suite=str(path), device="cpu")
+    found = layer_cases([], SMALL, suite=str(path), device="cpu")
     assert [(case.label, case.width, case.settings.heads, case.cell.model.form) for case in found] == [
         (model, width, 4, "controlled") for width in (32, 64) for model in ("deltanet", "gla")
     ]
-    assert [case.label for case in base(["gla"], SMALL, suite=str(path), device="cpu")] == ["gla", "gla"]
+    assert [case.label for case in layer_cases(["gla"], SMALL, suite=str(path), device="cpu")] == [
+        "gla",
+        "gla",
+    ]
     assert {
-        case.cell.model.form for case in base([], SMALL, suite=str(path), form="native", device="cpu")
+        case.cell.model.form for case in layer_cases([], SMALL, suite=str(path), form="native", device="cpu")
     } == {"native"}
 
 

@@ -12,7 +12,7 @@ import torch
 from linbench.bench import run as measured
 from linbench.bench.case import PeerVersion
 from linbench.bench.generators import GeneratorCase, measure, one_thread, plan
-from linbench.bench.timing import Ceilings
+from linbench.bench.timing import DevicePeaks
 from linbench.common.errors import UserError
 from linbench.engine.workers import Outcome
 from linbench.report.tables.benchmarks import bench_tables
@@ -116,7 +116,7 @@ def test_tables() -> None:
 
 
 def test_the_command(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
+    monkeypatch.setattr(measured, "ceilings", lambda device: DevicePeaks(1e10, 1e11))
     words = [
         "bench",
         "data",

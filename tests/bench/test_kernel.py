@@ -8,11 +8,11 @@ from torch import Tensor
 
 from linbench.bench import kernel, peers, timing
 from linbench.bench import run as measured
-from linbench.bench.case import PeerVersion, anywhere
+from linbench.bench.case import PeerVersion, cpu_independent_id
 from linbench.bench.kernel import KernelCase
 from linbench.bench.operations import SHAPES, all_operations, parse_shapes
 from linbench.bench.presets import PRESETS
-from linbench.bench.timing import WARM_UP, Ceilings, Spread, time_as_called
+from linbench.bench.timing import WARM_UP, DevicePeaks, Spread, time_as_called
 from linbench.common.errors import UserError
 from linbench.engine.workers import Outcome
 from linbench.kernels import matrix_state
@@ -101,7 +101,7 @@ def test_what_names_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads + 1)
     other = replace(case)
     assert other.id != case.id, "another number of threads is another speed"
-    assert anywhere(other.identity) == anywhere(case.identity)
+    assert cpu_independent_id(other.identity) == cpu_independent_id(case.identity)
 
 
 def test_calls_are_timed_in_turn() -> None:
@@ -177,7 +177,7 @@ def test_a_peer_that_raises_is_a_word_in_its_row(monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measuring them takes a second."""
-    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
+    monkeypatch.setattr(measured, "ceilings", lambda device: DevicePeaks(1e10, 1e11))
 
 
 @pytest.mark.usefixtures("known_ceilings")
@@ -236,7 +236,7 @@ def a_result(name: str, theirs: float, **more: Any) -> dict[str, Any]:
         "environment": environment("cpu"),
     }
     outcome = Outcome({**measured.empty_fields(), **found, **more})
-    return measured.result_of(case, outcome, Ceilings(bytes_per_second=100.0, flops_per_second=10.0), None)
+    return measured.result_of(case, outcome, DevicePeaks(bytes_per_second=100.0, flops_per_second=10.0), None)
 
 
 def test_ratios_shares_and_their_summary() -> None:

@@ -17,9 +17,9 @@ from linbench.bench.layer_side import Side
 from linbench.bench.memory import peak_allocated
 from linbench.bench.peer import UnsupportedByPeerError
 from linbench.bench.peers import fla
-from linbench.bench.presets import PRESETS, base
-from linbench.bench.timing import Ceilings
-from linbench.engine.layer_under_test import Subject, tensors
+from linbench.bench.presets import PRESETS, layer_cases
+from linbench.bench.timing import DevicePeaks
+from linbench.engine.layer_under_test import LayerUnderTest, tensor_leaves
 from linbench.experiments.registry import registry
 from linbench.models.costs import work_bytes, work_flops
 from linbench.report.tables.layer_speeds import tables
@@ -33,7 +33,7 @@ def known_ceilings(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReque
     """Measuring them takes a second on a CPU. A GPU is measured in a process of its own, which would not have
     this."""
     if request.node.get_closest_marker("gpu") is None:
-        monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
+        monkeypatch.setattr(measured, "ceilings", lambda device: DevicePeaks(1e10, 1e11))
 
 
 @pytest.fixture
@@ -75,14 +75,14 @@ def test_what_was_measured_is_read_and_what_did_not_end_well_is_tried_again(tmp_
 
 def test_states_that_are_decoded_from_hold_the_context() -> None:
     case = a_case("attention", question="decode", length=8)
-    subject = Subject(case.cell)
+    subject = LayerUnderTest(case.cell)
     mixer = subject.build(torch.float32)
     state = prefilled_state(subject, mixer, 3, 8)
     assert (state.seen.tolist(), state.keys.shape[::2]) == ([8] * 3, (3, 8 + SPARE_PLACES))
     assert torch.equal(state.positions[:, :8], torch.arange(8).expand(3, 8))
     x = torch.randn(3, 1, 16)
     build_layer(case).after(3, 8)(x)  # there is room for one more
-    assert all(part.is_contiguous() for part in tensors(state))
+    assert all(part.is_contiguous() for part in tensor_leaves(state))
 
 
 def test_memory_is_that_of_the_tensors_and_states_are_counted(tmp_path: Path) -> None:
@@ -172,17 +172,17 @@ def test_forms_of_kernels_that_a_layer_does_not_have_are_undeclared(tmp_path: Pa
 
 
 def test_softmax_of_torch_is_a_peer_of_attention_alone(tmp_path: Path) -> None:
-    (case,) = base(["attention"], SMALL, device="cpu", peer="sdpa", repeats=1)
+    (case,) = layer_cases(["attention"], SMALL, device="cpu", peer="sdpa", repeats=1)
     assert case.peer == ("sdpa", peers.version_of("sdpa"))
     for question in ("train", "prefill", "decode"):
         (found,) = run([replace(case, question=question)], tmp_path)
         assert found["sides"]["sdpa"]["as_called"]["median"] > 0, question
-    (other,) = base(["deltanet"], SMALL, device="cpu", peer="sdpa", repeats=1)
+    (other,) = layer_cases(["deltanet"], SMALL, device="cpu", peer="sdpa", repeats=1)
     assert run([other], tmp_path)[0]["sides"]["sdpa"] == {"reason": "has softmax attention only"}
 
 
 def test_softmax_of_torch_decodes_what_it_computes_as_a_whole() -> None:
-    (case,) = base(["attention"], SMALL, device="cpu", peer="sdpa")
+    (case,) = layer_cases(["attention"], SMALL, device="cpu", peer="sdpa")
     side = peers.build_peer_layer("sdpa", replace(case, question="decode"))
     x = torch.randn(2, 5, 16)
     with torch.no_grad():
@@ -196,7 +196,7 @@ def test_a_peer_that_cannot_be_had_or_refuses_is_a_row_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
-    (missing,) = base(["deltanet"], SMALL, device="cpu", peer="fla", repeats=1)
+    (missing,) = layer_cases(["deltanet"], SMALL, device="cpu", peer="fla", repeats=1)
     assert missing.peer == ("fla", None)
     (found,) = run([missing], tmp_path)
     assert found["status"] == "ok"
@@ -331,7 +331,7 @@ def test_layers_of_peers_are_of_the_size_of_ours(name: str, models: list[str]) -
     peer = peers.find_peers()[name]
     pytest.importorskip(peer.package)
     assert peer.layer is not None
-    for case in base(models, PRESETS["benchmark"], device="cpu"):
+    for case in layer_cases(models, PRESETS["benchmark"], device="cpu"):
         theirs, own = (
             sum(p.numel() for p in side.module.parameters())
             for side in (peer.layer(case, False), build_layer(case))

@@ -14,10 +14,10 @@ from linbench.bench import compile as compiling
 from linbench.bench import layer_timing, timing
 from linbench.bench import run as measured
 from linbench.bench.case import PeerVersion
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.bench.length import cases as length_cases
-from linbench.bench.presets import base
-from linbench.bench.timing import Ceilings, Spread
+from linbench.bench.presets import layer_cases
+from linbench.bench.timing import DevicePeaks, Spread
 from linbench.engine.workers import Outcome
 from linbench.results.speed_labels import OURS
 from tests.bench.benching import SMALL, a_case, run
@@ -45,7 +45,7 @@ class Rehearsal:
         assert workers > 0
         for place, argument in enumerate(arguments):
             if function is measured.ceilings:
-                yield place, Outcome(Ceilings(1e10, 1e11))
+                yield place, Outcome(DevicePeaks(1e10, 1e11))
             elif getattr(function, "args", None) == (measured.precompile,):
                 self.compiled.append(str(argument))
                 crowded = workers > 1 and str(argument) in self.large
@@ -77,12 +77,12 @@ def rehearsal(monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
     return Rehearsal(monkeypatch)
 
 
-def on_a_gpu(case: Case) -> Case:
+def on_a_gpu(case: LayerCase) -> LayerCase:
     return replace(case, cell=replace(case.cell, device="cuda:0"))
 
 
 def test_on_a_gpu_everything_is_compiled_first_and_once(rehearsal: Rehearsal, tmp_path: Path) -> None:
-    cases = [on_a_gpu(case) for case in length_cases(base(["deltanet"], SMALL, device="cpu"), SMALL)]
+    cases = [on_a_gpu(case) for case in length_cases(layer_cases(["deltanet"], SMALL, device="cpu"), SMALL)]
     cases.append(replace(cases[-1], length=2))  # memory alone
     found = run(cases, tmp_path)
     assert [name.split()[0] for name in rehearsal.compiled] == [
@@ -164,7 +164,9 @@ def test_what_cannot_be_captured_together_is_tried_alone(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("question", ["train", "prefill", "decode", "memory"])
 def test_on_a_gpu_calls_are_replayed_too(question: str, tmp_path: Path) -> None:
     cases = [
-        replace(base([model], SMALL, device="cuda:0", repeats=5)[0], question=question, batch=2, length=64)
+        replace(
+            layer_cases([model], SMALL, device="cuda:0", repeats=5)[0], question=question, batch=2, length=64
+        )
         for model in ("attention", "gated_deltanet")
     ]
     for found in run(cases, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from linbench.bench import peers
 from linbench.bench import run as measured
-from linbench.bench.timing import Ceilings
+from linbench.bench.timing import DevicePeaks
 
 SLOW_SUM = """
 from torch import nn
@@ -55,7 +55,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "slow_sum.py").write_text(SLOW_SUM)
     monkeypatch.setattr(peers, "__path__", [*peers.__path__, str(tmp_path)])
     importlib.invalidate_caches()
-    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
+    monkeypatch.setattr(measured, "ceilings", lambda device: DevicePeaks(1e10, 1e11))
     yield
     sys.modules.pop("linbench.bench.peers.slow_sum", None)
     vars(peers).pop("slow_sum", None)

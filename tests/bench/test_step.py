@@ -12,7 +12,7 @@ from linbench.bench import step as train
 from linbench.bench.case import PeerVersion
 from linbench.bench.presets import PRESETS
 from linbench.bench.step import MODELS, SHAPES, Shape, StepCase, measure, parse_shapes, plan, shapes_of
-from linbench.bench.timing import Ceilings
+from linbench.bench.timing import DevicePeaks
 from linbench.common.errors import UserError
 from linbench.engine import batches
 from linbench.engine.workers import Outcome
@@ -160,7 +160,7 @@ def test_rows_in_words() -> None:
 
 @pytest.mark.slow
 def test_the_command(linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
+    monkeypatch.setattr(measured, "ceilings", lambda device: DevicePeaks(1e10, 1e11))
     words = [
         "bench",
         "train",

@@ -239,7 +239,10 @@ def test_a_file_is_read() -> None:
             lambda f: f["timed"]["narrow"].update(preset="tinny"),
             "a.yaml: narrow.preset = tinny: presets are tiny, ",
         ),
-        (lambda f: f["timed"]["narrow"].update(lengths=[]), "a.yaml: narrow.lengths = []: "),
+        (
+            lambda f: f["timed"]["narrow"].update(lengths=[]),
+            "a.yaml: narrow.lengths must be comma-separated whole numbers such as 0,1,2, not '[]'.",
+        ),
         (
             lambda f: f["claims"]["C1"]["measures"].update(pace={"cells": "narrow"}),
             "C1.pace: name the model that is timed.",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.claims.claim import Claim, read_section
 from linbench.claims.page import detail, line, to_json
 from linbench.claims.remaining import remaining_work
@@ -38,7 +38,7 @@ def a_timed_claim(length: int = 64, **changes: Any) -> Claim:
     return claim
 
 
-def untimed(claim: Claim, stored: Stored) -> list[Case]:
+def untimed(claim: Claim, stored: Stored) -> list[LayerCase]:
     """Return the timings that a claim lacks on a CPU."""
     return [case for measure in claim.deciding for case in measure.missing(stored, "cpu", 1).timings]
 

@@ -297,7 +297,7 @@ def test_the_page_has_claims_that_rest_on_what_is_stored(
     table = replace(a_table_claim(), id="C2")
     monkeypatch.setattr(shown, "claims", lambda: {"C1": claim, "C2": table})
     stored = kept(claim, {"delta": [0.9, 0.92, 0.94], "sum": [0.5, 0.6, 0.7]})
-    (one,) = shown.claimed(stored)
+    (one,) = shown.claim_sections(stored)
     assert one.row == [
         "C1",
         "supported",
@@ -308,7 +308,7 @@ def test_the_page_has_claims_that_rest_on_what_is_stored(
     ((where, figures),) = one.figures
     assert (where, list(figures["value"])) == ("On cpu, supported", ["0.920 ± 0.020", "0.600 ± 0.100"])
     assert one.ids == set(stored.results)
-    assert shown.claimed(Stored([])) == []
+    assert shown.claim_sections(Stored([])) == []
 
 
 def a_table_claim() -> Claim:

@@ -9,7 +9,7 @@ from linbench.bench import kernel as ops
 from linbench.bench import peers
 from linbench.bench import run as measured
 from linbench.bench.operations import all_operations
-from linbench.bench.timing import Ceilings
+from linbench.bench.timing import DevicePeaks
 from linbench.kernels.norms import cases as norms
 
 TINY = ["--shapes", "B2xT9xH2xD8", "--repeat", "1", "--device", "cpu", "--results", "kept"]
@@ -18,7 +18,7 @@ TINY = ["--shapes", "B2xT9xH2xD8", "--repeat", "1", "--device", "cpu", "--result
 @pytest.fixture(autouse=True)
 def known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measuring them takes a second."""
-    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
+    monkeypatch.setattr(measured, "ceilings", lambda device: DevicePeaks(1e10, 1e11))
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from linbench.bench import questions
 from linbench.bench import run as measured
-from linbench.bench.timing import Ceilings
+from linbench.bench.timing import DevicePeaks
 from linbench.claims import claim as file
 from linbench.claims.claim import read_section
 from linbench.engine import measure, record
@@ -175,7 +175,7 @@ def test_layers_that_are_missing_are_timed_and_those_that_were_timed_beside_othe
     marks = ["busy"]
     monkeypatch.setattr(file, "claims", lambda: claims)
     # measuring them takes a second
-    monkeypatch.setattr(measured, "ceilings", lambda device: Ceilings(1e10, 1e11))
+    monkeypatch.setattr(measured, "ceilings", lambda device: DevicePeaks(1e10, 1e11))
     monkeypatch.setattr(questions, "marks", lambda began, device: list(marks))
 
     left = "On cpu, 2 of 2 timings of layers are missing; tier T1: under 3 minutes a model on a GPU.\n"

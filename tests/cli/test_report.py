@@ -128,7 +128,7 @@ def test_what_the_report_says_of_claims_rests_on_folders_below_too(
     import linbench.claims.report_section as shown
 
     read: list[set[str]] = []
-    monkeypatch.setattr(shown, "claimed", lambda stored: read.append(set(stored.results)) or [])
+    monkeypatch.setattr(shown, "claim_sections", lambda stored: read.append(set(stored.results)) or [])
     for folder, seed in (("results", 0), ("results/claims", 1)):
         store = Store(folder)
         store.prepare()

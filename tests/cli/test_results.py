@@ -54,7 +54,7 @@ def test_what_is_damaged_is_told_and_the_exit_code_says_so(
     assert "cut short" in " ".join(found["faults"])
     ended = linbench("table")
     assert ended.code == 0
-    assert ended.err.startswith(f"linbench: a result does not count: {path}: no result of this pack counts")
+    assert ended.err.startswith(f"linbench: ignored result file {path}: no result of this pack counts")
 
 
 @pytest.mark.usefixtures("stored")

@@ -65,7 +65,7 @@ def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
         "mqar\tremember\tWhich value followed this key, for each of many keys?"
         in linbench("list", "tasks").out
     )
-    asked = [row["asks"] for row in json.loads(linbench("list", "tasks", "--json").out)["tasks"]]
+    asked = [row["skill"] for row in json.loads(linbench("list", "tasks", "--json").out)["tasks"]]
     assert len([one for one, before in zip(asked, [None, *asked], strict=False) if one != before]) == len(
         set(asked)
     ), "grouped by what they ask"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from linbench.engine.runner import stands
+from linbench.engine.runner import is_final
 from linbench.experiments.cell import SCHEMA
 from tests.cli.suites import TINY
 
@@ -92,7 +92,7 @@ def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> lis
             found: dict[str, Any] = {}
             while new := [cell for cell in cells if cell.id not in found]:
                 for cell in new:
-                    if not stands(store.get(cell.id), again=False, retry=retry):
+                    if not is_final(store.get(cell.id), again=False, retry=retry):
                         self.append(cell)
                         store.prepare()
                         store.put(self.result(cell))

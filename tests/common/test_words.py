@@ -1,11 +1,11 @@
 import pytest
 
-from linbench.common.text import counted, decimal, duration
+from linbench.common.text import format_decimal, format_duration, pluralize
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 cells"), (1, "1 cell"), (12, "12 cells")])
 def test_so_many_of_them(number: int, words: str) -> None:
-    assert counted(number, "cell") == words
+    assert pluralize(number, "cell") == words
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_so_many_of_them(number: int, words: str) -> None:
     ],
 )
 def test_so_long(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert format_duration(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_so_long(seconds: float, words: str) -> None:
     ],
 )
 def test_what_is_far_from_what_decimals_tell_is_told(value: float, words: str) -> None:
-    assert decimal(value) == words
+    assert format_decimal(value) == words

@@ -88,9 +88,9 @@ class Overflowing(nn.Module):
 
 class Short(DeltaNet):
     name = "short"
-    def forward(self, x, state=None, handed=None):
-        y, state, handed = super().forward(x, state, handed)
-        return Out(y[:, :1], state, handed)
+    def forward(self, x, state=None, cross_layer=None):
+        y, state, cross_layer = super().forward(x, state, cross_layer)
+        return Out(y[:, :1], state, cross_layer)
 
 
 class Built(nn.Module):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from linbench.engine import batches
-from linbench.engine.batches import Feed, Streams, replica
+from linbench.engine.batches import BatchFeed, Streams, replica
 from linbench.experiments.cell import Cell
 from linbench.tasks.base import Batch
 from tests.factories.cells import plan
@@ -15,7 +15,7 @@ def cells(seeds: Sequence[int] = (0,), size: int = 3) -> list[Cell]:
 
 
 def fed(group: Sequence[Cell], count: int, *, first: int = 0, epoch: int | None = None) -> Iterator[Batch]:
-    feed = Feed(
+    feed = BatchFeed(
         Streams(group[0].task, group),
         examples=group[0].protocol.examples,
         first=first,
@@ -23,7 +23,7 @@ def fed(group: Sequence[Cell], count: int, *, first: int = 0, epoch: int | None 
         epoch=epoch,
     )
     for _ in range(count):
-        feed.ready()
+        feed.refill()
         yield feed.batch()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from linbench.common.errors import UserError
 from linbench.common.hashing import digest
-from linbench.engine.compare import comparing
+from linbench.engine.compare import plan_comparison
 from linbench.experiments.cell import SCHEMA
 from linbench.experiments.suite import Suite
 from linbench.results.reference import stores_at
@@ -78,34 +78,35 @@ def named(cells: Any) -> list[tuple[str, int]]:
 
 
 def test_named_models_take_the_place_of_the_suites_with_what_it_sets_for_them() -> None:
-    plan = comparing(["retnet", "gla"], SUITE, seeds="4-5", device="cpu")
+    plan = plan_comparison(["retnet", "gla"], SUITE, seeds="4-5", device="cpu")
     assert named(plan.cells) == [("retnet", 4), ("retnet", 5), ("gla", 4), ("gla", 5)]
     settings: list[Any] = [layer.settings for cell in plan.cells for layer in cell.model.layers]
     assert [each.heads for each in settings] == [2, 2, 4, 4]
     assert {cell.model.form for cell in plan.cells} == {"native"}
     assert {
-        cell.model.form for cell in comparing(["retnet", "gla"], SUITE, form="controlled", device="cpu").cells
+        cell.model.form
+        for cell in plan_comparison(["retnet", "gla"], SUITE, form="controlled", device="cpu").cells
     } == {"controlled"}
 
 
 def test_what_is_stored_elsewhere_is_read_and_the_suites_own_models_are_never_run(
     keep: Callable[..., Path],
 ) -> None:
-    plan = comparing(["retnet"], SUITE, against=str(keep(SUITE, "deltanet")), device="cpu")
+    plan = plan_comparison(["retnet"], SUITE, against=str(keep(SUITE, "deltanet")), device="cpu")
     assert named(plan.cells) == [("retnet", 0), ("retnet", 1)]
     assert sorted((r["label"], r["cell"]["seed"]) for r in plan.known.values()) == [
         ("deltanet", 0),
         ("deltanet", 1),
     ]
     assert list(plan.left_out) == ["model gla"]
-    both = comparing(["retnet", "deltanet"], SUITE, against=str(keep(SUITE, "deltanet")), device="cpu")
+    both = plan_comparison(["retnet", "deltanet"], SUITE, against=str(keep(SUITE, "deltanet")), device="cpu")
     assert named(both.cells) == named(plan.cells), "what is stored of a named model is not run again"
 
 
 def test_the_first_is_compared_with_what_was_read(
     keep: Callable[..., Path], a_result: Callable[..., Any], tmp_path: Path
 ) -> None:
-    plan = comparing(["retnet"], SUITE, against=str(keep(SUITE, "deltanet", "gla")), device="cpu")
+    plan = plan_comparison(["retnet"], SUITE, against=str(keep(SUITE, "deltanet", "gla")), device="cpu")
     mine = [
         a_result("retnet", cell.seed, 0.9 + cell.seed / 100) | {"cell": cell.identity} for cell in plan.cells
     ]
@@ -120,7 +121,7 @@ def test_the_first_is_compared_with_what_was_read(
 def test_speeds_are_read_from_both_stores(
     keep: Callable[..., Path], a_result: Callable[..., Any], tmp_path: Path
 ) -> None:
-    plan = comparing(["retnet"], SUITE, against=str(keep(SUITE, "deltanet")), device="cpu")
+    plan = plan_comparison(["retnet"], SUITE, against=str(keep(SUITE, "deltanet")), device="cpu")
     mine = [a_result("retnet", cell.seed, 0.9) | {"cell": cell.identity} for cell in plan.cells]
     own = Store(tmp_path / "own")
     own.prepare()
@@ -133,7 +134,7 @@ def test_speeds_are_read_from_both_stores(
 
 def test_what_failed_elsewhere_or_is_of_other_code_is_not_read(keep: Callable[..., Path]) -> None:
     folder = str(keep(SUITE, "deltanet", status="failed", metrics={}))
-    assert named(comparing(["deltanet", "retnet"], SUITE, against=folder, device="cpu").cells)[:2] == [
+    assert named(plan_comparison(["deltanet", "retnet"], SUITE, against=folder, device="cpu").cells)[:2] == [
         ("deltanet", 0),
         ("deltanet", 1),
     ]
@@ -144,18 +145,20 @@ def test_what_failed_elsewhere_or_is_of_other_code_is_not_read(keep: Callable[..
             r" --against"
         ),
     ):
-        comparing(["retnet"], SUITE, against=folder, device="cpu")
+        plan_comparison(["retnet"], SUITE, against=folder, device="cpu")
 
 
 def test_rates_that_were_searched_for_are_read_where_their_search_is(keep: Callable[..., Path]) -> None:
-    plan = comparing(["retnet"], SEARCHED, against=str(keep(SEARCHED, "deltanet")), device="cpu")
+    plan = plan_comparison(["retnet"], SEARCHED, against=str(keep(SEARCHED, "deltanet")), device="cpu")
     assert {result["cell"]["protocol"]["settings"]["lr"] for result in plan.known.values()} == {1e-3}
     assert {result["cell"]["seed"] for result in plan.known.values()} == {0, 1}
 
 
 def test_rates_whose_search_is_not_there_are_not_guessed(keep: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match="nothing of the suite is stored"):
-        comparing(["retnet"], SEARCHED, against=str(keep(SEARCHED, "deltanet", tuned=False)), device="cpu")
+        plan_comparison(
+            ["retnet"], SEARCHED, against=str(keep(SEARCHED, "deltanet", tuned=False)), device="cpu"
+        )
 
 
 def test_the_reference_is_what_comes_with_linbench() -> None:
@@ -207,5 +210,5 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(
     models: list[str], more: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(UserError) as refused:
-        comparing(models, SUITE, device="cpu", **more)
+        plan_comparison(models, SUITE, device="cpu", **more)
     assert sentence in str(refused.value)

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from linbench.engine.cost import flops, pace, seconds
+from linbench.engine.cost import estimate_seconds, fit_cost_model, flops
 from linbench.experiments.cell import Cell
 from linbench.results.record import Result
 from tests.factories.cells import plan
@@ -58,29 +58,38 @@ def test_a_model_is_judged_by_its_own_speed_else_by_that_of_all(a_result: Make) 
         finished(a_result, "deltanet", per_second=2e9),
         *(finished(a_result, name, per_second=1e9) for name in ("attention", "linear_attention", "gla")),
     ]
-    assert seconds(cells(), pace(known, "cpu")) == pytest.approx(2 * work / 2e9)
+    assert estimate_seconds(cells(), fit_cost_model(known, "cpu")) == pytest.approx(2 * work / 2e9)
     other = flops(cells("gated_deltanet")[0])
     assert other is not None
-    assert seconds(cells("gated_deltanet"), pace(known, "cpu")) == pytest.approx(2 * other / 1e9)
+    assert estimate_seconds(cells("gated_deltanet"), fit_cost_model(known, "cpu")) == pytest.approx(
+        2 * other / 1e9
+    )
 
 
 def test_what_was_stacked_shared_its_seconds(a_result: Make) -> None:
     work = flops(cells()[0])
     assert work is not None
-    assert seconds(
+    assert estimate_seconds(
         cells(),
-        pace([finished(a_result, "deltanet", per_second=1e9, stack={"size": 4, "note": None})], "cpu"),
+        fit_cost_model(
+            [finished(a_result, "deltanet", per_second=1e9, stack={"size": 4, "note": None})], "cpu"
+        ),
     ) == pytest.approx(2 * work / 4e9)
 
 
 def test_without_anything_finished_there_is_no_estimate(a_result: Make) -> None:
-    assert seconds(cells(), pace([], "cpu")) is None
+    assert estimate_seconds(cells(), fit_cost_model([], "cpu")) is None
     assert (
-        seconds(cells(), pace([finished(a_result, "deltanet", per_second=1e9, device="NVIDIA H200")], "cpu"))
+        estimate_seconds(
+            cells(),
+            fit_cost_model([finished(a_result, "deltanet", per_second=1e9, device="NVIDIA H200")], "cpu"),
+        )
         is None
     )
     assert (
-        seconds(cells(), pace([finished(a_result, "deltanet", per_second=1e9, status="failed")], "cpu"))
+        estimate_seconds(
+            cells(), fit_cost_model([finished(a_result, "deltanet", per_second=1e9, status="failed")], "cpu")
+        )
         is None
     )
 
@@ -97,14 +106,16 @@ def test_small_steps_are_bound_by_their_number_and_large_ones_by_their_work(a_re
         for label, times in (("deltanet", 1.0), ("gla", 3.0))
         for tokens in sizes
     ]
-    found = pace(known, "cpu")
+    found = fit_cost_model(known, "cpu")
     assert found is not None
     for label, times in (("deltanet", 1.0), ("gla", 3.0), ("gated_deltanet", 2.0)):
         for batch in (1, 4096):
             (cell,) = plan("mqar", [label], device="cpu", seeds=[0], settings={"protocol.batch_size": batch})
             work = flops(cell)
             assert work is not None
-            assert seconds([cell], found) == pytest.approx(times * (0.003 * cell.steps + 2e-9 * work))
+            assert estimate_seconds([cell], found) == pytest.approx(
+                times * (0.003 * cell.steps + 2e-9 * work)
+            )
 
 
 @pytest.mark.parametrize(
@@ -117,6 +128,6 @@ def test_neither_steps_nor_work_take_less_than_nothing(
         a_result("deltanet", curve=[{"tokens": tokens, "step": 1}], seconds=took)
         for tokens, took in zip((1e3, 2e3), per_step, strict=True)
     ]
-    found = pace(known, "cpu")
+    found = fit_cost_model(known, "cpu")
     assert found is not None
     assert (found.least > 0, found.operation > 0) == (bool(least), bool(operation))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from linbench.engine import cuda_graph as capture
-from linbench.engine.cuda_graph import Captured
+from linbench.engine.cuda_graph import CudaGraph
 from linbench.engine.measure import measure
 from linbench.engine.stack import Stack
 from linbench.engine.step import Step, Training
@@ -57,7 +57,7 @@ def group(model: str, device: str = "cuda:0", **settings: Any) -> list[Cell]:
 def begun(cells: Sequence[Cell], dtype: torch.dtype = torch.float32) -> Training:
     models = [cell.model.build(cell.task, seed=cell.seed).to(cell.device, dtype) for cell in cells]
     rules = models[0].parameter_rules()
-    return Training.begun(Stack.of(models), cells, rules)
+    return Training.start(Stack.of(models), cells, rules)
 
 
 def curve(cells: Sequence[Cell], steps: int = 30, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Step]:
@@ -73,7 +73,7 @@ def curve(cells: Sequence[Cell], steps: int = 30, dtype: torch.dtype = torch.flo
 
 def test_on_a_cpu_a_function_is_called_as_it_is() -> None:
     calls: list[int] = []
-    once_more = Captured(lambda: calls.append(len(calls)), "cpu")
+    once_more = CudaGraph(lambda: calls.append(len(calls)), "cpu")
     for _ in range(5):
         once_more()
     assert calls == [0, 1, 2, 3, 4]
@@ -82,7 +82,7 @@ def test_on_a_cpu_a_function_is_called_as_it_is() -> None:
 
 def test_what_is_known_not_to_be_captured_is_called_as_it_is() -> None:
     calls: list[int] = []
-    once_more = Captured(lambda: calls.append(len(calls)), "cuda:0", note="it counts")
+    once_more = CudaGraph(lambda: calls.append(len(calls)), "cuda:0", note="it counts")
     for _ in range(5):
         once_more()
     assert calls == [0, 1, 2, 3, 4]
@@ -128,7 +128,7 @@ def test_gradients_in_float32_are_those_alone_on_a_gpu(model: str) -> None:
                 * torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(x[0].numel())).to(x.device)
             )
         step = Step(training, 0, 0)
-        step.feed.ready()
+        step.feed.refill()
         batch = step.feed.batch()
         training.stack.differentiate(training.stack(batch.inputs, batch.positions, batch.targets))
         return {name: x for flat in training.stack.flats for name, x in flat.views(flat.gradients).items()}
@@ -186,7 +186,7 @@ def test_a_capture_that_is_given_up_leaves_its_stream_and_keeps_no_memory(
         if captured.calls >= capture.WARMUP:
             breaks(x)
 
-    captured, stream = Captured(function, "cuda"), torch.cuda.current_stream()
+    captured, stream = CudaGraph(function, "cuda"), torch.cuda.current_stream()
     for _ in range(capture.WARMUP):
         captured()
     gc.collect()
@@ -213,7 +213,7 @@ def test_nothing_is_collected_in_a_capture() -> None:
     def watch(phase: str, _: dict[str, int]) -> None:
         seen.append(torch.cuda.is_current_stream_capturing())
 
-    done = Captured(work, "cuda:0")
+    done = CudaGraph(work, "cuda:0")
     gc.callbacks.append(watch)
     try:
         gc.set_threshold(1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from linbench.engine.display import Live, Plain
+from linbench.engine.display import LineDisplay, LiveDisplay
 from linbench.engine.progress import Report
 from linbench.experiments.cell import Cell
 from tests.factories.cells import plan
@@ -24,11 +24,11 @@ RESULT = {
 def test_a_finished_cell_is_one_line(terminal: bool) -> None:
     cells = plan("mqar", ["attention[window=4]", "deltanet"], device="cpu")
     console = Console(file=io.StringIO(), force_terminal=terminal, width=200, color_system=None)
-    progress = Live(console) if terminal else Plain(console)
+    progress = LiveDisplay(console) if terminal else LineDisplay(console)
     progress.begin(cells)
     progress.report(cells[:1], Report(5, 10, 1.5, None, 1234.0))
     progress.report(cells[:1], Report(9, 10, 1.25, 0.5, 1234.0))
-    if isinstance(progress, Live):
+    if isinstance(progress, LiveDisplay):
         progress.bars.refresh()
     progress.finished(cells[0], RESULT, stored=False)
     progress.finished(cells[1], RESULT, stored=True)
@@ -42,7 +42,7 @@ def test_a_finished_cell_is_one_line(terminal: bool) -> None:
 
 def test_a_failure_is_told_with_its_reason() -> None:
     console = Console(file=io.StringIO(), width=200)
-    plain = Plain(console)
+    plain = LineDisplay(console)
     cells = plan("mqar", ["deltanet"], device="cpu")
     plain.begin(cells)
     plain.finished(
@@ -61,7 +61,7 @@ def test_a_failure_is_told_with_its_reason() -> None:
 )
 def test_what_was_stacked_and_what_could_not_be_is_told(stack: dict[str, object], shown: str) -> None:
     console = Console(file=io.StringIO(), width=200)
-    plain = Plain(console)
+    plain = LineDisplay(console)
     cells = plan("mqar", ["deltanet"], device="cpu")
     plain.begin(cells)
     plain.finished(cells[0], {**RESULT, "stack": stack}, stored=False)
@@ -69,13 +69,13 @@ def test_what_was_stacked_and_what_could_not_be_is_told(stack: dict[str, object]
     assert console.file.getvalue().endswith(shown)
 
 
-def live(cells: Sequence[Cell]) -> Live:
-    progress = Live(Console(file=io.StringIO(), force_terminal=True, width=200))
+def live(cells: Sequence[Cell]) -> LiveDisplay:
+    progress = LiveDisplay(Console(file=io.StringIO(), force_terminal=True, width=200))
     progress.begin(cells)
     return progress
 
 
-def shown(progress: Live) -> dict[str, float]:
+def shown(progress: LiveDisplay) -> dict[str, float]:
     return {task.description: task.completed for task in progress.bars.tasks}
 
 

@@ -7,9 +7,14 @@ import pytest
 
 from linbench.claims.cells import CellSource
 from linbench.claims.claim import claims
-from linbench.engine.former import results_at_chosen_rates, says, settled, to_run
+from linbench.engine.former import (
+    cells_to_run,
+    describe_former_rules,
+    results_at_chosen_rates,
+    settled_by_former_rules,
+)
 from linbench.experiments.cell import Cell
-from linbench.experiments.former_searches import Former, formers
+from linbench.experiments.former_searches import FormerSearch, formers
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
 from linbench.experiments.protocol import suite_block
 from linbench.experiments.suite import load, shipped
@@ -74,7 +79,7 @@ def test_the_rules_of_former_days_are_searches_with_a_sentence_and_a_mark_of_the
 
 
 def test_a_former_rule_stands_in_for_todays_default_alone() -> None:
-    one_seed = Former("m", "s", {"seeds": (1000,)})
+    one_seed = FormerSearch("m", "s", {"seeds": (1000,)})
     assert one_seed.instead_of(ASKED.model_copy(update={"rates": 7})) == ASKED.model_copy(
         update={"rates": 7, "seeds": (1000,)}
     )
@@ -90,7 +95,7 @@ def test_the_search_as_asked_comes_first() -> None:
     found = results_at_chosen_rates(cells(), kept, ASKED)
     assert len(found) == 2
     assert rates(found) == {learning_rate(-7)}
-    assert says(list(found.values())) == []
+    assert describe_former_rules(list(found.values())) == []
 
 
 def test_what_was_chosen_on_one_seed_by_the_rule_of_its_day_is_found_and_marked() -> None:
@@ -100,7 +105,7 @@ def test_what_was_chosen_on_one_seed_by_the_rule_of_its_day_is_found_and_marked(
         kept.put("deltanet", n, 0)
     found = results_at_chosen_rates(cells(seeds=[0]), kept, ASKED)
     assert rates(found) == {learning_rate(-6)}, "the upper of two equals"
-    assert says(list(found.values())) == ["learning rate chosen on one tuning seed"]
+    assert describe_former_rules(list(found.values())) == ["learning rate chosen on one tuning seed"]
     assert [result["marks"] for result in found.values()] == [[ONE_SEED]]
     assert all(not result["marks"] for result in kept.results.values()), "what is stored stays"
 
@@ -122,10 +127,12 @@ def test_all_results_of_a_model_are_by_one_rule() -> None:
     asked = cells(seeds=[0, 1, 2])
     found = results_at_chosen_rates(asked, kept, ASKED)
     assert rates(found) == {learning_rate(-6)}, "two of three"
-    assert to_run(asked, found) == asked, "what is run is run by one rule, too"
-    assert settled(asked, kept, ASKED) == {}
-    assert settled(asked[:2], kept, ASKED) == {name: found[name] for name in (asked[0].id, asked[1].id)}
-    assert to_run(asked[:2], found) == []
+    assert cells_to_run(asked, found) == asked, "what is run is run by one rule, too"
+    assert settled_by_former_rules(asked, kept, ASKED) == {}
+    assert settled_by_former_rules(asked[:2], kept, ASKED) == {
+        name: found[name] for name in (asked[0].id, asked[1].id)
+    }
+    assert cells_to_run(asked[:2], found) == []
 
 
 def test_models_are_judged_each_by_itself_and_without_any_search_nothing_is_guessed() -> None:
@@ -137,9 +144,9 @@ def test_models_are_judged_each_by_itself_and_without_any_search_nothing_is_gues
     asked = cells("deltanet", "gla", "retnet", seeds=[0])
     found = results_at_chosen_rates(asked, kept, ASKED)
     assert [found[cell.id]["marks"] if cell.id in found else None for cell in asked] == [[], [ONE_SEED], None]
-    assert settled(asked, kept, ASKED).keys() == {asked[1].id}
-    assert to_run(asked, found) == asked[2:]
-    assert settled(asked, kept, None) == {}
+    assert settled_by_former_rules(asked, kept, ASKED).keys() == {asked[1].id}
+    assert cells_to_run(asked, found) == asked[2:]
+    assert settled_by_former_rules(asked, kept, None) == {}
 
 
 def test_every_shipped_search_has_two_tuning_seeds_or_more() -> None:

@@ -253,7 +253,9 @@ def test_tuning_seeds_differ() -> None:
 
 
 def test_a_rate_beside_a_search_is_refused_in_python_too() -> None:
-    with pytest.raises(UserError, match=r"protocol\.lr = 0\.001: the learning rate is searched for"):
+    with pytest.raises(
+        UserError, match=r"protocol\.lr = 0\.001 is given, but the learning rate is also searched for"
+    ):
         linbench.run("mqar", "deltanet", search=True, settings={"protocol.lr": 1e-3})
 
 

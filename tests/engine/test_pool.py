@@ -97,7 +97,7 @@ def test_a_plugin_that_was_edited_meanwhile_is_what_it_was_when_the_run_began(mi
 def test_what_is_installed_and_was_changed_meanwhile_is_refused() -> None:
     (cell,) = cells("deltanet", seeds=[3])
     entry = replace(cell.model.layers[0].entry, source="package linbench", digest="0")
-    with pytest.raises(UserError, match="model 'deltanet' is no longer what it was when the run began"):
+    with pytest.raises(UserError, match="model 'deltanet' has changed since the run began"):
         pickle.loads(pickle.dumps(entry))
 
 

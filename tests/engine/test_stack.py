@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from linbench.engine.batches import Feed, Streams
+from linbench.engine.batches import BatchFeed, Streams
 from linbench.engine.optimizer import AdamW, Rates
 from linbench.engine.stack import Stack
 from linbench.experiments.cell import Cell
@@ -55,12 +55,12 @@ def optimiser(
     )
 
 
-def feed(cells: Sequence[Cell], first: int = 0) -> Feed:
-    return Feed(Streams(cells[0].task, cells), examples=None, first=first, last=100)
+def feed(cells: Sequence[Cell], first: int = 0) -> BatchFeed:
+    return BatchFeed(Streams(cells[0].task, cells), examples=None, first=first, last=100)
 
 
-def batch_of(source: Feed) -> Batch:
-    source.ready()
+def batch_of(source: BatchFeed) -> Batch:
+    source.refill()
     return source.batch()
 
 

@@ -72,7 +72,7 @@ def test_the_epoch_cosine_falls_once_an_epoch() -> None:
 @pytest.mark.parametrize("setting", [{"epochs": 3}, {"shuffle": True}, {"schedule": "epoch_cosine"}])
 def test_epochs_are_of_a_fixed_set(setting: dict[str, object]) -> None:
     with pytest.raises(
-        UserError, match=r"protocol: .* need a fixed training set; give its size as protocol\.examples"
+        UserError, match=r"protocol: .* need a fixed training set; set its size with protocol\.examples"
     ):
         Protocol.parse({**default_protocol(), **setting}, where="protocol")
 

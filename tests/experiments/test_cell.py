@@ -286,7 +286,9 @@ def test_a_family_that_never_changed_results_is_in_no_identity(
     assert family not in before.identity["model"]["layers"][0]["kernel"]
     mixer = before.model.layers[0].entry.cls
     with monkeypatch.context() as patch:
-        patch.setattr(mixer, "families", tuple(each for each in mixer.families if each != family))
+        patch.setattr(
+            mixer, "kernel_families", tuple(each for each in mixer.kernel_families if each != family)
+        )
         assert one(model).id == before.id
     monkeypatch.setattr(importlib.import_module(f"linbench.kernels.{family}"), "VERSION", 1)
     assert one(model).id != before.id

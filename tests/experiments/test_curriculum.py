@@ -47,7 +47,7 @@ def cells(
 def begun(group: Sequence[Cell], dtype: torch.dtype = torch.float32) -> Training:
     models = [cell.model.build(cell.task, seed=cell.seed).to(cell.device, dtype) for cell in group]
     rules = models[0].parameter_rules()
-    return Training.begun(Stack.of(models), group, rules)
+    return Training.start(Stack.of(models), group, rules)
 
 
 def trained(group: Sequence[Cell], dtype: torch.dtype = torch.float32) -> tuple[list[Report], Training]:
@@ -63,14 +63,14 @@ def trained(group: Sequence[Cell], dtype: torch.dtype = torch.float32) -> tuple[
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """The inputs [R, B, T] of every step."""
     inputs: list[Tensor] = []
-    batch = what.Feed.batch
+    batch = what.BatchFeed.batch
 
-    def watched(self: what.Feed) -> Any:
+    def watched(self: what.BatchFeed) -> Any:
         found = batch(self)
         inputs.append(found.inputs)
         return found
 
-    monkeypatch.setattr(what.Feed, "batch", watched)
+    monkeypatch.setattr(what.BatchFeed, "batch", watched)
     return inputs
 
 

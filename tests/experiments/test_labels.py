@@ -1,7 +1,12 @@
 from typing import Any
 
 from linbench.experiments.cell import Cell
-from linbench.experiments.labels import fewest, named, told_apart, varied
+from linbench.experiments.labels import (
+    distinguishing_labels,
+    distinguishing_settings,
+    format_cells,
+    naming_scheme,
+)
 from tests.factories.cells import plan
 
 
@@ -10,8 +15,8 @@ def test_what_is_the_same_in_all_is_not_told() -> None:
         {"seq_len": 64, "kv_pairs": 8, "filler": "zero"},
         {"seq_len": 64, "kv_pairs": 4, "filler": "random"},
     ]
-    assert told_apart(every) == ["kv_pairs 8 / filler zero", "kv_pairs 4 / filler random"]
-    assert told_apart(every[:1]) == [""]
+    assert distinguishing_labels(every) == ["kv_pairs 8 / filler zero", "kv_pairs 4 / filler random"]
+    assert distinguishing_labels(every[:1]) == [""]
 
 
 def test_mixtures_and_tests_tell_cells_apart() -> None:
@@ -22,10 +27,12 @@ def test_mixtures_and_tests_tell_cells_apart() -> None:
         ]
 
     cells = [mixed(40), mixed(50), mixed(50, test=[{"kv_pairs": 4}])]
-    names = varied(cells)
+    names = naming_scheme(cells)
     assert names == (frozenset(), ("protocol.examples", "task.test", "seed"))
-    assert named(cells[2:], names) == "mqar deltanet protocol.examples 100, task.test kv_pairs 4, seed 0"
-    assert varied([mixed(40), mixed(40)]) == (frozenset(), ("seed",))
+    assert (
+        format_cells(cells[2:], names) == "mqar deltanet protocol.examples 100, task.test kv_pairs 4, seed 0"
+    )
+    assert naming_scheme([mixed(40), mixed(40)]) == (frozenset(), ("seed",))
     same = [
         mixed(40),
         plan("mqar", ["deltanet"], device="cpu", settings={"protocol.epochs": 2}, train=[{"examples": 90}])[
@@ -33,7 +40,7 @@ def test_mixtures_and_tests_tell_cells_apart() -> None:
         ],
     ]
     assert (
-        named(same[:1], varied(same))
+        format_cells(same[:1], naming_scheme(same))
         == "mqar deltanet task.train seq_len 32 / examples 40, seq_len 64 / examples 50, seed 0"
     )
 
@@ -50,9 +57,9 @@ def one(task: str = "mqar", preset: str | None = None, **settings: Any) -> Cell:
 
 def test_a_preset_is_named_where_every_cell_of_its_task_is_one() -> None:
     cells = [one(), one("group_word", "quick"), one("group_word", "quick-swaps")]
-    names = varied(cells)
+    names = naming_scheme(cells)
     assert names == (frozenset({"mqar", "group_word"}), ("seed",))
-    assert [named([cell], names) for cell in cells] == [
+    assert [format_cells([cell], names) for cell in cells] == [
         "mqar quick deltanet seed 0",
         "group_word quick deltanet seed 0",
         "group_word quick-swaps deltanet seed 0",
@@ -62,9 +69,9 @@ def test_a_preset_is_named_where_every_cell_of_its_task_is_one() -> None:
 def test_cells_of_a_sweep_over_settings_are_all_named_by_them() -> None:
     """One of them is the preset as it stands, which would say nothing of the others."""
     cells = [*(one(task__kv_pairs=pairs) for pairs in (4, 8, 16)), one("group_word")]
-    names = varied(cells)
+    names = naming_scheme(cells)
     assert [cell.preset for cell in cells] == [None, "quick", None, "quick"]
-    assert [named([cell], names) for cell in cells] == [
+    assert [format_cells([cell], names) for cell in cells] == [
         "mqar deltanet task.kv_pairs 4, seed 0", "mqar deltanet task.kv_pairs 8, seed 0", "mqar deltanet task.kv_pairs 16, seed 0",
         "group_word quick deltanet seed 0",
     ]  # fmt: skip
@@ -76,10 +83,12 @@ def test_what_other_settings_tell_already_is_not_told() -> None:
         for length in (64, 128)
         for width in (32, 64)
     ]
-    assert varied(longer).settings == ("task.seq_len", "model.d_model", "seed")
-    assert varied(longer, but={"model.d_model"}).settings == ("task.seq_len", "seed")
-    assert fewest([[{"a": 1, "b": 1}, {"a": 2, "b": 2}], [{"a": 1, "b": 1}, {"a": 1, "b": 2}], []]) == [
+    assert naming_scheme(longer).settings == ("task.seq_len", "model.d_model", "seed")
+    assert naming_scheme(longer, but={"model.d_model"}).settings == ("task.seq_len", "seed")
+    assert distinguishing_settings(
+        [[{"a": 1, "b": 1}, {"a": 2, "b": 2}], [{"a": 1, "b": 1}, {"a": 1, "b": 2}], []]
+    ) == [
         "a",
         "b",
     ]
-    assert fewest([[{"a": 1}, {"b": 1}, {"a": 1, "b": 1}]]) == ["a", "b"]
+    assert distinguishing_settings([[{"a": 1}, {"b": 1}, {"a": 1, "b": 1}]]) == ["a", "b"]

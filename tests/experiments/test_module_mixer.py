@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from linbench.common.errors import UserError
-from linbench.engine.measure import started
+from linbench.engine.measure import training_context
 from linbench.experiments.cell import Cell
 from tests.factories.cells import plan
 
@@ -166,7 +166,7 @@ class Mine(nn.Module):
 def test_what_a_module_marks_as_not_to_decay_does_not(mine: str, seeds: int) -> None:
     """As Mamba's code marks A_log and D, matrices among them."""
     Path("mine.py").write_text(MARKED)
-    with started(plan("mqar", [mine], preset="quick", seeds=range(seeds), device="cpu")) as training:
+    with training_context(plan("mqar", [mine], preset="quick", seeds=range(seeds), device="cpu")) as training:
         (flat,), (decaying,) = training.stack.flats, training.optimiser.decaying
         decays = {name: bool(x.all()) for name, x in flat.views(decaying[None]).items() if "mixers" in name}
         assert {name: value for name, value in decays.items() if name.startswith("mixers.0")} == {

@@ -135,7 +135,7 @@ def test_a_plain_module_with_a_name_is_found_and_a_file_without_any_is_told(
         asked=TASK,
     )
     found = registry("model")
-    assert found.find("plain").cls.opaque
+    assert found.find("plain").cls.is_plain_module
     assert [(problem.name, problem.reason) for problem in found.problems] == [
         ("nameless", "it defines no task or model with a `name`")
     ]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.kernels.matmul import over_rows
+from linbench.kernels.matmul import split_k_matmul
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -38,7 +38,7 @@ def test_the_sum_is_that_of_all_rows(
     product = torch.bmm
     monkeypatch.setattr(torch, "bmm", lambda x, y: cut.append(len(x)) or product(x, y))
     dy, x = draw(2, rows, 3, dtype=dtype), draw(2, rows, 5, dtype=dtype)
-    found = over_rows(dy, x)
+    found = split_k_matmul(dy, x)
     assert cut == [2 * parts]
     assert found.dtype == (torch.float32 if dtype == torch.bfloat16 and parts > 1 else dtype)
     exact = torch.einsum("rno,rnd->rod", dy.double(), x.double())

@@ -104,5 +104,5 @@ def test_shares_of_a_token_do_not_decay() -> None:
 
 
 def test_the_controlled_form_has_one_for_all() -> None:
-    with pytest.raises(UserError, match=r"the controlled form has one channel mixer for all models"):
+    with pytest.raises(UserError, match=r"in the controlled form all models have the same channel mixer"):
         plan("mqar", ["rwkv7"], form="controlled", device="cpu", settings={"model.channel_mixer": "own"})

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.engine.layer_under_test import tensors
+from linbench.engine.layer_under_test import tensor_leaves
 from linbench.experiments.registry import SHIPPED, registry
-from linbench.kernels.operators import preferring
+from linbench.kernels.operators import prefer_backend
 from linbench.models.base import LayerInfo, Mixer, StateSize
 from linbench.models.costs import layer_flops, map_flops, state_bytes, work_bytes, work_flops
 from linbench.models.deltanet import DeltaNet
@@ -41,7 +41,7 @@ def tokens(length: int, dtype: torch.dtype = torch.float32, batch: int = 1) -> T
 @forms
 def test_operations_are_those_that_torch_counts(name: str, form: str) -> None:
     mixer, length = build(name, form), 64 if name in SOFTMAX else 8
-    with preferring("reference"):  # the recurrence as it is defined
+    with prefer_backend("reference"):  # the recurrence as it is defined
         found = counted(lambda: mixer(tokens(length)))
     assert found.products + found.elementwise == pytest.approx(
         length * (layer_flops(mixer, length) or 0.0), rel=0.05
@@ -54,7 +54,7 @@ def test_operations_are_those_that_torch_counts(name: str, form: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_bytes_of_a_state_are_those_of_its_tensors(name: str, form: str, dtype: torch.dtype) -> None:
     mixer, length = build(name, form, dtype), 40
-    held = sum(x.nbytes for x in tensors(mixer.init_state(1, capacity=length)) if x.is_floating_point())
+    held = sum(x.nbytes for x in tensor_leaves(mixer.init_state(1, capacity=length)) if x.is_floating_point())
     size = mixer.state_floats(length)
     assert size is not None
     assert state_bytes(size, dtype.itemsize) == pytest.approx(held, rel=0.05)
@@ -71,7 +71,7 @@ def test_bytes_of_a_token_are_those_that_are_seen_to_be_read_and_made(name: str,
             y, after, _ = mixer(x, state)
     first, made = (
         mixer.state_floats(1),
-        sum(part.nbytes for part in tensors(after) if part.is_floating_point()),
+        sum(part.nbytes for part in tensor_leaves(after) if part.is_floating_point()),
     )
     assert first is not None
     if name in SOFTMAX:  # whose cache is copied with every token, of which only that token's place is new

@@ -11,7 +11,7 @@ from linbench.models.blocks.denominator import normalised_matrix_state
 def results(apart: bool, given: dict[str, Tensor | None], monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """Outputs, state and all gradients, with the sum of the weights in a call of its own or beside the
     values."""
-    monkeypatch.setattr(denominator, "widens", lambda v: apart)
+    monkeypatch.setattr(denominator, "doubles_value_tile", lambda v: apart)
     leaves = {name: x if x is None else x.clone().requires_grad_() for name, x in given.items()}
     q, k, v, log_decay, state = leaves.values()
     assert q is not None

@@ -38,7 +38,7 @@ def test_rwkv7_is_its_equation(
         for letter, weight in zip("rkv", mixer.project.linear.weight.split(D), strict=True)
     )
     first = torch.randn(B, T, HEADS, K, dtype=torch.float64, generator=generator) if given else v
-    handed = FirstValue(first, None) if given else None
+    cross_layer = FirstValue(first, None) if given else None
 
     def through(low_rank: Any, z: Tensor, activation: Callable[[Tensor], Tensor] = lambda y: y) -> Tensor:
         return heads(activation(z @ low_rank.down.weight.mT) @ low_rank.up.weight.mT)
@@ -61,13 +61,13 @@ def test_rwkv7_is_its_equation(
     expected = (
         (group_norm(torch.stack(outputs, dim=1), mixer) + bonus.flatten(-2)) * gate
     ) @ mixer.readout.linear.weight.mT
-    out = mixer(x, None, handed)
+    out = mixer(x, None, cross_layer)
     assert relative_error(out.y, expected) < 1e-10
     if given:
-        assert out.handed is handed
+        assert out.cross_layer is cross_layer
     else:
-        assert relative_error(out.handed.v, first) < 1e-12
-        assert out.handed.handed is None
+        assert relative_error(out.cross_layer.v, first) < 1e-12
+        assert out.cross_layer.cross_layer is None
 
 
 @torch.no_grad()
@@ -76,12 +76,12 @@ def test_values_of_the_first_layer_reach_the_later_ones_alone(
 ) -> None:
     first, later = (randomise(build(RWKV7, LayerInfo(index, 2, D))) for index in (0, 1))
     other = randomise(build(RWKV7, LayerInfo(0, 2, D)))
-    values, others = first(x).handed, other(x).handed
+    values, others = first(x).cross_layer, other(x).cross_layer
     assert relative_error(later(x, None, values).y, later(x, None, others).y) > 1e-3
     assert relative_error(first(x, None, values).y, first(x).y) < 1e-12
     alone = build(RWKV7, LayerInfo(1, 2, D), value_residual=False)
-    assert alone(x, None, values).handed is values
-    assert alone(x).handed is None
+    assert alone(x, None, values).cross_layer is values
+    assert alone(x).cross_layer is None
     assert {"v0", "v.down.weight", "v.up.weight"} == set(later.state_dict()) - set(alone.state_dict())
 
 

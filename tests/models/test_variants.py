@@ -234,9 +234,9 @@ def test_a_fresh_layer_is_silent_but_for_what_it_adds_by_definition(
 
 @torch.no_grad()
 def test_what_is_handed_on_passes_through(build: Build, tokens: Callable[..., Tensor]) -> None:
-    handed = object()
-    given = build()(tokens(3), None, handed).handed
-    assert (given.handed if isinstance(given, FirstValue) else given) is handed
+    cross_layer = object()
+    given = build()(tokens(3), None, cross_layer).cross_layer
+    assert (given.cross_layer if isinstance(given, FirstValue) else given) is cross_layer
 
 
 def test_rules_name_parameters_of_the_layer(build: Build) -> None:

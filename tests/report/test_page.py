@@ -77,7 +77,7 @@ def test_it_has_tables_figures_cards_environment_and_failures(results: list[Any]
     assert "0123.json.unreadable-0" in words
 
 
-def claimed(result: Any, words: str = "the delta rule recalls more") -> Claimed:
+def claim_sections(result: Any, words: str = "the delta rule recalls more") -> Claimed:
     figures = pd.DataFrame(
         [["delta", "deltanet, accuracy", "0.900", "3 seeds"]], columns=["measure", "of", "figure", "out of"]
     )
@@ -94,7 +94,9 @@ def test_it_has_speeds_and_what_is_said_of_claims(results: list[Any]) -> None:
     speeds = [
         a_speed(label, length=length, seconds=length) for label in ("deltanet", "kda") for length in (64, 256)
     ]
-    text = page(results, title="mine", speeds=speeds, claims=[claimed(results[0]), claimed(speeds[0])])
+    text = page(
+        results, title="mine", speeds=speeds, claims=[claim_sections(results[0]), claim_sections(speeds[0])]
+    )
     tags = Tags(text)
     words = " ".join(" ".join(tags.words).split())
     assert "Measured 4 speeds of layers" in words
@@ -116,7 +118,7 @@ def test_it_has_speeds_and_what_is_said_of_claims(results: list[Any]) -> None:
             results,
             title="mine",
             speeds=list(reversed(speeds)),
-            claims=[claimed(results[0]), claimed(speeds[0])],
+            claims=[claim_sections(results[0]), claim_sections(speeds[0])],
         )
         == text
     )
@@ -138,7 +140,7 @@ def test_hostile_names_are_words_and_nothing_else(results: list[Any]) -> None:
             title=HOSTILE,
             aside=[HOSTILE],
             speeds=[a_speed(HOSTILE)],
-            claims=[claimed(results[0], HOSTILE)],
+            claims=[claim_sections(results[0], HOSTILE)],
         )
     )
     assert sum(tag == "script" for tag, _ in tags.found) == 1
@@ -213,11 +215,12 @@ def test_a_file_that_cannot_be_written_is_said_to_be(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_page_of_sixteen_hundred_results_is_below_five_megabytes() -> None:
-    from linbench.claims.report_section import claimed
+    from linbench.claims.report_section import claim_sections
     from linbench.claims.stored_results import Stored
 
     stored = Stored([Store(ROOT / "results" / "h200")])
     (kept,) = stored.by_folder.values()
     assert (
-        len(page(kept[CELL], title="h200", speeds=kept[SPEED], claims=claimed(stored)).encode()) < 5_000_000
+        len(page(kept[CELL], title="h200", speeds=kept[SPEED], claims=claim_sections(stored)).encode())
+        < 5_000_000
     )

@@ -14,7 +14,7 @@ import pytest
 
 from linbench.claims.claim import claims
 from linbench.claims.figure import drawings as claim_drawings
-from linbench.claims.page import page, pictures
+from linbench.claims.page import page, pictures_folder
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import verdict
 from linbench.experiments.registry import registry
@@ -175,10 +175,10 @@ def test_the_page_of_claims_says_and_shows_what_the_kept_results_do(monkeypatch:
     )
     drawn = [drawing for found in verdicts for drawing in claim_drawings(found)]
     for drawing in drawn:
-        caption = (pictures(path) / f"{drawing.slug}.txt").read_text(encoding="utf-8")
+        caption = (pictures_folder(path) / f"{drawing.slug}.txt").read_text(encoding="utf-8")
         assert caption == f"{drawing.caption}\n{drawing.about}.\n"
-        assert drawing.about.encode() in (pictures(path) / f"{drawing.slug}.png").read_bytes()
-    assert sorted(one.name for one in pictures(path).iterdir()) == sorted(
+        assert drawing.about.encode() in (pictures_folder(path) / f"{drawing.slug}.png").read_bytes()
+    assert sorted(one.name for one in pictures_folder(path).iterdir()) == sorted(
         f"{one.slug}.{suffix}" for one in drawn for suffix in ("png", "txt")
     )
 

@@ -203,7 +203,7 @@ def test_no_baseline_reaches_the_upper_bound_and_longer_contexts_come_nearer() -
     batch = sample(task, 60, split="test")
     baselines = task.baselines(batch)
     assert list(baselines) == ["1-gram", "2-gram", "3-gram"]
-    assert task.bound == "upper bound"
+    assert task.optimum_kind == "upper bound"
     found = [mean(task, batch, baseline) for baseline in baselines.values()]
     assert task.chance() < found[0] < found[1] < found[2] < task.optimum() == pytest.approx(0.976, abs=0.003)
     distance = [mean(task, batch, baseline, "tvd") for baseline in baselines.values()]

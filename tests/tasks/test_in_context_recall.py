@@ -249,7 +249,7 @@ def test_noise_as_published_and_none() -> None:
     assert (
         (noisy.settings.keys, noisy.settings.values) == (plain.settings.keys, plain.settings.values) == (8, 8)
     )
-    assert (plain.asks, noisy.asks) == ("remember", "filter")
+    assert (plain.skill, noisy.skill) == ("remember", "filter")
 
 
 def test_longer_ones_have_the_same_keys() -> None:

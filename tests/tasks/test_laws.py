@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from linbench.common.errors import UserError
 from linbench.experiments.registry import SHIPPED, registry
 from linbench.tasks import random
-from linbench.tasks.base import Batch, Prediction, Question, Split, Task
+from linbench.tasks.base import Batch, Prediction, Skill, Split, Task
 from tests.factories.tasks import sample, unanswered
 
 DIGESTS = Path(__file__).parent / "digests"
@@ -129,7 +129,7 @@ def check_solver(task: Task, examples: int) -> None:
 @pytest.mark.parametrize("name", SHIPPED_TASKS)
 def test_a_task_says_what_it_is(name: str) -> None:
     cls = SHIPPED_TASKS[name]
-    assert cls.asks in get_args(Question)
+    assert cls.skill in get_args(Skill)
     assert cls.presets
     card = (cls.__doc__ or "").strip()
     assert len(card.splitlines()[0]) < 120

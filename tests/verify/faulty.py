@@ -11,30 +11,30 @@ from linbench.models.rwkv7 import RWKV7
 
 class Leaks(DeltaNet):
     name = "leaks"
-    def forward(self, x, state=None, handed=None):
-        y, state, handed = super().forward(x, state, handed)
-        return Out(y / y.norm(dim=1, keepdim=True), state, handed)
+    def forward(self, x, state=None, cross_layer=None):
+        y, state, cross_layer = super().forward(x, state, cross_layer)
+        return Out(y / y.norm(dim=1, keepdim=True), state, cross_layer)
 
 
 class Forgets(DeltaNet):
     name = "forgets"
-    def forward(self, x, state=None, handed=None):
+    def forward(self, x, state=None, cross_layer=None):
         state = state and state._replace(conv=torch.zeros_like(state.conv))
-        return super().forward(x, state, handed)
+        return super().forward(x, state, cross_layer)
 
 
 class Drifts(DeltaNet):
     name = "drifts"
-    def forward(self, x, state=None, handed=None):
-        y, state, handed = super().forward(x, state, handed)
+    def forward(self, x, state=None, cross_layer=None):
+        y, state, cross_layer = super().forward(x, state, cross_layer)
         time = torch.arange(x.shape[1], dtype=x.dtype)
-        return Out(y * 1.01 ** time[:, None], state, handed)
+        return Out(y * 1.01 ** time[:, None], state, cross_layer)
 
 
 class Touches(DeltaNet):
     name = "touches"
-    def forward(self, x, state=None, handed=None):
-        return super().forward(x - 0.1 * x.mean(dim=0, keepdim=True), state, handed)
+    def forward(self, x, state=None, cross_layer=None):
+        return super().forward(x - 0.1 * x.mean(dim=0, keepdim=True), state, cross_layer)
 
 
 class Understates(DeltaNet):
@@ -45,53 +45,53 @@ class Understates(DeltaNet):
 
 class Overflows(DeltaNet):
     name = "overflows"
-    def forward(self, x, state=None, handed=None):
-        y, state, handed = super().forward(x, state, handed)
-        return Out(y * x.mean(dim=-1, keepdim=True).exp(), state, handed)
+    def forward(self, x, state=None, cross_layer=None):
+        y, state, cross_layer = super().forward(x, state, cross_layer)
+        return Out(y * x.mean(dim=-1, keepdim=True).exp(), state, cross_layer)
 
 
 class Rolls(DeltaNet):
     name = "rolls"
-    def forward(self, x, state=None, handed=None):
-        y, state, handed = super().forward(x, state, handed)
-        return Out(y + 0.01 * torch.rand(()).to(y.dtype), state, handed)
+    def forward(self, x, state=None, cross_layer=None):
+        y, state, cross_layer = super().forward(x, state, cross_layer)
+        return Out(y + 0.01 * torch.rand(()).to(y.dtype), state, cross_layer)
 
 
 class Detaches(DeltaNet):
     name = "detaches"
-    def forward(self, x, state=None, handed=None):
-        y, state, handed = super().forward(x, state, handed)
-        return Out(y * (1 + x.detach().mean(dim=-1, keepdim=True)), state, handed)
+    def forward(self, x, state=None, cross_layer=None):
+        y, state, cross_layer = super().forward(x, state, cross_layer)
+        return Out(y * (1 + x.detach().mean(dim=-1, keepdim=True)), state, cross_layer)
 
 
 class LeaksLate(DeltaNet):
     name = "leaks late"
-    def forward(self, x, state=None, handed=None):
-        y, state, handed = super().forward(x, state, handed)
+    def forward(self, x, state=None, cross_layer=None):
+        y, state, cross_layer = super().forward(x, state, cross_layer)
         early, late = y[:, :128], y[:, 128:]
-        return Out(torch.cat([early + late.mean(dim=1, keepdim=True), late], dim=1) if late.shape[1] else y, state, handed)
+        return Out(torch.cat([early + late.mean(dim=1, keepdim=True), late], dim=1) if late.shape[1] else y, state, cross_layer)
 
 
 class LeaksBehind(DeltaNet):
     name = "leaks behind"
-    def forward(self, x, state=None, handed=None):
-        y, state, handed = super().forward(x, state, handed)
-        return Out(y + self.layer.index * y.mean(dim=1, keepdim=True), state, handed)
+    def forward(self, x, state=None, cross_layer=None):
+        y, state, cross_layer = super().forward(x, state, cross_layer)
+        return Out(y + self.layer.index * y.mean(dim=1, keepdim=True), state, cross_layer)
 
 
 class HandsOnTheFuture(RWKV7):
     name = "hands on the future"
-    def forward(self, x, state=None, handed=None):
-        y, state, handed = super().forward(x, state, handed)
-        return Out(y, state, handed._replace(v=handed.v.flip(1)))
+    def forward(self, x, state=None, cross_layer=None):
+        y, state, cross_layer = super().forward(x, state, cross_layer)
+        return Out(y, state, cross_layer._replace(v=cross_layer.v.flip(1)))
 
 
 class ForgetsBehind(DeltaNet):
     name = "forgets behind"
-    def forward(self, x, state=None, handed=None):
+    def forward(self, x, state=None, cross_layer=None):
         if state and self.layer.index:
             state = state._replace(memory=torch.zeros_like(state.memory))
-        return super().forward(x, state, handed)
+        return super().forward(x, state, cross_layer)
 
 
 class FormsDiffer(DeltaNet):
@@ -104,22 +104,22 @@ class FormsDiffer(DeltaNet):
 
 class Decodes(DeltaNet):
     name = "decodes"
-    def decode(self, x, state, handed=None):
-        y, state, handed = super().decode(x, state, handed)
-        return Out(2 * y, state, handed)
+    def decode(self, x, state, cross_layer=None):
+        y, state, cross_layer = super().decode(x, state, cross_layer)
+        return Out(2 * y, state, cross_layer)
 
 
 class Prefills(DeltaNet):
     name = "prefills"
-    def prefill(self, x, *, capacity, handed=None):
-        y, _, handed = self(x, None, handed)
-        return Out(y, self.init_state(len(x), capacity=capacity), handed)
+    def prefill(self, x, *, capacity, cross_layer=None):
+        y, _, cross_layer = self(x, None, cross_layer)
+        return Out(y, self.init_state(len(x), capacity=capacity), cross_layer)
 
 
 class Writes(DeltaNet):
     name = "writes"
-    def forward(self, x, state=None, handed=None):
-        out = super().forward(x, state, handed)
+    def forward(self, x, state=None, cross_layer=None):
+        out = super().forward(x, state, cross_layer)
         if state is not None:
             state.memory.copy_(out.state.memory)
         return out

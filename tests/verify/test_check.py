@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from linbench.engine.layer_under_test import BARE, LARGEST, Subject
+from linbench.engine.layer_under_test import MOST_FLOATS, NEUTRAL_PRESET, LayerUnderTest
 from linbench.experiments.registry import SHIPPED, registry
 from linbench.tasks.mqar import MQAR
 from linbench.verify import laws
@@ -29,9 +29,14 @@ def mine(tmp_path: Path) -> Callable[[str], str]:
 
 def findings(model: str, form: str = "native", **settings: Any) -> list[Finding]:
     (cell,) = plan(
-        "mqar", [model], preset=BARE, form=form, device="cpu", settings={"model.d_model": 32, **settings}
+        "mqar",
+        [model],
+        preset=NEUTRAL_PRESET,
+        form=form,
+        device="cpu",
+        settings={"model.d_model": 32, **settings},
     )
-    return check(Subject(cell))
+    return check(LayerUnderTest(cell))
 
 
 def verdicts(model: str, form: str = "native", **settings: Any) -> dict[str, str]:
@@ -87,7 +92,7 @@ def even_width(subject):
 
 
 def test_the_preset_of_a_check_sets_nothing_of_a_model() -> None:
-    assert not MQAR.presets[BARE].model
+    assert not MQAR.presets[NEUTRAL_PRESET].model
 
 
 @pytest.fixture
@@ -168,12 +173,12 @@ def test_steep_gradients_are_measured_with_a_step_that_suits_them(
     (cell,) = plan(
         "mqar",
         [mine(model) if model[0].isupper() else model],
-        preset=BARE,
+        preset=NEUTRAL_PRESET,
         form="native",
         device="cpu",
         settings={"model.d_model": 32},
     )
-    held, found = all_laws()["gradients"].holds(Subject(cell))
+    held, found = all_laws()["gradients"].holds(LayerUnderTest(cell))
     assert held, found
 
 
@@ -252,7 +257,7 @@ def test_help_keeps_brackets(linbench: Callable[..., Any]) -> None:
 def test_what_no_computer_holds_is_refused_before_it_is_built(linbench: Callable[..., Any]) -> None:
     ended = linbench("check", "rwkv6", "--set", "model.head_dim=100000")
     assert ended.code == 2
-    assert f"a check takes {LARGEST:,} at most" in ended.err
+    assert f"a check takes {MOST_FLOATS:,} at most" in ended.err
 
 
 BRIEF = {"protocol.tokens": 4096, "protocol.validation_examples": 32, "protocol.test_examples": 32}

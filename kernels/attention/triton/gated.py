@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.dtypes import widened
+from linbench.kernels.dtypes import to_float32
 from linbench.kernels.matrix_state.triton.chunk import place_in_grid
 from linbench.kernels.matrix_state.triton.decay import to_base_2
 from linbench.kernels.matrix_state.triton.launch import TYPES, power_of_two
@@ -369,5 +369,7 @@ def triton_attention(
     """
     if window is not None and window >= q.shape[1]:
         window = None  # who sees all is asked for no distance
-    o: Tensor = forward(q.to(v.dtype), k.to(v.dtype), v, None if c is None else widened(c), window, scale)[0]
+    o: Tensor = forward(q.to(v.dtype), k.to(v.dtype), v, None if c is None else to_float32(c), window, scale)[
+        0
+    ]
     return o

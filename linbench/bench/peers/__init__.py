@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from linbench.bench.case import PeerVersion
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.bench.layer_side import Side
 from linbench.bench.peer import Measured, OperationCalls, Peer, UnsupportedByPeerError
 from linbench.common.errors import unknown
@@ -105,7 +105,7 @@ def build_generator(name: str, task: Task, count: int) -> Callable[[], Any]:
     return _function(find_peers()[name].draw)(task, count)
 
 
-def build_peer_layer(name: str, case: Case, *, compiling: bool = False) -> Side:
+def build_peer_layer(name: str, case: LayerCase, *, compiling: bool = False) -> Side:
     """Build the peer's layer of a case's sizes, on its device and in its precision.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.bench.layer_side import Side, random_tokens
 from linbench.bench.peer import OperationCalls, Peer, UnsupportedByPeerError
 from linbench.models.blocks.heads import head_dims
@@ -80,7 +80,7 @@ _CONTEXT_TOKENS = 256
 """Tokens taken in before decoding by layers whose state does not grow: more would change nothing."""
 
 
-def layer(case: Case, compiling: bool) -> Side:
+def layer(case: LayerCase, compiling: bool) -> Side:
     """Build its layer of the case's sizes.
 
     Raises UnsupportedByPeerError: it has none, or the case is not in the native form.
@@ -115,7 +115,7 @@ def layer(case: Case, compiling: bool) -> Side:
     return Side(module, lambda x: module(x)[0], lambda x: call_with_cache(x, empty_cache()), after)
 
 
-def _arguments(case: Case) -> dict[str, Any]:
+def _arguments(case: LayerCase) -> dict[str, Any]:
     """Return arguments for any of its layers; `build` drops those that a class does not have."""
     settings: Any = case.settings
     key_dim, value_dim = head_dims(settings, case.width)

@@ -9,7 +9,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.bench.layer_side import Side
 from linbench.bench.peer import Peer, UnsupportedByPeerError
 
@@ -48,7 +48,7 @@ class Softmax(nn.Module):
         return y, k.contiguous(), v.contiguous()
 
 
-def layer(case: Case, compiling: bool) -> Side:
+def layer(case: LayerCase, compiling: bool) -> Side:
     """Build attention of the case's width and heads.
 
     Raises UnsupportedByPeerError: the case's model is not attention.

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from linbench.bench.layer import Case
+from linbench.bench.layer import LayerCase
 from linbench.bench.layer_side import Side, random_tokens
 from linbench.bench.peer import OperationCalls, Peer, UnsupportedByPeerError
 from linbench.models.blocks.heads import head_dims
@@ -28,7 +28,7 @@ def operations(compiling: bool) -> OperationCalls:
     return {"gated_deltanet": gated_deltanet}
 
 
-def layer(case: Case, compiling: bool) -> Side:
+def layer(case: LayerCase, compiling: bool) -> Side:
     """Build Qwen3-Next's Gated DeltaNet of the case's sizes, in its torch form.
 
     Raises UnsupportedByPeerError: another model, or not in its native form.

@@ -8,7 +8,7 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
 
-from linbench.common.text import counted
+from linbench.common.text import pluralize
 from linbench.report.data import ReportData
 from linbench.report.figure import Drawing, SpeedFigure
 from linbench.report.style.axes import rate_ticks
@@ -191,7 +191,7 @@ def draw(sheet: Sheet, found: RecallSpeed) -> bool:
     panels = sheet.subplots(1, len(found.loads), squeeze=False).flat
     for axes, question in zip(panels, found.loads, strict=True):
         draw_panel(axes, found, question)
-    seeds = counted(max(len(point.accuracies) for point in found.points), "seed")
+    seeds = pluralize(max(len(point.accuracies) for point in found.points), "seed")
     add_title(sheet, f"{found.title}, controlled form, {seeds}: accuracy against speed")
     footnote(
         sheet,

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from linbench.common.text import counted
+from linbench.common.text import pluralize
 from linbench.report.data import ReportData
 from linbench.report.page.tables import device_of
 from linbench.report.style.colors import ink, styles
@@ -34,7 +34,7 @@ def facts(data: ReportData, answers: Sequence[str], aside: Sequence[str]) -> lis
         "In doubt": _in_doubt(data.comparisons),
         "Failures": _ended(data.cells),
         "Claims": _tally(answers),
-        "Set aside": f"{counted(len(aside), 'file')} that could not be read" if aside else "",
+        "Set aside": f"{pluralize(len(aside), 'file')} that could not be read" if aside else "",
     }
     return [(name, words) for name, words in found.items() if words]
 
@@ -49,8 +49,8 @@ def _trained(data: ReportData) -> str:
     models = {row.results[0]["label"] for one in data.comparisons for row in one.rows}
     chosen = f", and {tuning:,} more to choose learning rates" if tuning else ""
     return (
-        f"{counted(len(models), 'model')} on {_named(list(tasks))} in"
-        f" {counted(len(data.comparisons), 'comparison')}: {_count(len(reports), 'run')} of seeds"
+        f"{pluralize(len(models), 'model')} on {_named(list(tasks))} in"
+        f" {pluralize(len(data.comparisons), 'comparison')}: {_count(len(reports), 'run')} of seeds"
         f" {_named(list(map(str, seeds)))}{chosen}"
     )
 
@@ -81,7 +81,7 @@ def _by_count(names: Iterable[str]) -> str:
     found = Counter(names).most_common()
     if len(found) == 1:
         return found[0][0]
-    return _named([f"{name} ({counted(count, 'result')})" for name, count in found])
+    return _named([f"{name} ({pluralize(count, 'result')})" for name, count in found])
 
 
 def _named(names: Sequence[str]) -> str:
@@ -128,7 +128,7 @@ def _ranking(comparison: Comparison) -> dict[str, Any]:
     return {
         "anchor": comparison.slug,
         "title": f"{comparison.title}, {comparison.form} form",
-        "about": f"{comparison.device}; {counted(seeds, 'seed')}; chance {chance:.3f}",
+        "about": f"{comparison.device}; {pluralize(seeds, 'seed')}; chance {chance:.3f}",
         "chance": _share(chance),
         "best": rows[:SHOWN],
         "others": rows[SHOWN:],

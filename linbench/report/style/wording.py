@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from linbench.common.text import counted
-from linbench.experiments.labels import told_apart
+from linbench.common.text import pluralize
+from linbench.experiments.labels import distinguishing_labels
 from linbench.experiments.sizing import TOLERANCE
 from linbench.results.comparison import Comparison
 from linbench.results.record import Result, rate_of, seed_of
@@ -139,7 +139,7 @@ def _task(task: Mapping[str, Any]) -> str:
         for name, value in parts[0].items()
         if all(part.get(name) == value for part in parts)
     )
-    words = told_apart(parts)
+    words = distinguishing_labels(parts)
     if not words[0]:
         return shared
     examples = [f" ({part['examples']:,} examples)" if "examples" in part else "" for part in train]
@@ -213,4 +213,4 @@ def diverged_runs(comparison: Comparison) -> str:
     count = sum(result["status"] == "diverged" for result in comparison.results)
     if not count:
         return ""
-    return f"{counted(count, 'run')} diverged, which counts as chance in accuracy and nowhere else."
+    return f"{pluralize(count, 'run')} diverged, which counts as chance in accuracy and nowhere else."

@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from linbench.common import escape
-from linbench.common.text import counted
+from linbench.common.text import pluralize
 from linbench.report.style.wording import equal, probability, thousands
 from linbench.report.table import Cell, Column, Table
 from linbench.results.gate import Gate
@@ -101,7 +101,7 @@ def sentences(found: Gate) -> list[str]:
     idle = [f"Uninformative, as both sides are at chance: {'; '.join(silent)}."] if silent and told else []
     left = [sentence for sentence in found.untimed if sentence not in found.problems]
     others = (
-        [f"Of the baseline {counted(len(left), 'speed')} cannot be compared; the first: {left[0]}"]
+        [f"Of the baseline {pluralize(len(left), 'speed')} cannot be compared; the first: {left[0]}"]
         if left
         else []
     )
@@ -142,13 +142,13 @@ def outcome(found: Gate) -> str:
     """Return the outcome in one sentence."""
     worse, slower, short = len(found.red), len(found.slower), len(found.problems)
     parts = [f"{worse} worse than the baseline"] * bool(worse) + [
-        f"{counted(slower, 'speed')} lower than allowed"
+        f"{pluralize(slower, 'speed')} lower than allowed"
     ] * bool(slower)
-    parts += [f"{counted(short, 'reason')} why it is not comparable"] * bool(short)
+    parts += [f"{pluralize(short, 'reason')} why it is not comparable"] * bool(short)
     timed = [one for one in found.speeds if one.allowed is not None and not one.marks]
     silent = sum(one.verdict is Verdict.uninformative for one in found.judged)
-    cells = f"{counted(len(found.judged), 'cell')}{f' ({silent} uninformative)' if silent else ''}"
-    gated = [cells, *([counted(len(timed), "speed")] if timed else [])]
+    cells = f"{pluralize(len(found.judged), 'cell')}{f' ({silent} uninformative)' if silent else ''}"
+    gated = [cells, *([pluralize(len(timed), "speed")] if timed else [])]
     return f"{' and '.join(gated)} gated, {' and '.join(parts) or 'none worse than the baseline'}."
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from linbench.common.scan import submodules
-from linbench.engine.layer_under_test import Subject
+from linbench.engine.layer_under_test import LayerUnderTest
 
 __all__ = ["LAST", "Found", "Law", "all_laws", "law"]
 
@@ -33,16 +33,16 @@ class Law(NamedTuple):
     name: str
     asks: str
     place: int
-    holds: Callable[[Subject], Found]
+    holds: Callable[[LayerUnderTest], Found]
     decisive: bool = False
 
 
 def law(
     name: str, *, place: int = LAST, decisive: bool = False
-) -> Callable[[Callable[[Subject], Found]], Law]:
+) -> Callable[[Callable[[LayerUnderTest], Found]], Law]:
     """Make a function a law, which asks what its docstring says. Arguments are those of `Law`."""
 
-    def mark(holds: Callable[[Subject], Found]) -> Law:
+    def mark(holds: Callable[[LayerUnderTest], Found]) -> Law:
         return Law(name, " ".join((holds.__doc__ or "").split()), place, holds, decisive)
 
     return mark

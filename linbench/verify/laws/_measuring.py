@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from linbench.engine.layer_under_test import PLACES
+from linbench.engine.layer_under_test import LAYER_POSITIONS
 from linbench.verify.laws import Found
 
 LENGTH = 70
@@ -14,7 +14,7 @@ LENGTH = 70
 
 def said(index: int, training: bool) -> str:
     """Return in words where a mixer was looked at: in which layer, and whether in training."""
-    return (", in training" if training else "") + PLACES[index]
+    return (", in training" if training else "") + LAYER_POSITIONS[index]
 
 
 def within(limit: float, errors: Mapping[str, float], verb: str) -> Found:

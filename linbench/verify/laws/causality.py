@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from linbench.engine.layer_under_test import PLACES, Subject, difference
+from linbench.engine.layer_under_test import LAYER_POSITIONS, LayerUnderTest, difference
 from linbench.verify.laws import Found, law
 from linbench.verify.laws._measuring import LENGTH, said
 
@@ -17,20 +17,20 @@ The longer sequence holds several blocks of 128 tokens, and is split within the 
 
 @law("causality", place=2)
 @torch.no_grad()
-def causality(subject: Subject) -> Found:
+def causality(subject: LayerUnderTest) -> Found:
     """Other tokens from t on leave every output before t as it was, in training, too.
 
     It holds bit for bit, or within rounding where a mixer declares that, and for an nn.Module, which cannot
     declare it.
     """
-    exact = subject.cls.causality == "exact" and not subject.cls.opaque
+    exact = subject.cls.causality == "exact" and not subject.cls.is_plain_module
     limit, worst = 0.0 if exact else subject.limit(1e-5, 1e-5), 0.0
-    for index, training, length in itertools.product(PLACES, (False, True), SPLITS):
+    for index, training, length in itertools.product(LAYER_POSITIONS, (False, True), SPLITS):
         x = subject.tokens(length, torch.float32)
-        whole = subject.called(x, index=index, training=training)
+        whole = subject.call(x, index=index, training=training)
         for t in SPLITS[length]:
             later = 3 * subject.tokens(length, torch.float32, seed=t)[:, t:] + 1
-            y = subject.called(torch.cat([x[:, :t], later], dim=1), index=index, training=training)
+            y = subject.call(torch.cat([x[:, :t], later], dim=1), index=index, training=training)
             if not training and torch.equal(y[:, t:], whole[:, t:]):  # training may leave a whole layer out
                 return False, f"outputs from {t} on do not depend on the tokens there{said(index, training)}"
             moved = difference(y[:, :t], whole[:, :t], whole)

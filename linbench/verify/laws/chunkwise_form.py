@@ -2,22 +2,22 @@
 
 import torch
 
-from linbench.engine.layer_under_test import PLACES, Subject, UndeclaredError, difference
-from linbench.kernels.operators import preferring
+from linbench.engine.layer_under_test import LAYER_POSITIONS, LayerUnderTest, UndeclaredError, difference
+from linbench.kernels.operators import prefer_backend
 from linbench.verify.laws import Found, law
 from linbench.verify.laws._measuring import LENGTH, within
 
 
 @law("chunkwise form", place=4)
 @torch.no_grad()
-def chunkwise_form(subject: Subject) -> Found:
+def chunkwise_form(subject: LayerUnderTest) -> Found:
     """The fast form of its kernels gives what their step-by-step references give: to 1e-9 in float64."""
-    if not subject.cls.families:
+    if not subject.cls.kernel_families:
         raise UndeclaredError("it computes with no kernel family of linbench")
     x, errors = subject.tokens(LENGTH), {}
-    for index, where in PLACES.items():
-        mixer = subject.placed(index)
-        with preferring("reference") as asked:
+    for index, where in LAYER_POSITIONS.items():
+        mixer = subject.at_layer(index)
+        with prefer_backend("reference") as asked:
             slow = mixer(x).y
         if not asked:
             raise UndeclaredError("its kernels have one form")

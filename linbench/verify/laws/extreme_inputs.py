@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from linbench.engine.layer_under_test import Subject
+from linbench.engine.layer_under_test import LayerUnderTest
 from linbench.models.base import Mixer
 from linbench.verify.laws import Found, law
 from linbench.verify.laws._measuring import LENGTH
 
 
 @law("extreme inputs", place=9)
-def extreme_inputs(subject: Subject) -> Found:
+def extreme_inputs(subject: LayerUnderTest) -> Found:
     """Extreme inputs give finite outputs and gradients in float32.
 
     They are zeros, one token again and again, and inputs 10,000 times as large and as small.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from linbench.engine.layer_under_test import Subject, UndeclaredError
+from linbench.engine.layer_under_test import LayerUnderTest, UndeclaredError
 from linbench.verify.laws import Found, law
 
 LENGTH = 11
@@ -19,7 +19,7 @@ A long one misses how a gradient turns, a short one drowns in rounding.
 
 
 @law("gradients", place=5)
-def gradients(subject: Subject) -> Found:
+def gradients(subject: LayerUnderTest) -> Found:
     """Gradients of the input and of every parameter are finite and those of finite differences.
 
     They are compared with the step that suits each best: to 1e-5 in float64, 1e-2 in float32. A parameter
@@ -56,7 +56,9 @@ def _gradients(loss: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tensor | No
 
 
 @torch.no_grad()
-def _gradient_error(loss: Callable[[], Tensor], tensor: Tensor, gradient: Tensor, subject: Subject) -> float:
+def _gradient_error(
+    loss: Callable[[], Tensor], tensor: Tensor, gradient: Tensor, subject: LayerUnderTest
+) -> float:
     """Return how far a gradient is from finite differences along a random direction, relative to its size.
 
     Of several steps the least error counts, as no step makes a wrong gradient right.

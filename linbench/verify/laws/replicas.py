@@ -2,9 +2,9 @@
 
 import torch
 
-from linbench.engine.layer_under_test import Subject, UndeclaredError, difference
+from linbench.engine.layer_under_test import LayerUnderTest, UndeclaredError, difference
 from linbench.engine.stack import Stack
-from linbench.experiments.loading import theirs
+from linbench.experiments.loading import describe_error
 from linbench.models.backbone import Backbone, Layer
 from linbench.verify.laws import Found, law
 
@@ -13,7 +13,7 @@ SEEDS = (0, 1)
 
 @law("replicas", place=11)
 @torch.no_grad()
-def replicas(subject: Subject) -> Found:
+def replicas(subject: LayerUnderTest) -> Found:
     """Trained as replicas in one program it computes what it computes alone.
 
     Where it cannot be stacked, runs go one after another.
@@ -25,12 +25,14 @@ def replicas(subject: Subject) -> Found:
     try:
         together = Stack.of(models)(tokens, places)
     except Exception as error:
-        raise UndeclaredError(f"cannot be stacked, so runs go one after another: {theirs(error)}") from None
+        raise UndeclaredError(
+            f"cannot be stacked, so runs go one after another: {describe_error(error)}"
+        ) from None
     moved = difference(together, alone)
     return moved <= subject.limit(1e-9), f"stackable, differs by {moved:.1e}"
 
 
-def _model(subject: Subject, seed: int) -> Backbone:
+def _model(subject: LayerUnderTest, seed: int) -> Backbone:
     """Return a model of one layer, with the weights that the subject has for a seed."""
     settings = subject.cell.model.backbone.model_copy(update={"layers": 1})
     layer = Layer(subject.cls, subject.layer.settings)

@@ -2,8 +2,8 @@
 
 import torch
 
-from linbench.engine.layer_under_test import ROWS, Subject
-from linbench.experiments.loading import theirs
+from linbench.engine.layer_under_test import ROWS, LayerUnderTest
+from linbench.experiments.loading import describe_error
 from linbench.verify.laws import Found, law
 from linbench.verify.laws._measuring import dtype_name
 
@@ -13,7 +13,7 @@ SIZES = ((1, 1), (ROWS, 7), (3, 65))
 
 @law("shapes and dtypes", place=1)
 @torch.no_grad()
-def shapes(subject: Subject) -> Found:
+def shapes(subject: LayerUnderTest) -> Found:
     """y has the shape and dtype of x in float32, at any length and batch.
 
     It has in float64 and bfloat16, too, or it is noted that these are not taken.
@@ -25,7 +25,7 @@ def shapes(subject: Subject) -> Found:
         except Exception as error:
             if dtype == torch.float32:
                 raise
-            wrong = theirs(error)
+            wrong = describe_error(error)
         if wrong and dtype == torch.float32:
             return False, wrong
         if wrong:
@@ -36,7 +36,7 @@ def shapes(subject: Subject) -> Found:
     return True, "; ".join([held, *notes])
 
 
-def _misshapen(subject: Subject, dtype: torch.dtype) -> str:
+def _misshapen(subject: LayerUnderTest, dtype: torch.dtype) -> str:
     """Return what is wrong with outputs in a dtype; nothing if they are right."""
     mixer = subject.build(dtype)
     for rows, length in SIZES:

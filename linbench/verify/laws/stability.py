@@ -2,7 +2,7 @@
 
 import torch
 
-from linbench.engine.layer_under_test import Subject, UndeclaredError, tensors
+from linbench.engine.layer_under_test import LayerUnderTest, UndeclaredError, tensor_leaves
 from linbench.verify.laws import Found, law
 from linbench.verify.laws._measuring import root_mean_square
 
@@ -19,12 +19,12 @@ as many tokens, and a mean shrinks as much.
 
 @law("ten times as long", place=8)
 @torch.no_grad()
-def stability(subject: Subject) -> Found:
+def stability(subject: LayerUnderTest) -> Found:
     """Ten times as long as trained with, outputs are at most four times as large, and at least an eighth."""
     mixer = subject.build(torch.float32)
     x = subject.tokens(10 * TRAINED, torch.float32)
     try:
-        y, state = subject.streamed(mixer, x, [])
+        y, state = subject.stream(mixer, x, [])
     except UndeclaredError:
         y, state = mixer(x).y, None
     half = TRAINED // 2
@@ -32,6 +32,6 @@ def stability(subject: Subject) -> Found:
     if not (y.isfinite().all() and first > 0):
         return False, "outputs are not finite, or all zero"
     found = f"root mean square {first:.2g} up to token {TRAINED}, {last:.2g} up to {10 * TRAINED}"
-    parts = [part for part in tensors(state) if part.is_floating_point()]
+    parts = [part for part in tensor_leaves(state) if part.is_floating_point()]
     held = max(map(root_mean_square, parts), default=0.0)
     return LEAST <= last / first <= MOST, found + (f", state {held:.2g}" if held else "")

@@ -2,22 +2,22 @@
 
 import torch
 
-from linbench.engine.layer_under_test import ROWS, Subject, UndeclaredError, tensors
+from linbench.engine.layer_under_test import ROWS, LayerUnderTest, UndeclaredError, tensor_leaves
 from linbench.verify.laws import Found, law
 from linbench.verify.laws._measuring import LENGTH
 
 
 @law("state size", place=7)
 @torch.no_grad()
-def state_size(subject: Subject) -> Found:
+def state_size(subject: LayerUnderTest) -> Found:
     """The state holds as many floats as declared, at any length."""
     mixer, sizes = subject.build(), []
     for length in (1, 3, LENGTH):
         size = mixer.state_floats(length)
         if size is None:
             raise UndeclaredError("it declares no state size")
-        held = _floats(subject.streamed(mixer, subject.tokens(length), [])[1])
-        fresh = _floats(subject.fresh(mixer, ROWS, length))
+        held = _floats(subject.stream(mixer, subject.tokens(length), [])[1])
+        fresh = _floats(subject.initial_state(mixer, ROWS, length))
         if not size.total == held == fresh:
             return False, f"at {length} tokens {size.total} declared, {fresh} at the start, {held} at the end"
         sizes.append(size.total)
@@ -28,4 +28,4 @@ def state_size(subject: Subject) -> Found:
 
 def _floats(state: object) -> int:
     """Return the floating-point numbers of a state, per row of the batch."""
-    return sum(part.numel() for part in tensors(state) if part.is_floating_point()) // ROWS
+    return sum(part.numel() for part in tensor_leaves(state) if part.is_floating_point()) // ROWS

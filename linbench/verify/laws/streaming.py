@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linbench.engine.layer_under_test import PLACES, ROWS, Subject, difference, tensors
+from linbench.engine.layer_under_test import LAYER_POSITIONS, ROWS, LayerUnderTest, difference, tensor_leaves
 from linbench.models.base import Mixer
 from linbench.verify.laws import Found, law
 from linbench.verify.laws._measuring import LENGTH, dtype_name, within
@@ -15,25 +15,25 @@ from linbench.verify.laws._measuring import LENGTH, dtype_name, within
 
 @law("streaming", place=3)
 @torch.no_grad()
-def streaming(subject: Subject) -> Found:
+def streaming(subject: LayerUnderTest) -> Found:
     """A sequence stopped anywhere and carried on gives what it gives as a whole.
 
     It holds token by token, and by prefill and decode, too: to 1e-9 in float64.
     """
     x, errors = subject.tokens(LENGTH), {}
-    for index, decoding in itertools.product(PLACES, (False, True)):
-        mixer = subject.placed(index)
-        where = (", by prefill and decode" if decoding else "") + PLACES[index]
-        fresh = subject.fresh(mixer, ROWS, LENGTH)
-        _, streamed = subject.streamed(mixer, x, [9], decoding=decoding)
+    for index, decoding in itertools.product(LAYER_POSITIONS, (False, True)):
+        mixer = subject.at_layer(index)
+        where = (", by prefill and decode" if decoding else "") + LAYER_POSITIONS[index]
+        fresh = subject.initial_state(mixer, ROWS, LENGTH)
+        _, streamed = subject.stream(mixer, x, [9], decoding=decoding)
         if _kinds(fresh) != _kinds(streamed):
             return False, f"the state was {_kinds(fresh)} and became {_kinds(streamed)}{where}"
         whole = mixer(x).y
         for points in _stops():
-            y, _ = subject.streamed(mixer, x, points, decoding=decoding)
+            y, _ = subject.stream(mixer, x, points, decoding=decoding)
             errors[f", {_at(points)}{where}"] = difference(y, whole)
-        if _writes(mixer, x, subject.fresh(mixer, ROWS, LENGTH)):
-            return False, f"forward writes into the state that it is given{PLACES[index]}"
+        if _writes(mixer, x, subject.initial_state(mixer, ROWS, LENGTH)):
+            return False, f"forward writes into the state that it is given{LAYER_POSITIONS[index]}"
     held, found = within(subject.limit(1e-9), errors, "differs")
     return held, f"{found} over {len(errors)} ways" if held else found
 
@@ -52,15 +52,15 @@ def _at(points: list[int]) -> str:
 
 
 def _kinds(state: Any) -> list[tuple[list[int], str]]:
-    return [(list(part.shape), dtype_name(part.dtype)) for part in tensors(state)]
+    return [(list(part.shape), dtype_name(part.dtype)) for part in tensor_leaves(state)]
 
 
 def _writes(mixer: Mixer, x: Tensor, state: Any) -> bool:
     """Tell whether forward changes a state that it is given: an empty one, and later ones."""
     for part in torch.split(x, [9, 1, x.shape[1] - 10], dim=1):
-        before = [each.clone() for each in tensors(state)]
+        before = [each.clone() for each in tensor_leaves(state)]
         after = mixer(part, state).state
-        if not all(map(torch.equal, before, tensors(state))):
+        if not all(map(torch.equal, before, tensor_leaves(state))):
             return True
         state = after
     return False
