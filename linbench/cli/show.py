@@ -9,7 +9,6 @@ import typer
 from linbench.cli import completion
 from linbench.cli.options import JsonOption, task_settings
 from linbench.common import escape
-from linbench.common.settings import format_setting
 
 BASELINES_OF = 256
 """Number of examples that baselines are scored on here: enough for a first idea."""
@@ -116,6 +115,7 @@ def _baselines(name: str, task: Any) -> list[list[str]]:
 
 
 def _pairs(preset: Any) -> str:
+    from linbench.common.settings import format_setting
 
     rooms = {"task": preset.task, "model": preset.model, "protocol": preset.protocol}
     pairs = []
