@@ -19,10 +19,9 @@ from linbench.engine.progress import NoProgress
 from linbench.engine.runner import TRIES, run_cells
 from linbench.engine.workers import Outcome, outcomes
 from linbench.experiments.cell import Cell
-from linbench.experiments.plan import plan
 from linbench.results.store import Store
 from tests.engine.processes import alive
-from tests.factories.cells import RecordingProgress, build_cells, tiny_settings
+from tests.factories.cells import RecordingProgress, build_cells, plan, tiny_settings
 
 pytestmark = pytest.mark.usefixtures("unprobed")
 
