@@ -103,7 +103,7 @@ def _pictures(verdict: Verdict, ruling: Ruling, stored: Stored, beside: Path | N
     lines: list[str] = []
     if beside is not None and ruling.seen:
         folder = _url(Path(pictures_folder(beside).name))
-        lines += ["", f"![{claim.id}, every seed]({folder}/{slug(claim, ruling)}.png)"]
+        lines += ["", f"![{claim.id}, every seed]({folder}/{slug(claim, ruling)}.svg)"]
     if claim.text.figure and ruling.kind != NOTHING_TRAINED:
         for path in stored.pictures(verdict.result_ids(ruling, stored), claim.text.figure):
             lines.append(f"\n{_stored_picture(path, beside and beside.parent)}")

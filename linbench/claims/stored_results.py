@@ -72,8 +72,9 @@ class Stored:
         for folder, shown in self._shown_together:
             if any(result["id"] in ids for result in shown.results):
                 name = shown.slug(figure) if isinstance(shown, Speeds) else f"{shown.slug}-{figure}"
-                paths.append(folder / "figures" / f"{name}.png")
-        return [path for path in paths if path.is_file()]
+                drawn = [folder / "figures" / f"{name}.{suffix}" for suffix in ("svg", "png")]
+                paths += [path for path in drawn if path.is_file()][:1]
+        return paths
 
     @cached_property
     def _task_settings(self) -> dict[tuple[str, str, str], list[dict[str, Any]]]:

@@ -205,7 +205,7 @@ def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", words: list[s
     with storage_sentence(path, "cannot write", "--save"):
         write_named(path, page(verdicts, stored, command=command, beside=path).encode())
     tell(f"wrote {path}")
-    drawn = save([drawing for each in verdicts for drawing in drawings(each)], pictures_folder(path), ["png"])
+    drawn = save([drawing for each in verdicts for drawing in drawings(each)], pictures_folder(path), ["svg"])
     tell(f"wrote {pluralize(len(drawn) // 2, 'picture')} to {pictures_folder(path)}")
 
 

@@ -240,7 +240,7 @@ def test_the_picture_that_shows_speeds_is_named(timed: Callable[..., Stored], tm
     claim = a_timed_claim(figure="replayed")
     stored = timed(claim, {"delta": STEADY, "gla": STEADY}, kind="NVIDIA H200")
     picture = (
-        tmp_path / "figures" / "speed-train-replayed-d64-bf16-4096-tokens-a-batch-native-nvidia-h200.png"
+        tmp_path / "figures" / "speed-train-replayed-d64-bf16-4096-tokens-a-batch-native-nvidia-h200.svg"
     )
     found = verdict(claim, stored)
     ids = found.result_ids(found.rulings[0], stored)

@@ -177,9 +177,9 @@ def test_the_page_of_claims_says_and_shows_what_the_kept_results_do(monkeypatch:
     for drawing in drawn:
         caption = (pictures_folder(path) / f"{drawing.slug}.txt").read_text(encoding="utf-8")
         assert caption == f"{drawing.caption}\n{drawing.about}.\n"
-        assert drawing.about.encode() in (pictures_folder(path) / f"{drawing.slug}.png").read_bytes()
+        assert drawing.about.encode() in (pictures_folder(path) / f"{drawing.slug}.svg").read_bytes()
     assert sorted(one.name for one in pictures_folder(path).iterdir()) == sorted(
-        f"{one.slug}.{suffix}" for one in drawn for suffix in ("png", "txt")
+        f"{one.slug}.{suffix}" for one in drawn for suffix in ("svg", "txt")
     )
 
 
