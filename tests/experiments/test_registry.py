@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from linbench import models as shipped_models
+from linbench import tasks as shipped_tasks
 from linbench.common.errors import PluginError, UserError
 from linbench.experiments.registry import PLUGINS_VARIABLE, registry
 from tests.factories.cells import plan
@@ -72,9 +73,17 @@ def test_a_file_in_the_plugin_folder_is_found(plugins: Callable[..., Path]) -> N
 def test_a_file_dropped_among_the_shipped_ones_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "dropped_in.py").write_text(MIXER.format(name="dropped_in"))
-    monkeypatch.setattr(shipped_models, "__path__", [*shipped_models.__path__, str(tmp_path)])
-    assert registry("model").find("dropped_in").source == "linbench"
+    for package, name, text in (
+        (shipped_models, "dropped_mixer", MIXER.format(name="dropped_mixer")),
+        (shipped_tasks, "dropped_task", TASK.replace('"asked"', '"dropped_task"')),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.py").write_text(text)
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path / name)])
+    assert registry("model").find("dropped_mixer").source == "linbench"
+    assert registry("task").find("dropped_task").source == "linbench"
+    (cell,) = plan("dropped_task", ["dropped_mixer"], device="cpu")
+    assert (cell.task.name, cell.model.label) == ("dropped_task", "dropped_mixer")
 
 
 def test_what_fails_to_import_hurts_nobody_else(plugins: Callable[..., Path]) -> None:
