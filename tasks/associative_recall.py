@@ -38,7 +38,7 @@ class AssociativeRecallSettings(Settings):
 
 
 class AssociativeRecall(Task):
-    """Which value goes with this key, the last token of the sequence?
+    """Given pairs of keys and values, which value goes with the key in the last token?
 
     Pairs of a key and its value fill the sequence, keys coming back with the same value, and the last token
     is a key that was there: a layer must bind neighbours, and find one of them again by content. It does not

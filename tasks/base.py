@@ -45,7 +45,7 @@ class Batch(NamedTuple):
 
     @property
     def is_answer(self) -> Tensor:
-        """Which places are used [B, N]."""
+        """True at places that are used [B, N]."""
         return (
             self.targets != IGNORE
             if self.targets.dim() == 2

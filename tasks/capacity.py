@@ -83,7 +83,7 @@ def _published(writes: str, size: int) -> Preset:
 
 
 class Capacity(Task):
-    """Which value was last written to this key, when key and value stand in one token?
+    """If key and value stand in one token, which value was last written to this key?
 
     All writes come first, then as many queries as there are keys: with unique keys nothing but the number of
     associations is hard, with keys drawn with replacement old values must give way as well. It does not tell

@@ -62,7 +62,7 @@ def _long(seq_len: int, kv_pairs: int) -> Preset:
 
 
 class CompositionalMQAR(PairsThenQueries):
-    """Which value followed these two tokens, of which neither says it alone?
+    """If two tokens make one key and neither is enough, which value followed these two?
 
     A sequence begins with every cell of a grid of first and second tokens, each followed by its value, and
     later asks for each at its second token: a layer must join two tokens to one key before it looks it up,
@@ -151,6 +151,6 @@ class CompositionalMQAR(PairsThenQueries):
             for at, target in due
         ]
         return (
-            f"In this sequence {join_examples(pairs, 9)}. Then {join_examples(asked, 9)}. All other tokens after position"
-            f" {self.context - 1} are filler."
+            f"In this sequence {join_examples(pairs, 9)}. Then {join_examples(asked, 9)}. All other tokens"
+            f" after position {self.context - 1} are filler."
         )

@@ -23,7 +23,7 @@ class CompressionSettings(Settings):
 
 
 class Compression(MacroAccuracy):
-    """What were all the tokens, told from the last token's vector alone?
+    """Can all the tokens be named again from the last token's vector alone?
 
     A decoder that sees the number of a place, and no more than what the model has at the last token, must
     name the token at each place: a whole random sequence must go into one vector of the model's width,

@@ -173,7 +173,7 @@ class _Strings(Task):
 
 
 class Copy(_Strings):
-    """What was the string, from its first letter to its last, or after these three?
+    """Can the string be repeated, from its first letter to its last or from three given letters on?
 
     A sequence is `$string|string`, and from `|` on every letter is due before it is read (in the variants,
     what follows an n-gram of the string): all must be held word for word, whatever it means, and a fixed
@@ -310,7 +310,7 @@ class Copy(_Strings):
 
 
 class Palindrome(_Strings):
-    """What was the string, from its last letter to its first?
+    """Can the string be repeated from its last letter to its first?
 
     A sequence is `string|gnirts`, and from `|` on every letter is due before it is read: what came first is
     due last, so that each letter is kept for a time of its own and found by its place. Like a copy, it does

@@ -38,7 +38,7 @@ class DyckSettings(Lengths):
 
 
 class Dyck(Task):
-    """Which bracket closes here, of several kinds nested to a bounded depth?
+    """Given brackets of several kinds, nested to a bounded depth, which one closes here?
 
     Before every bracket of a random word that closes, its kind is due, that of the one opened last and not
     yet closed: it takes a stack, for which at a bounded depth a finite state is enough, and is hard at

@@ -48,7 +48,7 @@ def _published(about: str, model: dict[str, Any] | None = None, **task: Any) -> 
 
 
 class FlipFlop(Task):
-    """What was the last bit written, among many to be ignored?
+    """Among many bits to be ignored, what was the last bit written?
 
     Instructions write a bit, read one or are to be ignored, and at every read the bit written last is due: a
     memory that fades, or attention that thinly spreads over much to be ignored, errs now and then. It does

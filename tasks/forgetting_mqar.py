@@ -68,7 +68,7 @@ def _published(seq_len: int, kv_pairs: int, examples: int) -> Preset:
 
 
 class ForgettingMQAR(PairsThenQueries):
-    """Which value has this key now, after some keys were given a second one?
+    """After some keys were given a second value, which value has this key now?
 
     A sequence begins with kv_pairs keys and their values, then `updates` of these keys come again with new
     values, and later every key is asked for: what is held must be replaced, and `stale` says how often the
@@ -182,7 +182,7 @@ class ForgettingMQAR(PairsThenQueries):
             for at, target, old in due
         ]
         return (
-            f"In this sequence first {join_examples(pairs, 12)}. From position {2 * len(pairs)} on it is otherwise:"
-            f" {join_examples(updates, 12)}. Then {join_examples(asked, 12)}. All other tokens after position"
-            f" {self.context - 1} are filler."
+            f"In this sequence first {join_examples(pairs, 12)}. From position {2 * len(pairs)} on it is"
+            f" otherwise: {join_examples(updates, 12)}. Then {join_examples(asked, 12)}. All other tokens"
+            f" after position {self.context - 1} are filler."
         )

@@ -60,7 +60,7 @@ class FormalLanguageSettings(Settings):
 
 
 class FormalLanguage(Task):
-    """Which letter may come next, in a language that is known from examples only?
+    """Given a language by examples only, which letter may come next?
 
     A sequence holds words of one random automaton, and at every letter but the first one that may stand there
     is due: tests have languages of their own, so that each must be learned from its context. It does not tell

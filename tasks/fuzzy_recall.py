@@ -59,7 +59,7 @@ class FuzzyRecallSettings(RecallSettings):
 
 
 class FuzzyRecall(Recall):
-    """Which value goes with this key, when keys and values are several tokens long?
+    """When keys and values are several tokens long, which value goes with this key?
 
     A sequence is a row of pairs, and whenever a key was shown before, the tokens of its value are due one by
     one: a layer must bind groups of adjacent tokens, whose sizes differ, and in training those of keys as

@@ -108,7 +108,7 @@ def _merrill(name: str) -> Preset:
 
 
 class GroupWord(Task):
-    """What do all moves so far amount to?
+    """Can the product of all moves so far be tracked?
 
     At every element of a random word over a finite group the product of all so far is due, and the group
     decides how hard that is: Z60 commutes, and diagonal transitions will do; S3 takes two reflections per

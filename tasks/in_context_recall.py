@@ -33,7 +33,7 @@ class InContextRecallSettings(RecallSettings):
 
 
 class InContextRecall(Recall):
-    """Which value goes with this key, one of few that are shown again and again?
+    """Given a few pairs that are shown again and again, which value goes with this key?
 
     A sequence is a row of pairs, and whenever a key was shown before its value is due, which is always the
     same in this sequence: a layer must bind a value to a key and find it again at any distance. It does not
@@ -156,7 +156,7 @@ class NoisyRecallSettings(InContextRecallSettings):
 
 
 class NoisyRecall(InContextRecall):
-    """Which value goes with this key, when some of what stands between the pairs means nothing?
+    """When some of what stands between the pairs means nothing, which value goes with this key?
 
     It is in-context recall in which a share of the pairs, all but one of which may be chosen, is two tokens
     of noise from a vocabulary of their own: what can be told apart at sight must be left out. It does not

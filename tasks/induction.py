@@ -25,7 +25,7 @@ class InductionSettings(Settings):
 
 
 class Induction(Task):
-    """Which token followed the special one when it stood here before?
+    """When the special token stood here before, which token followed it?
 
     One of the early tokens is replaced by the special token and so is the last one, where the token that
     followed the first is due: a layer must notice the one pair that matters, and carry it past all tokens

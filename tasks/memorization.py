@@ -43,7 +43,7 @@ class MemorizationSettings(Settings):
 
 
 class Memorization(MacroAccuracy):
-    """Which value goes with this key, when no sequence says so?
+    """When no sequence says so, which value goes with this key?
 
     Every other token is a key and the one after it asks for its value, which is never an input and the same
     in all sequences: it is learned from targets alone and kept in the weights, those of embeddings and

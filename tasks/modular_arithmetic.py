@@ -71,7 +71,7 @@ def _grazzi(about: str, **task: Any) -> Preset:
 
 
 class ModularArithmetic(Task):
-    """What is this expression worth, modulo five or so?
+    """Can the value of an expression be computed, modulo five or another small number?
 
     Digits with operators between them end in =, and at the empty token after it the value is due: in a row,
     where * comes before + and -, a finite state suffices; in brackets what is left to do must be kept as on a

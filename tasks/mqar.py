@@ -61,7 +61,7 @@ def _mamba2(length: int) -> Preset:
 
 
 class MQAR(PairsThenQueries):
-    """Which value followed this key, for each of many keys?
+    """Given many keys, each followed by its value, which value followed this one?
 
     A sequence begins with kv_pairs distinct keys, each followed by its value, and later each key stands once
     more, alone, where its value is due: all associations must be held at once, and each found again by

@@ -97,7 +97,7 @@ class NeedleSettings(Settings):
 
 
 class Needle(Task):
-    """Which number was this key given, somewhere in a long text?
+    """Somewhere in a long text this key was given a number: which one?
 
     Needles `SET key value` stand in a haystack, and after `ASK key` at the end the value is due digit by
     digit, those before being there to be read: what was said once must outlast the text, and one wrong digit

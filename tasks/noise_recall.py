@@ -66,7 +66,7 @@ class NoiseRecallSettings(Settings):
 
 
 class NoiseRecall(Task):
-    """Which value did this key have, after so much that did not matter?
+    """After so much that did not matter, which value did this key have?
 
     A few facts `SET key value` stand in noise of one token, of words or of decoys, and `ASK key` at the end
     asks for some of them: decoys are facts of keys that nobody asks for, so that all must be kept, or have

@@ -55,7 +55,7 @@ class PHopSettings(Settings):
 
 
 class PHop(Task):
-    """What follows the last occurrence of this symbol, and of that one, p times over?
+    """Jumping p times to the symbol after the last occurrence of this one, which symbol is reached?
 
     One hop goes from a token to the one that followed its symbol's previous occurrence, and at the last token
     the symbol that p hops reach is due: what was just found must be looked up in turn, which needs depth. It

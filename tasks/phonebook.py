@@ -44,7 +44,7 @@ class PhonebookSettings(Settings):
 
 
 class Phonebook(Task):
-    """Which number does this name have in the book?
+    """Given a phone book, which number does this name have?
 
     After entries of two names and ten digits, and two questions that are answered as demonstrations, a third
     name's number is due digit by digit, those before being there to be read: everything must be held in

@@ -68,7 +68,7 @@ class RegressionSettings(Settings):
 
 
 class Regression(Task):
-    """What is the value of a linear function at this point, after some points and their values?
+    """After some points and their values, what is the value of the linear function at this point?
 
     Every point is asked about, then told with its value: a layer must fit what it reads, through noise, with
     unequal variances and, with drift, by letting go. It does not tell whether a layer recalls anything
@@ -147,7 +147,7 @@ class Regression(Task):
 
     @property
     def optimum_places(self) -> int:
-        """As many as four standard errors leave."""
+        """The number of decimal places that four standard errors leave."""
         error = _optimum(self.settings).standard_error
         return (
             super().optimum_places

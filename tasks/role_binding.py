@@ -295,4 +295,7 @@ class RoleBinding(Task):
                 f" {f'who does {verb} to {party}' if role == WHO else f'to whom {party} does {verb}'}:"
                 f" {target}"
             )
-        return f"Told is: {join_examples(told, 24, ', ')}. Asked is {join_examples(asked, 12, '; ')}. All else is filler."
+        return (
+            f"The events are: {join_examples(told, 24, ', ')}."
+            f" The questions are: {join_examples(asked, 12, '; ')}. All else is filler."
+        )

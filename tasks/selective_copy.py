@@ -33,7 +33,7 @@ class SelectiveCopySettings(Settings):
 
 
 class SelectiveCopy(MacroAccuracy):
-    """Which tokens were there among the blanks, in their order?
+    """Among the blanks, which tokens were there, in their order?
 
     A few tokens stand among blanks, and after the copy token each is due in turn: a layer must let in what
     matters by content and keep its order, whatever stands between. It does not tell whether a layer can find
@@ -125,6 +125,6 @@ class SelectiveCopy(MacroAccuracy):
         ]
         return (
             f"The sequence is {shorten(tokens)}. {blank} is a blank; among the blanks stand"
-            f" {join_examples(there)}. At position {tokens.index(blank + 1)} stands {blank + 1}, which asks for a"
-            f" copy: the answers are {join_examples(due)}."
+            f" {join_examples(there)}. At position {tokens.index(blank + 1)} stands {blank + 1}, which asks"
+            f" for a copy: the answers are {join_examples(due)}."
         )

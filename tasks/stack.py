@@ -39,7 +39,7 @@ class StackSettings(Settings):
 
 
 class Stack(Task):
-    """What lies on top of this stack, one of many?
+    """Given pushes to and pops from many stacks, what lies on top of this one?
 
     Pushes to and pops from many stacks are interleaved, and at every pop the element on top is due, which is
     not shown and from then on is gone: a memory must take back what it wrote and find again what was there
@@ -89,7 +89,7 @@ class Stack(Task):
 
     @property
     def answers(self) -> int:
-        """As many as there can be pops."""
+        """The largest number of pops that there can be."""
         return self._operations // 2
 
     def chance(self) -> float:

@@ -34,7 +34,7 @@ class StackManipulationSettings(Settings):
 
 
 class StackManipulation(Task):
-    """What is on the stack at last, from top to bottom?
+    """After pushes and pops, what is on the stack, from top to bottom?
 
     Bits are a stack, actions pop it or push a 0 or a 1, and then, at `tell` tokens, the stack is due from top
     to bottom with its end: a memory must follow a height that changes and read backwards, without being told
@@ -73,7 +73,7 @@ class StackManipulation(Task):
 
     @property
     def seq_len(self) -> int:
-        """What is read, and what is told: a full stack and its end."""
+        """The number of tokens that are read and answered: a full stack and its end."""
         return 2 * self.settings.length + 1
 
     @property

@@ -66,7 +66,7 @@ def _bits(vectors: Tensor) -> Tensor:
 
 
 class StackedMQAR(Task):
-    """Which value stood with this key, when both are vectors in one token?
+    """If key and value are vectors in one token, which value stood with this key?
 
     The first kv_pairs tokens are a key and its value each, and the last are the keys once more beside zeros,
     where values are due: key and value arrive together, so that one layer without a convolution can do it,
@@ -169,7 +169,8 @@ class StackedMQAR(Task):
         asked = [
             f"at position {at} stands key {tokens[at][0]}, the answer there is {target}" for at, target in due
         ]
+        pause = f" Then come {zeros} tokens of zeros." if zeros else ""
         return (
-            f"Each token is two vectors, here named by their numbers. First come {join_examples(pairs, 16)}. "
-            f"{f'Then come {zeros} tokens of zeros. ' if zeros else ''}At the end, {join_examples(asked, 16)}."
+            f"Each token is two vectors, here named by their numbers. First come {join_examples(pairs, 16)}."
+            f"{pause} At the end, {join_examples(asked, 16)}."
         )

@@ -66,7 +66,7 @@ class VariableChainSettings(Settings):
 
 
 class VariableChain(Task):
-    """What is this variable, if it is what another one is, and so on down to a constant?
+    """If a variable is what another one is, and so on down to a constant, what is its value?
 
     Statements `x = 7` and `y = x` make chains, and `? y` asks for the constant at the end of one: told in
     topological order, each variable can be replaced by its constant at once, but told shuffled or reversed,

@@ -38,7 +38,7 @@ def _preset(about: str, steps: int, task: dict[str, Any], **model: int) -> Prese
 
 
 class VariableOverwrite(Task):
-    """What is the last value that this key was given?
+    """After many writes to a key, what is the last value that it was given?
 
     Some keys are written once and others many times more, in any order and with filler between, before each
     is asked for: a memory must replace what it holds, and its mistakes are told apart as older values of the

@@ -160,7 +160,7 @@ class VariableOverwriteSettings(Settings):
 
     @property
     def writes_of(self) -> tuple[int, ...]:
-        """How often each variable is written; variables after a reset follow those before it."""
+        """Number of writes of each variable; variables after a reset follow those before it."""
         return tuple(1 + self.overwrites[i % len(self.overwrites)] for i in range(self.variables)) * (
             self.reset + 1
         )

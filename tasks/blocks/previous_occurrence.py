@@ -1,4 +1,4 @@
-"""For each place of a row, the earlier places that hold the same id."""
+"""Earlier places of a row that hold the same id, for each place."""
 
 import torch
 from torch import Tensor

@@ -62,7 +62,7 @@ def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
     assert ["deltanet", "delta rule", "matrix_state"] in [row[:3] for row in rows]
     assert {"attention", "base_conv", "deltanet", "gated_deltanet", "linear_attention"} <= set(names)
     assert (
-        "mqar\tremember\tWhich value followed this key, for each of many keys?"
+        "mqar\tremember\tGiven many keys, each followed by its value, which value followed this one?"
         in linbench("list", "tasks").out
     )
     asked = [row["skill"] for row in json.loads(linbench("list", "tasks", "--json").out)["tasks"]]
