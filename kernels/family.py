@@ -1,4 +1,4 @@
-"""What tools outside a kernel family's folder know of it: its `cases.py` declares it as `FAMILY`.
+"""The description of a kernel family for tools outside its folder: its `cases.py` declares it as `FAMILY`.
 
 `linbench doctor`, `linbench bench ops`, `linbench bench train --profile`, `linbench list models` and the
 tests of kernels find every family by `families()`. A new family is a folder beside this file, and no list

@@ -56,7 +56,7 @@ class StateSize(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How the optimizer treats a parameter.
+    """The treatment of a parameter by the optimizer.
 
     decay: whether weight decay applies (None: to matrices only). lr_scale: factor on the learning rate.
     """

@@ -25,7 +25,7 @@ class DeltaSettings(MatrixSettings):
 
     @property
     def reflects(self) -> bool:
-        """Whether beta |k|^2 may exceed 1. Only the l1 and l2 norms keep keys at most 1 long."""
+        """True if beta |k|^2 may exceed 1. Only the l1 and l2 norms keep keys at most 1 long."""
         return self.neg_eigval or self.qk_norm not in ("l1", "l2")
 
 

@@ -97,7 +97,7 @@ class Chunks(NamedTuple):
 
     @property
     def solves(self) -> bool:
-        """Whether writes depend on the state."""
+        """True if writes depend on the state."""
         return self.beta is not None or self.b is not None
 
     @property

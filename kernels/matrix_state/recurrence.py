@@ -54,7 +54,7 @@ class Recurrence(NamedTuple):
 
     @property
     def vector_decay(self) -> bool:
-        """Whether every row of the state has a decay of its own."""
+        """True if every row of the state has a decay of its own."""
         return self.log_decay is not None and self.log_decay.dim() == 4
 
     @property

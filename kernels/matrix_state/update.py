@@ -22,7 +22,7 @@ class Add(NamedTuple):
 
     @property
     def reads_before(self) -> bool:
-        """Whether it reads the state before the decay: it reads none."""
+        """False: this update does not read the state."""
         return False
 
 
@@ -51,7 +51,7 @@ class Delta(NamedTuple):
 
     @property
     def reads_before(self) -> bool:
-        """Whether it reads the state before the decay."""
+        """True if the update reads the state before the decay."""
         return self.reads == "undecayed"
 
 
@@ -74,7 +74,7 @@ class LowRank(NamedTuple):
 
     @property
     def reads_before(self) -> bool:
-        """Whether it reads the state before the decay: it does."""
+        """True: this update reads the state before the decay."""
         return True
 
 

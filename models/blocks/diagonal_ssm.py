@@ -22,7 +22,7 @@ Discretisation = Literal["zoh", "bilinear"]
 
 
 class Filter(NamedTuple):
-    """What `length` tokens do in each of D channels and M modes; all complex.
+    """The effect of `length` tokens in each of D channels and M modes; all complex.
 
     powers: e^{d l n} for n = 0 ... length [D, length + 1, M]. write: factor of a token that is written [D,
     M]. read: factor of a state that is read [D, M].

@@ -69,7 +69,7 @@ class Launch(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """What the rule knows of a call.
+    """The facts about a call that the rule decides by.
 
     Args:
         rows: B H, the recurrences.
@@ -105,22 +105,22 @@ class _Call(NamedTuple):
 
     @property
     def is_sum(self) -> bool:
-        """Whether writes do not depend on the state."""
+        """True if writes do not depend on the state."""
         return self.update == "add"
 
     @property
     def two_keys(self) -> bool:
-        """Whether a token writes under two keys."""
+        """True if a token writes under two keys."""
         return self.update == "low_rank"
 
     @property
     def heavy(self) -> bool:
-        """Whether a chunk takes much more than one solve and one product."""
+        """True if a chunk takes much more than one solve and one product."""
         return self.decay == "vector" or self.two_keys
 
     @property
     def light(self) -> bool:
-        """Whether a chunk takes little: a sum of 16-bit numbers without a decay for every row."""
+        """True if a chunk takes little: a sum of 16-bit numbers without a decay for every row."""
         return self.is_sum and not self.heavy and not self.wide
 
     @property

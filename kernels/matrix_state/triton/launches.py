@@ -1,4 +1,4 @@
-"""From tensors to launches.
+"""The launches of kernels on tensors.
 
 A kernel's parameters are looked up by name: a name means the same thing in all of them.
 """

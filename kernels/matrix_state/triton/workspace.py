@@ -29,8 +29,10 @@ class Workspace:
             self.offsets[name] = end
             end += -(-prod(shape) * dtype.itemsize // launch.ALIGNMENT) * launch.ALIGNMENT
         self.shape = (batch, -(-end // batch))
-        """Shape of the allocation in bytes. The batch is in front for vmap, which stacks there; arrays are not
-        cut along it."""
+        """Shape of the allocation in bytes.
+
+        The batch is in front for vmap, which stacks there; arrays are not cut along it.
+        """
 
     def empty(self, like: Tensor) -> Tensor:
         """Allocate the workspace on the device of another tensor."""
