@@ -1,5 +1,4 @@
-"""Constraints for pip, a line each: the lowest versions that pyproject.toml allows, or none, for the highest
-that there are.
+"""Constraints for pip, one a line: the lowest versions that pyproject.toml allows, or none for the newest.
 
 torch and triton stay as constraints.txt has them: the lowest torch comes with gigabytes of CUDA libraries,
 which a run of `.ci/run` has no time for.
@@ -16,8 +15,10 @@ PINNED = ("torch", "triton")
 
 
 def lowest(requirement: Requirement) -> str:
-    """Return the constraint to the lowest version that a requirement allows. Raises ValueError: it has no
-    lower bound."""
+    """Return the constraint to the lowest version that a requirement allows.
+
+    Raises ValueError: it has no lower bound.
+    """
     bounds = [bound.version for bound in requirement.specifier if bound.operator in (">=", "==", "~=")]
     if not bounds:
         raise ValueError(f"{requirement} in pyproject.toml has no lower bound")
@@ -25,8 +26,10 @@ def lowest(requirement: Requirement) -> str:
 
 
 def constraints(end: str) -> list[str]:
-    """Return the constraints for an end, `lowest` or `highest`. Raises ValueError: another end, or a
-    dependency without a lower bound."""
+    """Return the constraints for an end, `lowest` or `highest`.
+
+    Raises ValueError: another end, or a dependency without a lower bound.
+    """
     if end not in ("lowest", "highest"):
         raise ValueError(f"bounds are lowest or highest, not {end}")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,7 +1,8 @@
 """Hooks of MkDocs (`make docs`): pages that are made rather than written, and files that lie outside `docs`.
 
-The start page is README.md. `models.md` and `task-cards.md` are made of the docstrings of what linbench ships.
-A picture or source file outside `docs` that a page names is put into the site under its path in the repository.
+The start page is README.md. `models.md` and `task-cards.md` are made of the docstrings of what linbench
+ships. A picture or source file outside `docs` that a page names is put into the site under its path in the
+repository.
 """
 
 import html
@@ -59,7 +60,7 @@ def _inside(link: str, page: str, depth: int) -> str:
 
 
 def _resolved(link: str, page: str) -> str:
-    """Return the path in the repository that a link of a page in `docs` names; the link itself if it has none."""
+    """Return the path in the repository that a link of a page in `docs` names, or the link itself."""
     if "://" in link or page == "index.md":
         return link
     parts: list[str] = []

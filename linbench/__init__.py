@@ -1,5 +1,4 @@
-"""linbench: what can a sequence-mixing layer remember, overwrite, filter and track, at what state size, and
-at what speed?"""
+"""A benchmark of sequence-mixing layers: recall, overwriting, filtering, tracking, state size and speed."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any

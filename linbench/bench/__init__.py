@@ -1,1 +1,1 @@
-"""How fast is it, and how much memory does it take? Measured beside the peers, in the same run."""
+"""Benchmarks of speed and memory, measured beside the peers in the same run."""

@@ -1,4 +1,4 @@
-"""How long a layer's call takes, linbench's and the peer's in turn."""
+"""Timing of a layer's call, linbench's and the peer's in turn."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Where the time of a training step goes on a GPU: kernels by what they are for."""
+"""The time of a training step on a GPU, divided among kernels by what they are for."""
 
 from collections import defaultdict
 from collections.abc import Sequence

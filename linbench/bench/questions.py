@@ -1,4 +1,4 @@
-"""Which call answers which question to a layer."""
+"""The call of a layer that answers each question of a benchmark."""
 
 from typing import Any
 

@@ -27,7 +27,7 @@ FINAL_STATUSES = ("ok", "undeclared")
 
 
 class Benchmark(NamedTuple):
-    """How one kind of case is run.
+    """The functions that run one kind of case.
 
     Args:
         measure: returns the measured fields of a result; errors of linbench's side propagate.

@@ -41,8 +41,10 @@ class Spread(NamedTuple):
 
 
 class DevicePeaks(NamedTuple):
-    """Peak rates of a device: bytes per second of a copy, read and written, and operations per second of a
-    matrix product."""
+    """Peak rates of a device.
+
+    They are bytes per second of a copy, read and written, and operations per second of a matrix product.
+    """
 
     bytes_per_second: float
     flops_per_second: float

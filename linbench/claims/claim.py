@@ -67,7 +67,7 @@ class Claim:
 
     @property
     def budgets(self) -> Sequence[int]:
-        """By how much its training may be lengthened: multiples of what it asks for."""
+        """The multiples of the requested training length that may be run."""
         return max((measure.source.budgets for measure in self.deciding), key=len, default=(1,))
 
     @property

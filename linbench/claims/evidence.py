@@ -60,7 +60,7 @@ class Evidence(ABC):
     @property
     @abstractmethod
     def missing(self) -> int:
-        """How many runs or timings are still to be done."""
+        """The number of runs or timings still to be done."""
 
     @property
     @abstractmethod
@@ -80,7 +80,7 @@ class Evidence(ABC):
     @property
     @abstractmethod
     def spread(self) -> float:
-        """How far values scatter around it."""
+        """The scatter of the values around it."""
 
     @property
     def interval(self) -> Interval:

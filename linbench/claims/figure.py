@@ -40,8 +40,8 @@ FAR = 20.0
 CAPTION = (
     "{claim}, {heading}. A small dot is a seed; a hollow one does not count, for example because its run was"
     " still improving. The bar is the mean ± standard deviation of the seeds that count, or the best seed"
-    " where the measure says so; for a speed, the median between the 20th and 80th percentile. A dotted line goes"
-    " from the score reached to the best that longer training could reach. Grey: no value."
+    " where the measure says so; for a speed, the median between the 20th and 80th percentile. A dotted line"
+    " goes from the score reached to the best that longer training could reach. Grey: no value."
 )
 
 

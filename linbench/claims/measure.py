@@ -23,7 +23,7 @@ class Work(NamedTuple):
 
 
 class Source(ABC):
-    """Where measures look: cells that are trained, a table that needs no training, or timings of layers.
+    """The place where measures look: trained cells, a table that needs no training, or timings of layers.
 
     A file of claims names its sources. A measure is given its source when the file is read, and from then on
     asks it for everything.

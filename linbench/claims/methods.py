@@ -1,4 +1,4 @@
-"""How verdicts are made, for readers of `docs/claims.md`."""
+"""The rules by which verdicts are made, for readers of `docs/claims.md`."""
 
 METHODS = """## How verdicts are made
 

@@ -53,9 +53,10 @@ def tally(verdicts: Sequence[Verdict]) -> str:
         (run, f"{run} run without a clear answer"),
     ]
     why = ", ".join(words for number, words in parts if number)
+    undecided = f"{waiting + unrun + run} undecided" + (f" ({why})" if why else "")
     return (
         f"{pluralize(len(verdicts), 'claim')}: {_count(verdicts, SUPPORTED)} supported,"
-        f" {_count(verdicts, REFUTED)} refuted, {waiting + unrun + run} undecided{f' ({why})' if why else ''}."
+        f" {_count(verdicts, REFUTED)} refuted, {undecided}."
     )
 
 

@@ -19,7 +19,7 @@ from linbench.results.record import Result
 
 @dataclass(frozen=True)
 class Runner:
-    """How missing results are made."""
+    """The functions that make missing results."""
 
     device: str
     """The device on which they are made, such as "cpu" or "cuda:0"."""

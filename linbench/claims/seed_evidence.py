@@ -138,7 +138,7 @@ class SeedEvidence(Evidence):
 
     @property
     def out_of(self) -> str:
-        """How many seeds count, their numbers if they differ, and why others do not count."""
+        """The number of seeds that count, their scores if they differ, and why other seeds do not count."""
         counting = pluralize(len(self.values), "seed")
         if len(set(self.values.values())) > 1 or (self.values and self.excluded):
             counting += f": {', '.join(map(in_words, self.values.values()))}"

@@ -80,8 +80,10 @@ class OperationOptions(_PresetOptions):
 
 @takes(OperationOptions)
 def ops(options: OperationOptions) -> None:
-    """Measure kernels, forward and backward: as called, on the device alone, memory, and how near they come
-    to what the device can do."""
+    """Measure kernels, forward and backward.
+
+    For each: time as called and on the device alone, memory, and how near it comes to what the device can do.
+    """
     from linbench.bench.kernel import add_cold_calls, plan, shapes_of
     from linbench.bench.operations import parse_shapes
     from linbench.experiments.device import pick_device
@@ -161,8 +163,10 @@ class DataOptions(BenchOptions):
 
 @takes(DataOptions)
 def data(options: DataOptions) -> None:
-    """Measure the drawing of examples: tokens per second; on a CPU also the time of 100,000 examples on one
-    core, on a GPU also a batch of 2^18 tokens alone."""
+    """Measure how fast examples are drawn, in tokens per second.
+
+    On a CPU also the time of 100,000 examples on one core; on a GPU also a batch of 2^18 tokens alone.
+    """
     from linbench.bench.generators import plan
     from linbench.experiments.device import pick_device
 

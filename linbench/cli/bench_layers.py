@@ -12,8 +12,10 @@ from linbench.cli.options import parse_numbers
 
 @takes(LayerOptions, without=["batch"])
 def length(options: LayerOptions) -> None:
-    """Measure training, prompts, memory and state at several lengths, at equal tokens in a batch; also the
-    exponent by which time grows."""
+    """Measure training, prompts, memory and state at several lengths, with equal tokens in a batch.
+
+    Also fits the exponent by which time grows with the length.
+    """
     from linbench.bench.length import cases
 
     _run(options, lambda layers, shape: cases(layers(shape), shape))
@@ -21,8 +23,10 @@ def length(options: LayerOptions) -> None:
 
 @takes(LayerOptions, without=["batch"])
 def prefill(options: LayerOptions) -> None:
-    """Measure prompts, from an empty state to one that decoding can go on from: one alone, and a batch of
-    equal tokens at every length."""
+    """Measure prompts: from an empty state to one from which decoding can go on.
+
+    At every length, one sequence alone and a batch with the same number of tokens are timed.
+    """
     from linbench.bench.prefill import cases
 
     _run(options, lambda layers, shape: cases(layers(shape), shape))
@@ -30,8 +34,10 @@ def prefill(options: LayerOptions) -> None:
 
 @takes(LayerOptions, without=["tokens"])
 def decode(options: LayerOptions) -> None:
-    """Measure one more token after contexts of several lengths: latency of one sequence, and tokens per
-    second of many at once."""
+    """Measure the decoding of one more token after contexts of several lengths.
+
+    Shown are the latency of one sequence and the tokens per second of many at once.
+    """
     from linbench.bench.decode import cases
 
     _run(options, lambda layers, shape: cases(layers(shape), shape))
@@ -39,8 +45,10 @@ def decode(options: LayerOptions) -> None:
 
 @takes(LayerOptions, without=["batch", "peer", "repeat"])
 def memory(options: LayerOptions) -> None:
-    """Measure the most memory that training takes beyond weights and input, and the state or cache that a
-    sequence leaves behind."""
+    """Measure the memory that training takes at its peak beyond weights and input, and the size of the state.
+
+    The state is the state or cache that a sequence leaves behind.
+    """
     from linbench.bench.memory import cases
 
     _run(options, lambda layers, shape: cases(layers(shape), shape))
@@ -72,10 +80,10 @@ class FormsOptions(LayerOptions):
 
 @takes(FormsOptions, without=["suite", "batch", "heads", "peer"])
 def forms(options: FormsOptions) -> None:
-    """Measure training of a layer in every form of its kernels, by length and head dimension: token by token,
-    as a parallel scan, chunk by chunk in torch, and in Triton.
+    """Measure training of a layer in every form of its kernels, by length and head dimension.
 
-    The scan over transition matrices exists for this comparison only.
+    The forms are: token by token, a parallel scan, chunk by chunk in torch, and Triton. The scan over
+    transition matrices exists for this comparison only.
     """
     from linbench.bench.forms import cases
 

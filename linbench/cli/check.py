@@ -1,4 +1,4 @@
-"""`linbench check`: is this mixer sound?"""
+"""The verb `linbench check`: whether a mixer is sound."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -32,16 +32,17 @@ def check(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Put a mixer through the laws that any must keep: causality, streaming, gradients, state size, stability
-    and more, a row each with what was found.
+    """Test a mixer for the laws that every mixer must keep, one row for each with what was measured.
 
-    It is built as the first of two layers, in float32 and, if it takes that, float64 on the CPU, with the
-    weights it starts with; what starts at zero is drawn. Where it computes in less than float64 it is held to
-    the rounding of that. Causality and the batch's neighbours are looked at as in training, too, and these,
-    streaming and the chunkwise form in the second layer as well. Exit code 1 if any law is broken. What a
-    mixer does not declare is no fault; nor is it, with --learn, that one without a convolution or a token
-    shift does not learn, since two layers that see no neighbours are too slow to: --form controlled brings a
-    convolution.
+    The laws are causality, streaming, gradients, state size, stability and more. The mixer is built as the
+    first of two layers, on the CPU, in float32 and, if it takes that, float64. It has its initial weights,
+    but those that start at zero are drawn at random. A mixer that computes in less than float64 is held to
+    the rounding of its own precision. Causality and independence of the batch are also tested in training
+    mode; these two, streaming and the chunkwise form are also tested in the second layer.
+
+    The exit code is 1 if any law is broken. A mixer may leave out what it does not declare. With --learn, one
+    without a convolution or token shift may fail to learn, since two layers that see no neighbours learn too
+    slowly; --form controlled adds a convolution.
     """
     from linbench.engine.layer_under_test import MOST_FLOATS, NEUTRAL_PRESET, LayerUnderTest
     from linbench.experiments.pattern import split_models

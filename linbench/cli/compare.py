@@ -54,7 +54,7 @@ def compare(
         typer.Option(
             metavar="SUITE",
             autocompletion=completion.suites,
-            help="Suite that gives tasks, settings and seeds: a name (see linbench list suites) or a YAML file.",
+            help="Suite with tasks, settings and seeds: a name (see linbench list suites) or a YAML file.",
         ),
     ] = "quick",
     form: FormOption = None,

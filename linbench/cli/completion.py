@@ -1,7 +1,7 @@
 """Shell completion of names.
 
-Names are read from file names and YAML keys. Importing tasks or models would load torch, which takes seconds at
-every press of a key.
+Names are read from file names and YAML keys. Importing tasks or models would load torch, which takes seconds
+at every press of a key.
 """
 
 import re

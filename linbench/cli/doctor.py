@@ -1,4 +1,4 @@
-"""`linbench doctor`: is what the kernels compute here right?"""
+"""The verb `linbench doctor`: whether kernels compute correctly on this machine."""
 
 import json
 from typing import TYPE_CHECKING, Annotated

@@ -21,9 +21,20 @@ MOST_ROUNDS = 1000
 
 
 def _plan(
-    answer: str, models: str, suite: str, seeds: str, rounds: str, form: str, against: str, device: str, policy: str, workers: str, time: str,
-    gated: str, same: str,
-) -> None:  # fmt: skip
+    answer: str,
+    models: str,
+    suite: str,
+    seeds: str,
+    rounds: str,
+    form: str,
+    against: str,
+    device: str,
+    policy: str,
+    workers: str,
+    time: str,
+    gated: str,
+    same: str,
+) -> None:
     """Write four lines: the rounds, the models of both sides, those trained once, whether to compare."""
     count = parse_whole("--rounds", 1, MOST_ROUNDS)(rounds)
     if workers:
@@ -31,9 +42,16 @@ def _plan(
     load_policy(Path(policy) if policy else None)
     parse_numbers("--time", time or None)
     found = plan(
-        split_models(models), load(suite), seeds=seeds, rounds=count, form=form or None, against=against or None, device=device,
-        gated=bool(gated), same=bool(same),
-    )  # fmt: skip
+        split_models(models),
+        load(suite),
+        seeds=seeds,
+        rounds=count,
+        form=form or None,
+        against=against or None,
+        device=device,
+        gated=bool(gated),
+        same=bool(same),
+    )
     parts = " ".join(",".join(map(str, part)) for part in found.rounds)
     _write(answer, parts, ",".join(found.own), ",".join(found.shared), "yes" if found.beside else "")
 

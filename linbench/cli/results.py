@@ -62,9 +62,9 @@ def pack(
 ) -> None:
     """Move the result files of a folder into new packs, NAME.jsonl.xz, and list these in packs.json.
 
-    A pack is read back before the files are removed, and is never changed afterwards: new results become a new
-    pack, and count before those of older ones. Every verb reads packs as it reads files. Folders below are left
-    alone.
+    A pack is read back before the files are removed, and is never changed afterwards: new results become a
+    new pack, and count before those of older ones. Every verb reads packs as it reads files. Folders below
+    are left alone.
     """
     from linbench.results.packing import pack
     from linbench.results.reference import store_at

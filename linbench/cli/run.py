@@ -35,7 +35,7 @@ Examples:
 
   linbench run mqar --model gated_deltanet
 
-  linbench run mqar --model attention,linear_attention,deltanet,gated_deltanet --preset quick-hard --seeds 0,1,2
+  linbench run mqar --model attention,deltanet,gated_deltanet --preset quick-hard --seeds 0,1,2
 
   linbench run mqar --model deltanet,gated_deltanet --search --seeds 0-2
 

@@ -38,8 +38,8 @@ def show(
 ) -> None:
     """Show one task or one model in full.
 
-    For a task: the skill it tests, its settings, presets, chance level, overlap of the splits, and one example
-    in words. For a model: its description and settings.
+    For a task: the skill it tests, its settings, presets, chance level, overlap of the splits, and one
+    example in words. For a model: its description and settings.
     """
     from linbench.experiments.pattern import bare, split_task
     from linbench.experiments.registry import card, registry
@@ -83,8 +83,8 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
             f" {f'at most {task.answers} answers' if task.answers > 1 else 'one answer'}"
         ),
         "scored": (
-            f"chance {task.chance():.4f}, {task.optimum_kind} {task.optimum():.{task.optimum_places}f}; slices:"
-            f" {slices or 'none'}"
+            f"chance {task.chance():.4f}, {task.optimum_kind} {task.optimum():.{task.optimum_places}f};"
+            f" slices: {slices or 'none'}"
         ),
         "splits": str(collisions(task, protocol)),
         **({"baselines": _baselines(name, task)} if has_baselines(type(task)) else {}),

@@ -1,5 +1,4 @@
-"""`linbench untrained`: what update rules recall, and what simple predictors of a task score, before anything
-is trained."""
+"""The verb `linbench untrained`: scores of update rules and of simple predictors, without any training."""
 
 import json
 from enum import StrEnum
@@ -16,7 +15,7 @@ from linbench.common.text import format_decimal
 
 
 class What(StrEnum):
-    """What is asked of update rules."""
+    """The questions about update rules."""
 
     capacity = "capacity"
     overwriting = "overwriting"
@@ -68,17 +67,19 @@ def untrained(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Sum, decay, delta rule and least squares on random keys and values, nothing trained: what the
-    arithmetic of a memory gives, in seconds.
+    """Score memory update rules, or simple predictors of a task, in seconds and without any training.
 
-    capacity: recall and error against the number of pairs, for keys more and less alike. overwriting: recall
-        of the last value, and stale answers, by
-    number of writes. retention: what a decay costs and gains. blend: what is read where 5, then 10 was
-    written, and the weight in it of the new and of the old. reflections: how far PaTH's scores are from the
-    weights of a delta rule, and its factors from reflections.
+    The update rules sum, decay, delta rule and least squares store random keys and values:
 
-    Of a task: what its baselines score, predictors that learn nothing but from the context, on the examples
-    that a model of the same seed is tested on, and the optimum, or an upper bound of it.
+    capacity: recall and error against the number of pairs, for keys that are more or less alike. overwriting:
+    recall of the last value, and answers with an older one, by the number of writes. retention: what a decay
+    costs and gains. blend: what is read after 5 and then 10 was written to one key, and the weights of the
+    new and the old value in it. reflections: how far PaTH's scores are from the weights of a delta rule, and
+    its factors from reflections.
+
+    Given a task, its baselines are scored: predictors that learn from the context alone. They see the
+    examples that a model of the same seed is tested on. The optimum, or an upper bound of it, stands beside
+    them.
     """
     if what not in list(What):
         if dim is not None:

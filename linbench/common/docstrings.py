@@ -7,7 +7,7 @@ _BASES = {"linbench.models.base", "linbench.tasks.base"}
 
 
 def docstring(cls: type) -> str:
-    """Return the docstring of a class, or else of its nearest base outside frameworks; empty if none has one."""
+    """Return the docstring of a class or of its nearest base outside frameworks; empty if none has one."""
     for base in cls.__mro__:
         framework = base.__module__ in _BASES or base.__module__.partition(".")[0] in _FRAMEWORK
         if (base is cls or not framework) and (text := vars(base).get("__doc__")):

@@ -1,4 +1,4 @@
-"""Errors that a user can cause, each with one sentence: what was given, what is allowed, the nearest match."""
+"""Errors that a user can cause, each one sentence: the value given, the values allowed, the nearest match."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
-"""Escaping of text from elsewhere (a result, a plugin, a suite) for each kind of output, so that it stays text.
+"""Escaping of text from elsewhere (a result, a plugin, a suite), so that it stays text in every output.
 
-Every function returns ordinary text unchanged. JSON needs `in_json` only if characters beyond ASCII are written
-as they are.
+Every function returns ordinary text unchanged. JSON needs `in_json` only if characters beyond ASCII are
+written as they are.
 """
 
 import json
@@ -10,8 +10,11 @@ import re
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
-"""Control characters except tab and newline, characters that change the direction of text or have no width, and
-lone surrogates."""
+"""Characters that are removed.
+
+They are control characters except tab and newline, characters that change the direction of text or have no
+width, and lone surrogates.
+"""
 
 
 class Markdown(str):
@@ -65,8 +68,8 @@ _NOTHING = "&#8203;"
 def markdown(text: str) -> str:
     """Escape text for Markdown, on one line: a heading, a table's cell or the middle of a paragraph.
 
-    Nothing in it becomes HTML, a link, an image, a mention, code, emphasis or the end of a cell. `Markdown` is
-    returned unchanged.
+    Nothing in it becomes HTML, a link, an image, a mention, code, emphasis or the end of a cell. `Markdown`
+    is returned unchanged.
     """
     if isinstance(text, Markdown):
         return text
@@ -86,10 +89,18 @@ def paragraph(text: str) -> str:
 _LATEX = str.maketrans(
     {
         **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-        "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "\\textless{}", ">": "\\textgreater{}",
-        "|": "\\textbar{}", '"': "\\textquotedbl{}", "±": "$\\pm$", "–": "--", "→": "$\\to$",
+        "\\": "\\textbackslash{}",
+        "~": "\\textasciitilde{}",
+        "^": "\\textasciicircum{}",
+        "<": "\\textless{}",
+        ">": "\\textgreater{}",
+        "|": "\\textbar{}",
+        '"': "\\textquotedbl{}",
+        "±": "$\\pm$",
+        "–": "--",
+        "→": "$\\to$",
     }
-)  # fmt: skip
+)
 """Characters that mean something to LaTeX, or that it has no letter for."""
 
 

@@ -72,10 +72,10 @@ def try_named(path: Path) -> None:
 def file_name(text: str) -> str:
     """Return a name for a file, without its ending, that stands for `text`.
 
-    The name has 1 to `LONGEST` characters among a-z, 0-9, '.', '_' and '-', and begins with a letter or digit.
-    Capital letters become small, spaces and commas become '-'. If anything else is replaced or the end is cut,
-    the name ends in a hash of the text. So two texts share a name only if they differ in nothing but capitals,
-    spaces, commas and hyphens; see `unused`.
+    The name has 1 to `LONGEST` characters among a-z, 0-9, '.', '_' and '-', and begins with a letter or
+    digit. Capital letters become small, spaces and commas become '-'. If anything else is replaced or the end
+    is cut, the name ends in a hash of the text. So two texts share a name only if they differ in nothing but
+    capitals, spaces, commas and hyphens; see `unused`.
     """
     name = _OTHERS.sub("-", text.lower()).strip("-").lstrip("._-")
     if len(name) <= LONGEST and _KEPT.fullmatch(text) and not _HASHED.search(name):

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def stable_key(*parts: object) -> int:
-    """Return a 63-bit integer that depends only on `parts`: the same on every machine and in every process."""
+    """Return a 63-bit integer that depends on `parts` alone, on every machine and in every process."""
     text = "\x1f".join(repr(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 

@@ -1,5 +1,7 @@
-"""The laws a layer must keep to be trained, by the words that `--allow` and marks of results use for breaking
-them."""
+"""The laws that a layer must keep to be trained.
+
+Their names are the words of `--allow` and of marks of results.
+"""
 
 from collections.abc import Iterable
 from enum import StrEnum

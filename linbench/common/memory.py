@@ -27,8 +27,11 @@ _LIMITS = (
         "total_inactive_file",
     ),
 )
-"""The kernel's files about a container's memory, in either version: its limit, its use, statistics, and the line
-there that counts the cache of files, which can be freed."""
+"""The kernel's files about a container's memory, in version 2 and 1 of control groups.
+
+For each: the limit, the use, statistics, and the line there that counts the cache of files, which can be
+freed.
+"""
 
 
 class Memory(NamedTuple):
@@ -39,7 +42,7 @@ class Memory(NamedTuple):
 
     @property
     def short(self) -> bool:
-        """Whether hardly any memory is left."""
+        """True if hardly any memory is left."""
         return self.available < min(_LEAST_SHARE * self.total, _LEAST_BYTES)
 
     def taken_largely(self, used: int) -> bool:

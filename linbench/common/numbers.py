@@ -29,7 +29,7 @@ def whole(given: object, least: int = 0, most: int = LARGEST) -> int | None:
 
 
 def number(given: object, least: float, most: float) -> float | None:
-    """Return the number that is given as text or number; None if it is not finite and from `least` to `most`."""
+    """Return a number from text or a number; None if it is not finite or not between `least` and `most`."""
     text = str(given).strip()
     found = float(text) if _NUMBER.fullmatch(text) else least - 1
     return found if least <= found <= most else None

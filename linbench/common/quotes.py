@@ -9,7 +9,7 @@ _BEFORE = re.compile(r"(^|[+,\[(=.]\s*|(^|[+,])\s*[0-9]+x)$")
 
 
 def plain(text: str) -> Iterator[tuple[int, str, int]]:
-    """Yield every character outside quotes: its position, itself, and the number of brackets open around it."""
+    """Yield each character outside quotes: its position, itself, the number of brackets open around it."""
     place = depth = 0
     while place < len(text):
         if (quoted := _quoted(text, place)) is not None:

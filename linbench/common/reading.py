@@ -1,4 +1,7 @@
-"""Reading of JSON that others may have written. What is too deep or too long is refused before it is parsed."""
+"""Reading of JSON that others may have written.
+
+Text that is too deep or has too long numbers is refused before it is parsed.
+"""
 
 import json
 import re
@@ -18,8 +21,8 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 def read_json(text: bytes) -> Any:
     """Return the value of JSON in UTF-8.
 
-    Raises ValueError: it is not JSON, deeper than `DEEPEST`, or has a lone surrogate or a whole number of more
-    than `MOST_DIGITS` digits.
+    Raises ValueError: it is not JSON, deeper than `DEEPEST`, or has a lone surrogate or a whole number of
+    more than `MOST_DIGITS` digits.
     """
     if _deep(text):
         raise ValueError(f"it is not JSON, or has more than {DEEPEST} lists and mappings inside each other")
@@ -30,7 +33,10 @@ def read_json(text: bytes) -> Any:
 
 
 def _deep(text: bytes) -> bool:
-    """Return whether brackets are too deep. Strings are cut out only if all brackets together seem too deep."""
+    """Return whether brackets are too deep.
+
+    Strings are cut out only if all brackets together seem too deep.
+    """
     if not _deeper(text.translate(None, _NOT_BRACKETS)):
         return False
     return _deeper(_STRING.sub(b"", text).translate(None, _NOT_BRACKETS))

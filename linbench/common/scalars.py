@@ -1,4 +1,4 @@
-"""Values for a constructor's parameters, read from a command line's text by the parameter's type, or else as JSON.
+"""Values for a constructor's parameters, read from text by the parameter's type, or else as JSON.
 
 A `Reader` reads text. A value that a suite or Python gave is only checked.
 """
@@ -25,7 +25,8 @@ _MOST_DIGITS = 300
 class Reader(NamedTuple):
     """A reader for one type of value.
 
-    words: the values it takes, in words. rank: of several readers the one with the lowest rank is tried first.
+    words: the values it takes, in words. rank: of several readers the one with the lowest rank is tried
+    first.
     """
 
     words: str
@@ -204,7 +205,7 @@ def any_of(readers: Iterable[Reader]) -> Reader:
 
 
 def reader_of(annotation: Any) -> Reader:
-    """Return the reader of a type: bool, int, float, str, None, Literal, enums, unions, lists and tuples of these.
+    """Return the reader of bool, int, float, str, None, Literal, enums, and unions and lists of these.
 
     Values of any other type are read as JSON.
     """

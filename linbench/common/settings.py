@@ -18,8 +18,10 @@ _MUST_BE = {
 """The values a setting takes, by pydantic's name for the error."""
 
 ABSENT = "absent"
-"""Key in a field's `json_schema_extra` for the value that stands for results from before the setting existed. See
-`Settings.identity`."""
+"""Key in a field's `json_schema_extra` for the value that stands for results older than the setting.
+
+See `Settings.identity`.
+"""
 
 
 class Settings(BaseModel):
@@ -56,8 +58,8 @@ class Settings(BaseModel):
     def identity(self, *, exclude_unset: bool = False) -> dict[str, Any]:
         """Return the settings as plain JSON values for an identity.
 
-        A setting that was added later is left out if it has the value that stands for the time before, so that
-        older results are still found.
+        A setting that was added later is left out if it has the value that stands for the time before, so
+        that older results are still found.
         """
         values: dict[str, Any] = self.model_dump(mode="json", exclude_unset=exclude_unset)
         return {name: value for name, value in values.items() if not self._was_absent(name, value)}
@@ -69,7 +71,7 @@ class Settings(BaseModel):
 
     @classmethod
     def _read(cls, name: str, value: Any) -> Any:
-        """Read the text null, or several numbers such as 0,1,2, in brackets or not; return other values as given."""
+        """Read the text null, or numbers such as 0,1,2, in brackets or not; return other values unchanged."""
         if not isinstance(value, str) or not cls._has_numbers(name):
             return None if value == "null" else value
         parts = value.strip().removeprefix("(").removesuffix(")").rstrip(", ")

@@ -1,4 +1,4 @@
-"""Standard streams that let a verb finish whether they are closed, full, unread or of a small character set."""
+"""Standard streams with which a verb finishes even if they are closed, full, unread or limited to ASCII."""
 
 import codecs
 import errno
@@ -14,14 +14,35 @@ from linbench.common import escape
 INPUT, OUTPUT, ERROR = 0, 1, 2
 _DEGRADE = "linbench.degrade"
 _ASCII = {
-    "±": "+-", "–": "-", "—": "-", "−": "-", "→": "->", "←": "<-", "≥": ">=", "≤": "<=", "≠": "!=", "×": "x", "·": ".", "•": "*", "†": "*",
-    "‘": "'", "’": "'", "“": '"', "”": '"', **dict.fromkeys("─━═╌╍╴╶╸╺", "-"), **dict.fromkeys("│┃║╎╏╵╷", "|"), **dict.fromkeys("█▉▊▋▌▍▎▏▓▒░", "#"),
-}  # fmt: skip
+    "±": "+-",
+    "–": "-",
+    "—": "-",
+    "−": "-",
+    "→": "->",
+    "←": "<-",
+    "≥": ">=",
+    "≤": "<=",
+    "≠": "!=",
+    "×": "x",
+    "·": ".",
+    "•": "*",
+    "†": "*",
+    "‘": "'",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+    **dict.fromkeys("─━═╌╍╴╶╸╺", "-"),
+    **dict.fromkeys("│┃║╎╏╵╷", "|"),
+    **dict.fromkeys("█▉▊▋▌▍▎▏▓▒░", "#"),
+}
 """Replacements for characters that a stream cannot encode. Corners and crossings of boxes become '+'."""
 
 
 class _Descriptor(io.FileIO):
-    """The descriptor of a standard stream. Output that it refuses is dropped, so that results are not lost."""
+    """The descriptor of a standard stream.
+
+    Output that it refuses is dropped, so that results are not lost.
+    """
 
     refused: str | None = None
     """The reason why output was dropped; None: none was, or the reader closed the pipe on purpose."""
@@ -43,7 +64,7 @@ class _Descriptor(io.FileIO):
 
 
 def prepare() -> None:
-    """Make descriptors 0 to 2 valid, and let standard output and error drop or replace what they cannot write.
+    """Make descriptors 0 to 2 valid, and let output streams drop or replace what they cannot write.
 
     Streams that were replaced, as in tests and notebooks, stay as they are.
     """

@@ -113,8 +113,10 @@ class BatchFeed:
         self.fill = CudaGraph(self._fill, streams.device)
 
     def refill(self) -> None:
-        """Draw the next batches if none are left. To be called before every `batch`, and not captured with
-        it."""
+        """Draw the next batches if none are left.
+
+        This must be called before every `batch`, and must not be captured with it.
+        """
         if not self.left:
             self.fill()
             self.left = self.prefetch

@@ -108,8 +108,10 @@ def estimate_seconds(cells: Sequence[Cell], known: CostModel | None) -> float | 
 
 
 def _fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return a and b, neither below 0, of the line y = a + b x through points (x, y), by least squares of
-    relative errors. If all x are equal the line goes through 0."""
+    """Return a and b, neither below 0, of the line y = a + b x through points (x, y).
+
+    The fit is by least squares of relative errors. If all x are equal the line goes through 0.
+    """
     ones, xs, squares = (sum(x**power / y**2 for x, y in points) for power in range(3))
     y1, yx = (sum(x**power / y for x, y in points) for power in range(2))
     determinant = ones * squares - xs**2

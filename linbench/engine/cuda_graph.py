@@ -72,8 +72,10 @@ def collection_paused() -> Iterator[None]:
 
 
 def _release_pool(pool: Any) -> None:
-    """Release the memory pool of a broken capture. Otherwise torch would allocate from it ever after, and
-    give back no cached memory."""
+    """Release the memory pool of a broken capture.
+
+    Otherwise torch would go on allocating from it, and give back no cached memory.
+    """
     with suppress(RuntimeError):  # torch has done it if the capture could be ended
         torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
         torch._C._cuda_releasePool(torch.cuda.current_device(), pool)

@@ -25,8 +25,7 @@ _LARGEST = 64
 
 
 def groups(cells: Sequence[Cell], *, largest: int | None = None, sharing: int = 1) -> list[list[Cell]]:
-    """Return the cells in groups that can train together: they differ in seed, learning rate and weight
-    decay alone.
+    """Return groups of cells that can train together: they differ in seed, learning rate and weight decay.
 
     Args:
         cells: their order is kept.
@@ -44,8 +43,7 @@ def groups(cells: Sequence[Cell], *, largest: int | None = None, sharing: int = 
 
 
 def stack_size(cell: Cell, *, sharing: int = 1) -> int:
-    """Return how many cells like this one should train together, by their shapes and the memory of the
-    device.
+    """Return how many cells like this one should train together, by their shapes and the device's memory.
 
     Args:
         cell: one of the cells.

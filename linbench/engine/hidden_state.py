@@ -19,8 +19,7 @@ from linbench.experiments.precision import arithmetic
 
 
 def hidden_state_reason(cell: Cell) -> str | None:
-    """Return a sentence about the first attribute with hidden state, and its consequences; None if there is
-    none.
+    """Return a sentence about the first attribute with hidden state and its consequences, or None.
 
     The model is built and called twice with equal inputs and random numbers. Hidden state is what differs
     after the second call: a buffer that was assigned anew instead of written in place, or an attribute with
@@ -55,8 +54,10 @@ def hidden_state_reason(cell: Cell) -> str | None:
 
 
 def _attributes(model: nn.Module) -> dict[str, Any]:
-    """Return the attributes of all modules by name, without parameters, buffers and modules, in a form that
-    compares equal if they hold the same."""
+    """Return the attributes of all modules by name, without parameters, buffers and modules.
+
+    Values are in a form that compares equal if they hold the same.
+    """
     places = [(name, vars(module)) for name, module in model.named_modules()]
     return {
         f"{name}.{key}": _snapshot(x)
@@ -77,8 +78,7 @@ def _snapshot(value: Any) -> bytes | int:
 
 
 class _Pickler(pickle.Pickler):
-    """A pickler that takes tensors by their values, and leaves modules out, as they are looked at one by
-    one."""
+    """A pickler that takes tensors by their values and leaves modules out, which are looked at one by one."""
 
     def reducer_override(self, value: Any) -> Any:
         """Return how to pickle a tensor or module; leave other values to pickle."""

@@ -43,8 +43,7 @@ Message = Reported | Result
 
 
 def plugin_sources(cell: Cell) -> frozenset[str]:
-    """Return the files, modules and packages that a cell's task and layers come from, if linbench does not
-    ship them; empty if it ships all of them."""
+    """Return the files, modules and packages outside linbench that a cell's task and layers come from."""
     entries = (cell.task_entry, *(layer.entry for layer in cell.model.layers))
     return frozenset(_without_class(entry.source) for entry in entries if entry.source != SHIPPED)
 

@@ -53,8 +53,7 @@ class LayerUnderTest:
 
     @cached_property
     def dtype(self) -> torch.dtype:
-        """The dtype that laws are tested in: float64, or float32 if the layer does not take and return
-        float64."""
+        """The dtype of the tests: float64, or float32 if the layer does not take and return float64."""
         try:
             with torch.no_grad():
                 y = self.build(torch.float64)(self.tokens(SHORT, torch.float64)).y
@@ -207,8 +206,7 @@ def tensor_leaves(state: Any) -> Iterator[Tensor]:
 
 
 def difference(given: Tensor, expected: Tensor, beside: Tensor | None = None) -> float:
-    """Return the largest difference, relative to the largest expected value; infinite if a value is not
-    finite.
+    """Return the largest difference relative to the largest expected value; infinite if one is not finite.
 
     Args:
         given: the values to be tested.

@@ -99,8 +99,10 @@ class Search:
 
     @property
     def next(self) -> list[int]:
-        """Half decades to try now: first the grid, then one rate at a time beyond the edge that the best lies
-        on; none if the search is over."""
+        """The half decades to try now; none if the search is over.
+
+        First comes the grid, then one rate at a time beyond the edge that the best rate lies on.
+        """
         if not self.tried:
             return self.settings.grid
         most = self.settings.rates + self.settings.extensions
@@ -218,8 +220,7 @@ def pending_cells(
     *,
     retry: bool,
 ) -> tuple[list[Cell], set[str]]:
-    """Return the cells that score learning rates, as far as they are known, and the ids of all cells that are
-    left to run.
+    """Return the cells that score learning rates, as far as known, and the ids of all cells left to run.
 
     Args:
         cells: the cells to be reported.

@@ -24,8 +24,7 @@ class Rates(NamedTuple):
 
 
 class AdamW:
-    """AdamW with decoupled weight decay (arXiv 1711.05101), after clipping the norm of each replica's
-    gradient.
+    """AdamW with decoupled weight decay (arXiv 1711.05101), after clipping each replica's gradient norm.
 
     Only matrices decay, unless the rule of a parameter says otherwise. Everything stays on the device, also
     what depends on the number of the step, so that a step can be captured.

@@ -120,8 +120,10 @@ class Marks:
             self._by_cell[name] = list(dict.fromkeys(marks))
 
     def on(self, result: Result) -> Result:
-        """Return a result with the marks of its layers. The mark of a layer that could not be probed is left
-        out if nothing was measured."""
+        """Return a result with the marks of its layers.
+
+        The mark of a layer that could not be probed is left out if nothing was measured.
+        """
         marks = self._by_cell.get(result["id"], ())
         found = [mark for mark in marks if mark != UNPROBED or result["status"] in FINAL]
         return {**result, "marks": [*result["marks"], *found]} if found else result
@@ -163,8 +165,10 @@ def _marks(probed: Probed) -> list[str]:
 
 
 def _refusal(probe: Probe, probed: Probed, allow: frozenset[Law]) -> str | None:
-    """Return a sentence about a law that a layer may not break, how that was seen and what to do; None if it
-    keeps all of them."""
+    """Return a sentence about a broken law, how that was seen and what to do; None if no law is broken.
+
+    Laws in `allow` may be broken.
+    """
     if probed.refusal:
         return probed.refusal
     wrong = [breach for breach in probed.breaches if breach.law not in allow]
@@ -184,8 +188,10 @@ def _refusal(probe: Probe, probed: Probed, allow: frozenset[Law]) -> str | None:
 
 
 def examine(probe: Probe) -> Probed:
-    """Test the laws on a layer, on its cell's device and in the highest precision that it takes: float64,
-    float32 or that of its cell."""
+    """Test the laws on a layer, on its cell's device, in the highest precision that it takes.
+
+    That is float64, float32 or the precision of its cell.
+    """
     torch.set_float32_matmul_precision("highest")
     precision, device = probe.cell.protocol.precision, probe.cell.device
     contexts: list[Callable[[], AbstractContextManager[object]]] = [nullcontext]
@@ -310,8 +316,11 @@ def _breaches_of_two_calls(subject: LayerUnderTest, length: int) -> Iterator[Bre
 
 
 def _splits(length: int) -> list[int]:
-    """Return positions from which on tokens are replaced: first the middle, where a leak over many tokens
-    shows most, then others, which do not lie on borders of chunks."""
+    """Return positions from which on tokens are replaced.
+
+    The first is the middle, where a leak over many tokens shows most; the others do not lie on borders of
+    chunks.
+    """
     middle = length // 2
     positions = {t for t in (middle, length // 3 | 1, length - 1, 1) if 0 < t < length}
     return sorted(positions, key=lambda t: abs(t - middle))

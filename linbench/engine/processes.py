@@ -98,11 +98,10 @@ class Child:
 
 
 def end_with_parent(alive: int) -> None:
-    """Let this process, and all that it has started, end when the process that started it is gone, even if a
-    call hangs.
+    """End this process and all that it has started when its parent is gone, even if a call hangs.
 
     Args:
-        alive: descriptor of a pipe that is at its end then.
+        alive: descriptor of a pipe that is at its end when the parent is gone.
     """
     Thread(target=_watch, args=(alive, os.environ.get(_MARK, "")), daemon=True).start()
     # for a call that never lets another thread run; Linux alone has it
@@ -117,8 +116,7 @@ def be_killed_first() -> None:
 
 
 def children() -> list[int]:
-    """Return the ids of processes that this one has started and that still run; none if the system does not
-    say."""
+    """Return the ids of running processes that this one has started; none if the system does not tell."""
     found: list[int] = []
     for path in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):

@@ -100,8 +100,10 @@ def present(models: Sequence[str]) -> list[str]:
 
 
 def share(head: Store, base: Store, models: Sequence[str]) -> int:
-    """Copy the results of shared models from the head's store to the base's, and return how many there were.
-    Raises StorageError."""
+    """Copy the results of shared models from the head's store to the base's, and return their number.
+
+    Raises StorageError: a store cannot be read or written.
+    """
     base.prepare()
     found = [result for result in head.all() if result["label"] in models]
     for result in found:

@@ -81,8 +81,10 @@ def undertrained(curve: Curve) -> bool:
 
 
 def model_size(cell: Cell, model: Any) -> dict[str, Any]:
-    """Return the field `model` of a record: parameters, floats of state, and FLOPs per token in the longest
-    test."""
+    """Return the field `model` of a record: parameters, floats of state, and FLOPs per token.
+
+    The FLOPs are those of the longest test.
+    """
     test = cell.longest_test
     state = model.state_size(test.seq_len)
     return {

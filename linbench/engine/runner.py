@@ -151,8 +151,10 @@ class _RunLedger:
     def _jobs_until_done(
         self, cells: Sequence[Cell], grouping: Grouping, handed_out: list[Job]
     ) -> Iterator[Job | None]:
-        """Yield jobs for cells, and for those that follow from them; None while all depends on jobs that are
-        running. Jobs are noted in `handed_out`."""
+        """Yield jobs for cells and for cells that follow from their results.
+
+        None is yielded while all depends on jobs that are running. Jobs are noted in `handed_out`.
+        """
         while True:
             for group in grouping(cells):
                 for job in self.jobs(group):
@@ -186,8 +188,11 @@ class _RunLedger:
             yield Job(list(missing.values()), list(missing), folder)
 
     def on_message(self, message: Message, *, shared: bool) -> None:
-        """Pass on a report, or keep a result that is waited for. That a GPU had no memory is not a result if
-        the GPU is shared: the cell will be run alone."""
+        """Pass on a report, or store a result that is waited for.
+
+        A result that says the GPU had no memory does not count if the GPU is shared: the cell will be run
+        alone.
+        """
         if isinstance(message, Reported):
             self.progress.report([self.cells[name] for name in message.cells], message.report)
             return

@@ -197,8 +197,10 @@ class _Worker:
             self.connection.send(message)
 
     def receive(self, seconds: float) -> Ready | Said | Outcome:
-        """Return a message of the call, or its outcome. A worker without a message is overdue, or has taken
-        the memory of this machine; it is ended."""
+        """Return a message of the call, or its outcome.
+
+        A worker without a message is overdue, or has taken the memory of this machine; it is ended.
+        """
         try:
             if not self.connection.poll():
                 overdue = time.monotonic() >= self.deadline
@@ -257,8 +259,10 @@ class _Team:
         return bool(self._free or self._idle)
 
     def begin(self, number: int, argument: Any, kind: Hashable, seconds: float) -> None:
-        """Give a call to an idle worker of its kind, else to a new one. If no environment is free, the new
-        one replaces an idle one of another kind."""
+        """Give a call to an idle worker of its kind, else to a new one.
+
+        If no environment is free, the new worker replaces an idle one of another kind.
+        """
         alike = [worker for worker in self._idle if worker.kind == kind]
         if alike:
             worker = _least_busy(alike, self.running)

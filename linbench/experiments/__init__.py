@@ -1,1 +1,1 @@
-"""From names and settings to cells and their identity."""
+"""Cells and their identity, made of names and settings."""

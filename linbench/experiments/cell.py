@@ -29,9 +29,9 @@ Purpose = Literal["report", "tuning"]
 class Cell:
     """The unit that is run, and the identity that its result is filed under.
 
-    A cell with `segments` trains on a mixture of them; one with `tests` is tested on these. Otherwise it trains
-    and is tested on the task itself. Segments and tests are the task with other settings, and have the same
-    inputs and outputs.
+    A cell with `segments` trains on a mixture of them; one with `tests` is tested on these. Otherwise it
+    trains and is tested on the task itself. Segments and tests are the task with other settings, and have the
+    same inputs and outputs.
 
     Neither `preset`, the preset of the task that the settings equal, nor `purpose` is part of the identity.
     """

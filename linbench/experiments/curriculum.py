@@ -26,7 +26,7 @@ class Curriculum(NamedTuple):
 
     @classmethod
     def of(cls, segments: tuple[Segment, ...], batch_size: int) -> "Curriculum":
-        """Return the curriculum of a mixture: the last batch of a segment is filled up with its first examples."""
+        """Return the curriculum of a mixture; a segment's last batch is filled up with its first examples."""
         batches = tuple(-(-(segment.examples or 1) // batch_size) for segment in segments)
         return cls(batches, tuple(batch_size * segment.task.seq_len for segment in segments))
 

@@ -88,7 +88,7 @@ def _names_in(
 
 
 def _split(classes: Sequence[int], group: Sequence[Mapping[str, Any]], name: str) -> list[int]:
-    """Split classes of a group by the values of one setting, and number the new ones in order of appearance."""
+    """Split classes of a group by the values of one setting, and number new ones as they appear."""
     keys = [(number, str(one.get(name))) for number, one in zip(classes, group, strict=True)]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return [numbers[key] for key in keys]
@@ -108,7 +108,7 @@ def unique_labels(labels: Sequence[str], settings: Sequence[Mapping[str, Any]]) 
 
 
 def distinguishing_labels(every: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Describe each of several settings by those that differ among them, such as `seq_len 64 / kv_pairs 8`."""
+    """Describe each of several settings by those that differ, such as `seq_len 64 / kv_pairs 8`."""
     names = dict.fromkeys(chain.from_iterable(every))
     differ = [name for name in names if len({str(one.get(name)) for one in every}) > 1]
     return [" / ".join(f"{name} {one[name]}" for name in differ if name in one) for one in every]

@@ -24,8 +24,8 @@ class SearchSettings(Settings):
     ties: Literal["loss", "upper"] = Field(
         "loss",
         description=(
-            "which of several rates with equal accuracy is chosen; loss: that with the lowest validation loss,"
-            " then the lower median; upper: the upper median"
+            "which of several rates with equal accuracy is chosen; loss: that with the lowest validation"
+            " loss, then the lower median; upper: the upper median"
         ),
     )
 
@@ -58,6 +58,6 @@ def refuse_rate(*given: Mapping[str, Any]) -> None:
     for settings in given:
         if "protocol.lr" in settings:
             raise UserError(
-                f"protocol.lr = {settings['protocol.lr']} is given, but the learning rate is also searched for;"
-                " keep one of the two."
+                f"protocol.lr = {settings['protocol.lr']} is given, but the learning rate is also searched"
+                " for; keep one of the two."
             )

@@ -22,7 +22,7 @@ _OURS = Path(__file__).parents[1]
 
 
 def is_location(name: str) -> bool:
-    """Return whether a name is `file.py`, `file.py:Class` or `package.module:Class`, not a registered name."""
+    """Return whether a name is `file.py`, `file.py:Class` or `package.module:Class`, not a registered one."""
     return ":" in name or name.endswith(".py")
 
 
@@ -74,8 +74,8 @@ def import_path(path: Path) -> Brought:
 def import_name(name: str) -> Brought:
     """Import a module by its name.
 
-    A module in the current folder, or in a folder on Python's path, is imported as a user's file; an installed
-    one as Python does.
+    A module in the current folder, or in a folder on Python's path, is imported as a user's file; an
+    installed one as Python does.
 
     Raises UserError: there is no such module.
     """
@@ -170,7 +170,7 @@ def load_location(location: str, base: type) -> Located:
 
 
 def _classes(module: ModuleType, base: type) -> tuple[dict[str, type], dict[str, type]]:
-    """Return the classes of a base that a module defines, and those that it imports from the same user's files."""
+    """Return the classes of a base that a module defines, and those imported from the same user's files."""
     own: dict[str, type] = {}
     others: dict[str, type] = {}
     top = module.__name__.partition(".")[0]

@@ -70,7 +70,7 @@ class ModelSpec:
         }
 
     def build(self, task: Task, *, seed: int) -> Backbone:
-        """Build the model with the initial weights of a seed, and restore the global generators afterwards."""
+        """Build the model with the initial weights of a seed, and restore the global generators."""
         with generators.kept():
             generators.seed_all(stable_key("model", seed))
             return Backbone(
@@ -88,8 +88,8 @@ class ModelSpec:
     def rehearse(self, task: Task) -> None:
         """Sketch the model, so that impossible settings are refused before anything runs.
 
-        A constructor from outside linbench is not called, since it may end the process; the process that trains
-        the model finds out.
+        A constructor from outside linbench is not called, since it may end the process; the process that
+        trains the model finds out.
 
         Raises UserError: a model cannot have these settings.
         """
@@ -104,8 +104,10 @@ class ModelSpec:
 
 
 class _Undrawn(TorchFunctionMode):
-    """A mode in which initial values are not drawn. On the meta device torch would load its compiler to draw them,
-    which takes seconds."""
+    """A mode in which initial values are not drawn.
+
+    On the meta device torch would load its compiler to draw them, which takes seconds.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.__name__ in _DRAWS:
@@ -114,13 +116,25 @@ class _Undrawn(TorchFunctionMode):
 
 
 _DRAWS = {
-    "normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "xavier_normal_", "bernoulli_", "exponential_",
-    "log_normal_", "random_",
-}  # fmt: skip
+    "normal_",
+    "uniform_",
+    "trunc_normal_",
+    "kaiming_uniform_",
+    "kaiming_normal_",
+    "xavier_uniform_",
+    "xavier_normal_",
+    "bernoulli_",
+    "exponential_",
+    "log_normal_",
+    "random_",
+}
 
 
 def _layer(entry: Entry, settings: dict[str, Any]) -> LayerSpec:
-    """Settings of a module from elsewhere are not read again: text that looks like a number would become one."""
+    """Return the specification of a layer.
+
+    Settings of a module from elsewhere are not read again: text that looks like a number would become one.
+    """
     cls = entry.cls.Settings
     if entry.cls.is_plain_module:
         return LayerSpec(entry, cls.model_construct(**settings))

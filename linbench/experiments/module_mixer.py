@@ -21,8 +21,9 @@ INDEX_NAMES = ("layer_idx", "layer_index")
 def wrap(module: type[nn.Module]) -> type[Mixer]:
     """Return a mixer that builds `module` from the model's width, the layer's index and a user's settings.
 
-    The width is given to the first parameter of the constructor among `WIDTH_NAMES`, or else to its first one if
-    that has no default. A constructor without either gets none; the index is given if it has a parameter for it.
+    The width is given to the first parameter of the constructor among `WIDTH_NAMES`, or else to its first one
+    if that has no default. A constructor without either gets none; the index is given if it has a parameter
+    for it.
     """
     own = module.__init__ is not nn.Module.__init__
     # a bound method, so that `self` is not among the parameters whatever it is called
@@ -88,7 +89,7 @@ _OBJECT_NAMES = {"config", "cfg", "conf", "configuration", "hparams", "args"}
 
 
 def _is_object(module: type[nn.Module], parameter: inspect.Parameter, *, width: bool) -> bool:
-    """Return whether a required parameter takes an object such as a configuration, which linbench cannot give."""
+    """Return whether a required parameter takes an object, such as a configuration, that no text can give."""
     annotation = _resolved(module, parameter.annotation)
     if not isinstance(annotation, type) or annotation is parameter.empty:
         return width and parameter.name in _OBJECT_NAMES
@@ -100,10 +101,10 @@ def _is_object(module: type[nn.Module], parameter: inspect.Parameter, *, width: 
 def _no_object(module: type[nn.Module], name: str) -> str:
     own = module.__name__
     return (
-        f"{own} takes an object as `{name}`, but linbench gives a constructor only numbers and text: the model's"
-        f" width as the first of {', '.join(WIDTH_NAMES)} or else as its first parameter, the layer's number as"
-        " layer_idx if it takes that, and the settings that you give. Write a subclass that makes the object:"
-        f" class Small{own}({own}): def __init__(self, d_model): super().__init__(...)."
+        f"{own} takes an object as `{name}`, but linbench gives a constructor only numbers and text: the"
+        f" model's width as the first of {', '.join(WIDTH_NAMES)} or else as its first parameter, the layer's"
+        " number as layer_idx if it takes that, and the settings that you give. Write a subclass that makes"
+        f" the object: class Small{own}({own}): def __init__(self, d_model): super().__init__(...)."
     )
 
 
@@ -130,7 +131,7 @@ def _settings(module: type[nn.Module], parameters: list[inspect.Parameter]) -> t
 
 
 def _reader(module: type[nn.Module], parameter: inspect.Parameter) -> Reader:
-    """Return the reader of a parameter: by its annotation, and by a default of another type or without one."""
+    """Return the reader of a parameter by its annotation, and by a default of another type or without one."""
     default = parameter.default
     if parameter.annotation is parameter.empty:
         return JSON if default is parameter.empty else reader_like(default)
@@ -141,7 +142,7 @@ def _reader(module: type[nn.Module], parameter: inspect.Parameter) -> Reader:
 
 
 def _resolved(module: type[nn.Module], annotation: Any) -> Any:
-    """Return the type that an annotation names if it is text; the annotation itself if that does not exist."""
+    """Return the type that an annotation names as text; the annotation itself if there is no such type."""
     if not isinstance(annotation, str):
         return annotation
     names = getattr(inspect.unwrap(module.__init__), "__globals__", {})

@@ -1,5 +1,4 @@
-"""Layer patterns such as `3xgated_deltanet+attention` or `attention[window=16]+deltanet`, and tasks with a preset
-such as `mqar/quick`.
+"""Patterns of layers such as `attention[window=16]+deltanet`, and tasks with a preset such as `mqar/quick`.
 
 A name that contains one of the signs is written in quotes: `'./a+b.py:Mine'`.
 """
@@ -104,7 +103,7 @@ def split_models(text: str) -> list[str]:
 
 
 def split_task(text: str) -> tuple[str, str | None]:
-    """Split `mqar/quick` or `./tasks/mine.py:Mine/quick` into the task and its preset, or None without one."""
+    """Split `mqar/quick` or `./tasks/mine.py:Mine/quick` into the task and its preset, or None."""
     name, rest = opening(text.strip())
     if name:
         return name, rest.removeprefix("/") or None

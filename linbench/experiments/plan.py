@@ -1,4 +1,4 @@
-"""From the names and settings that a user gives to cells."""
+"""Cells made from the names and settings that a user gives."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast

@@ -1,4 +1,4 @@
-"""From a model's name and settings to its specification."""
+"""The specification of a model, made from its name and settings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -75,8 +75,7 @@ def _parse_size(name: str, value: Any) -> int:
 
 
 def has_heads(pattern: str) -> bool:
-    """Return whether a layer of the pattern has heads with a dimension, so that `model.state_floats` can size
-    it."""
+    """Return whether a layer of the pattern has heads with a dimension, for `model.state_floats` to size."""
     mixers = [registry("model").find(term.name).cls for term in parse_pattern(pattern)]
     return any(
         {"heads", "head_dim"} <= mixer.Settings.model_fields.keys() or _takes_any_setting(mixer)
@@ -89,7 +88,7 @@ def _takes_any_setting(mixer: type[Mixer]) -> bool:
 
 
 def _specify(pattern: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any]) -> ModelSpec:
-    """Settings of the backbone go there by their names, all others to the mixers that have them."""
+    """Return the specification: the backbone takes settings by their names, the mixers all others."""
     terms = parse_pattern(pattern)
     fields = BackboneSettings.model_fields
     backbone = BackboneSettings.parse(
@@ -161,8 +160,8 @@ def refuse_narrow_model(io: IO, model: ModelSpec) -> None:
     width = model.backbone.d_model
     if io.d_out is not None and io.d_out > width:
         raise UserError(
-            f"the task's vectors have {io.d_out} dimensions, but {model.label} has model.d_model = {width}; set"
-            f" model.d_model to at least {io.d_out}."
+            f"the task's vectors have {io.d_out} dimensions, but {model.label} has model.d_model = {width};"
+            f" set model.d_model to at least {io.d_out}."
         )
 
 

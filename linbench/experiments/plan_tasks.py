@@ -1,4 +1,4 @@
-"""From a task's name, preset and settings to the task, its training mixture and its tests."""
+"""The task, its training mixture and its tests, made from a name, a preset and settings."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -52,8 +52,11 @@ are exact in 64 bits, and chance is worked out in seconds."""
 
 
 def _build(cls: type[Task], values: Mapping[str, Any], *, where: str) -> Task:
-    """Raises UserError: a setting that is not allowed, sequences or ids beyond what can be drawn, or one
-    possible answer only."""
+    """Build a task from its settings.
+
+    Raises UserError: a setting that is not allowed, sequences or ids beyond what can be drawn, or only one
+    possible answer.
+    """
     settings = cls.Settings.parse(values, where=where)
     for name, value in settings:
         if isinstance(value, int) and value > MOST_IDS and not name.endswith("seed"):
@@ -79,7 +82,10 @@ def _build(cls: type[Task], values: Mapping[str, Any], *, where: str) -> Task:
 
 @cache
 def _chance(task: type[Task], settings: Settings) -> float:
-    """Cached for the cells of a grid: for long sequences it takes some tenths of a second."""
+    """Return a task's chance level.
+
+    It is cached for the cells of a grid: for long sequences it takes some tenths of a second.
+    """
     return task(settings).chance()
 
 
@@ -120,8 +126,8 @@ def _change(task: Task, values: Mapping[str, Any], *, where: str) -> Task:
     changed = _build(type(task), {**task.settings.model_dump(exclude_unset=True), **values}, where=where)
     if changed.io != task.io:
         raise UserError(
-            f"{where} has {_describe_io(changed.io)}, but the task has {_describe_io(task.io)}; one model must"
-            " be able to read and answer both."
+            f"{where} has {_describe_io(changed.io)}, but the task has {_describe_io(task.io)}; one model"
+            " must be able to read and answer both."
         )
     return changed
 

@@ -10,7 +10,7 @@ from linbench.common.errors import unknown
 Precision = Literal["fp32", "bf16"]
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
-"""The dtype of each precision, for kernels and layers that are run alone and compute in one dtype throughout."""
+"""The dtype of each precision, for kernels and layers that are run alone and compute in one dtype."""
 
 
 def arithmetic(precision: Precision, device: str) -> AbstractContextManager[object]:

@@ -8,7 +8,7 @@ from linbench.experiments.registry import registry
 from linbench.tasks.base import Task
 
 USUALLY_GIVEN = ("lr", "form")
-"""Settings that a preset's name need not cover: forms are shown beside it, and learning rates are searched for."""
+"""Settings that a preset's name need not cover: forms are shown beside it, and rates are searched for."""
 
 
 def preset_of(cells: Sequence[Mapping[str, Any]]) -> str | None:
@@ -51,12 +51,9 @@ def matching_preset(
     """Return the first preset of a task that all settings equal, or None.
 
     Args:
-        task: the task.
-        settings: the task's settings, as JSON values.
-        protocol: the protocol's settings, as JSON values.
-        layers: the settings of each layer, as `layer_settings` returns them. A setting that a layer lacks is no
-            difference.
-        but: settings of protocol and model that may differ.
+        task: the task. settings: the task's settings, as JSON values. protocol: the protocol's settings, as
+        JSON values. layers: the settings of each layer, as `layer_settings` returns them. A setting that a
+        layer lacks is no difference. but: settings of protocol and model that may differ.
     """
     for name, preset in task.presets.items():
         of_task = task.Settings.parse(preset.task, where="task")

@@ -68,7 +68,7 @@ class Protocol(Settings):
         return self
 
     def steps(self, seq_len: int) -> int:
-        """Return the number of optimizer steps for sequences of `seq_len` tokens, at least one per evaluation."""
+        """Return the number of optimizer steps for sequences of this length; at least one per evaluation."""
         if self.epochs is not None and self.examples is not None:
             return max(self.evaluations, round(self.epochs * self.examples / self.batch_size))
         return max(self.evaluations, round(self.tokens / (self.batch_size * seq_len)))
@@ -93,7 +93,7 @@ def published(name: str | None) -> Mapping[str, Any]:
 
 
 def former_searches() -> Sequence[Mapping[str, Any]]:
-    """Return the earlier rules of choosing learning rates: a mark, a sentence, and the settings that differed."""
+    """Return the earlier rules for choosing learning rates: a mark, a sentence, and their settings."""
     found: Sequence[Mapping[str, Any]] = _blocks()["former_searches"]
     return found
 

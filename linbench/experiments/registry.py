@@ -67,8 +67,8 @@ _SHIPPED: dict[Kind, ModuleType] = {"task": shipped_tasks, "model": shipped_mode
 class Entry:
     """A task or model that can be used.
 
-    digest: the hash of the source if linbench does not ship it; part of a cell's identity. plugin: the files that
-    a user's class was found in, by the name `attribute`.
+    digest: the hash of the source if linbench does not ship it; part of a cell's identity. plugin: the files
+    that a user's class was found in, by the name `attribute`.
     """
 
     name: str

@@ -1,5 +1,7 @@
-"""Models of a given size: the head dimension for a number of state floats, and the width of the channel mixer for
-a number of parameters."""
+"""Models of a given size.
+
+The head dimension fits a number of state floats, the channel mixer's width a number of parameters.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +14,10 @@ from linbench.models.base import Mixer, StateSize
 from linbench.tasks.base import Task
 
 WIDEST = 1 << 17
-"""The largest number that a setting of a shipped layer may be. Sizes are products of a few such numbers, and a
-tensor must be able to hold them."""
+"""The largest number that a setting of a shipped layer may be.
+
+Sizes are products of a few such numbers, and a tensor must be able to hold them.
+"""
 
 TOLERANCE = 0.05
 """The relative difference up to which two sizes count as equal."""
@@ -21,8 +25,10 @@ TOLERANCE = 0.05
 _LARGEST = 4096
 
 _COARSEST = 16
-"""The largest step between possible head dimensions. All are multiples of the smallest, such as 2 for a model that
-rotates pairs."""
+"""The largest step between possible head dimensions.
+
+All are multiples of the smallest, such as 2 for a model that rotates pairs.
+"""
 
 
 def head_dim_for_state(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | None:
@@ -105,8 +111,10 @@ def _possible(model: ModelSpec, task: Task) -> bool:
 
 
 _CONSTANT: dict[str, StateSize] = {}
-"""A cache of states that do not grow with the length, by the model's identity: the tasks of a grid ask for the same
-ones."""
+"""A cache of states that do not grow with the length, by the model's identity.
+
+The tasks of a grid ask for the same ones.
+"""
 
 
 def _state(model: ModelSpec, task: Task) -> StateSize:

@@ -99,7 +99,7 @@ class Suite(Settings):
     @field_validator("search", mode="before")
     @classmethod
     def _with_defaults(cls, value: Any) -> Any:
-        """Settings that a suite does not give are those of `experiments/protocols.yaml`."""
+        """Fill in settings that a suite does not give from `experiments/protocols.yaml`."""
         if isinstance(value, bool):
             value = {} if value else None
         if not isinstance(value, Mapping):
@@ -160,10 +160,8 @@ def narrowed(
     """Return the suite with other models, other seeds or another form.
 
     Args:
-        suite: the suite to start from.
-        models: models in place of the suite's, in this order. One that the suite has keeps its settings there.
-        seeds: seeds in place of the suite's.
-        form: the form of all tasks.
+        suite: the suite to start from. models: models in place of the suite's, in this order. One that the
+        suite has keeps its settings there. seeds: seeds in place of the suite's. form: the form of all tasks.
     """
     changes: dict[str, Any] = {}
     if models:

@@ -14,7 +14,7 @@ def has_baselines(task: type[Task]) -> bool:
 
 
 def baselines(task: Task, *, examples: int, seed: int = 0, device: str = "cpu") -> dict[str, TestMetrics]:
-    """Return the scores of each baseline by its name, and of the exact solver by what it is, `task.optimum_kind`.
+    """Return the scores of each baseline by its name, and of the exact solver by `task.optimum_kind`.
 
     They are of the examples that a model of that seed is tested on. There is no "nll": an exact solver gives
     answers alone, and n-grams give answers that they never saw no probability.

@@ -15,7 +15,7 @@ meets an exception that an earlier law has told."""
 
 
 class Finding(NamedTuple):
-    """What a law found: its name, the verdict, what was measured, and what it asks."""
+    """The outcome for one law: its name, the verdict, what was measured, and what the law asks."""
 
     law: str
     verdict: Verdict
@@ -24,7 +24,7 @@ class Finding(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong. What is not declared, expected or judged is no fault."""
+        """True if nothing is wrong. A law that is not declared, expected or judged is no fault."""
         return self.verdict != "WRONG"
 
 

@@ -51,7 +51,7 @@ class Verdict(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the kernel is right."""
+        """True if the kernel is right."""
         return self.reason is None
 
     def as_dict(self) -> dict[str, Any]:

@@ -258,8 +258,8 @@ def test_those_of_a_tier_and_what_is_missing_of_each(two: Callable[..., Any]) ->
             ["--save", "no/such/page.md"],
             6,
             (
-                "cannot write no/such/page.md: its folder does not exist; create it or choose another folder with"
-                " --save."
+                "cannot write no/such/page.md: its folder does not exist; create it or choose another folder"
+                " with --save."
             ),
         ),
     ],

@@ -39,7 +39,8 @@ class After(nn.Module):
             if self.what == "shape":
                 return self.linear(x)[:, :1]
             again = os.getpid(), getattr(signal, self.what)
-            atexit.register(os.kill, *again)  # as `timeout` does, which signals the process and then its group
+            # as `timeout` does, which signals the process and then its group
+            atexit.register(os.kill, *again)
             os.kill(*again)
             time.sleep(5)
         return self.linear(x)

@@ -97,11 +97,37 @@ def records() -> list[Result]:
     }
     draw = {"task": task, "preset": "quick", "seq_len": 16, **place}
     return [
-        cell, tested, speed,
-        {**common, "kind": OPERATION, "id": "4" * 64, "label": "gla", "bench": kernel, "sides": {"linbench": {"both": {"as_called": timing}}}, "bare": timing},
-        {**common, "kind": STEP, "id": "5" * 64, "label": "deltanet", "bench": step, "sides": sides, "parts": {"gates": 0.1}},
-        {**common, "kind": DRAW, "id": "6" * 64, "label": "mqar", "bench": draw, "sides": sides, "examples": 8},
-    ]  # fmt: skip
+        cell,
+        tested,
+        speed,
+        {
+            **common,
+            "kind": OPERATION,
+            "id": "4" * 64,
+            "label": "gla",
+            "bench": kernel,
+            "sides": {"linbench": {"both": {"as_called": timing}}},
+            "bare": timing,
+        },
+        {
+            **common,
+            "kind": STEP,
+            "id": "5" * 64,
+            "label": "deltanet",
+            "bench": step,
+            "sides": sides,
+            "parts": {"gates": 0.1},
+        },
+        {
+            **common,
+            "kind": DRAW,
+            "id": "6" * 64,
+            "label": "mqar",
+            "bench": draw,
+            "sides": sides,
+            "examples": 8,
+        },
+    ]
 
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

@@ -83,7 +83,9 @@ class Ill(nn.Module):
     def starts(self):
         threading.Thread(target=time.sleep, args=(600,)).start()
         for session in (False, True):
-            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=session)
+            child = subprocess.Popen(
+                [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=session
+            )
             open(os.environ["CHILDREN"], "a").write(f"{child.pid} ")
 """
 

@@ -133,8 +133,8 @@ def test_a_constructor_that_takes_an_object_is_told_how_it_can_be_used(
     ended = linbench("run", "mqar", "--model", f"./mine.py:{name}", "--device", "cpu")
     assert ended.code == 2
     assert ended.err.startswith(
-        f"linbench: {name} takes an object as `{parameter}`, but linbench gives a constructor only numbers and"
-        " text: "
+        f"linbench: {name} takes an object as `{parameter}`, but linbench gives a constructor only numbers"
+        " and text: "
     )
     assert f"class Small{name}({name}): def __init__(self, d_model): super().__init__(...)." in ended.err
     assert ended.err.count("\n") == 1

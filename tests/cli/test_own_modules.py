@@ -133,7 +133,10 @@ from linbench.tasks.base import Preset
 class Full(MQAR):
     '''Asked by me.'''
     name = "full"
-    presets = {each: Preset(each, {"seq_len": length, "kv_pairs": 2, "vocab_size": 16}) for each, length in (("one", 16), ("two", 32))}
+    presets = {
+        each: Preset(each, {"seq_len": length, "kv_pairs": 2, "vocab_size": 16})
+        for each, length in (("one", 16), ("two", 32))
+    }
 """
 PLACES = ["./tk.py:Full", "deep/er/tk.py:Full", "tk.py", "tk:Full", "'a, b+[c]/tk.py:Full'"]
 

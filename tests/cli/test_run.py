@@ -67,8 +67,8 @@ def test_test_lengths_are_tests_of_their_own(linbench: Callable[..., Any], tiny:
         assert (ended.code, ended.err) == (
             2,
             (
-                "linbench: test lengths must be multiples of the task's length such as 1x,2x,4x, up to 4096x, not"
-                f" '{wrong}'.\n"
+                "linbench: test lengths must be multiples of the task's length such as 1x,2x,4x, up to 4096x,"
+                f" not '{wrong}'.\n"
             ),
         )
 

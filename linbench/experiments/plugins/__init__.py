@@ -1,1 +1,1 @@
-"""Python files of users: finding the file of an import, its imports in turn, and loading exactly what was read."""
+"""Python files of users: finding imported files, following their imports, loading exactly what was read."""

@@ -13,7 +13,11 @@ SHARED = frozenset(sys.stdlib_module_names) | {"linbench", "torch", "triton", "n
 
 
 class File(NamedTuple):
-    """A module's file as it was read. content: None for a folder without `__init__.py` (a namespace package)."""
+    """A module's file as it was read.
+
+    Args:
+        content: its bytes; None for a folder without `__init__.py` (a namespace package).
+    """
 
     path: str
     content: bytes | None
@@ -21,7 +25,7 @@ class File(NamedTuple):
 
     @property
     def compiled(self) -> bool:
-        """Whether it is an extension module, not Python source."""
+        """True if it is an extension module, not Python source."""
         return self.content is not None and not self.path.endswith(".py")
 
     @property
@@ -63,7 +67,7 @@ def _locate(name: str, folders: Sequence[Path]) -> Path | None:
 
 
 def is_installed(top: str) -> bool:
-    """Return whether an installed package or a file on Python's path has that name; a bare folder does not count."""
+    """Return whether an installed package or a file on Python's path has that name; a bare folder has not."""
     with suppress(ImportError, ValueError):
         spec = find_spec(top)
         return spec is not None and spec.origin is not None

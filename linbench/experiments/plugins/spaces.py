@@ -1,8 +1,8 @@
 """Modules of users' files, loaded into spaces of names so that plugins of two folders never mix.
 
 In a space `import helper` means the helper beside the importing file. It is loaded as
-`linbench_plugin_HASH.helper` from the bytes that were read together with the plugin, so that an edit during a run
-changes nothing. A plugin is sent to another process as these bytes.
+`linbench_plugin_HASH.helper` from the bytes that were read together with the plugin, so that an edit during a
+run changes nothing. A plugin is sent to another process as these bytes.
 """
 
 import builtins
@@ -174,9 +174,9 @@ class Space:
             self._seen.setdefault(self._loading, set()).add(name)
         elif any(name not in known for known in self.loaded.values() if not importer or importer in known):
             raise PluginError(
-                f"{importer or 'a plugin'} imports {name} while it runs, by a name that its source does not spell"
-                " out, so that results of two versions could not be distinguished. Import it at the top of the"
-                " file."
+                f"{importer or 'a plugin'} imports {name} while it runs, by a name that its source does not"
+                " spell out, so that results of two versions could not be distinguished. Import it at the top"
+                " of the file."
             )
 
     def importer(self, module: str) -> Callable[..., ModuleType]:

@@ -14,7 +14,7 @@ SIZES = ((1, 1), (ROWS, 7), (3, 65))
 @law("shapes and dtypes", place=1)
 @torch.no_grad()
 def shapes(subject: LayerUnderTest) -> Found:
-    """y has the shape and dtype of x in float32, at any length and batch.
+    """The output has the shape and dtype of the input in float32, at any length and batch.
 
     It has in float64 and bfloat16, too, or it is noted that these are not taken.
     """
