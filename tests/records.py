@@ -12,9 +12,15 @@ def a_point(accuracy: float = 0.5, step: int = 7) -> dict[str, float]:
 
 
 ENVIRONMENT: dict[str, Any] = {
-    "commit": None, "dirty": None, "python": "3", "platform": "any", "packages": {"torch": "2"}, "device": {"type": "cpu", "name": "a CPU", "cores": 2},
-    "threads": 2, "deterministic": True,
-}  # fmt: skip
+    "commit": None,
+    "dirty": None,
+    "python": "3",
+    "platform": "any",
+    "packages": {"torch": "2"},
+    "device": {"type": "cpu", "name": "a CPU", "cores": 2},
+    "threads": 2,
+    "deterministic": True,
+}
 
 
 def a_record(cell_id: str, **more: Any) -> Result:
@@ -44,8 +50,23 @@ def a_record(cell_id: str, **more: Any) -> Result:
     }
     state = {"recurrent": 8, "cache": 0, "convolution": 0, "shift": 0, "total": 8}
     return {
-        "schema": SCHEMA, "id": cell_id, "label": "deltanet", "preset": None, "purpose": "report", "search": None, "cell": identity, "chance": 0.25,
-        "scoring": 1, "status": "ok", "reason": None, "marks": [], "metrics": {"accuracy": 0.5, "nll": 1.0}, "slices": {}, "curve": [a_point()],
-        "model": {"parameters": 10, "state": state, "flops_per_token": 20.0}, "seconds": 1.0, "stack": {"size": 1, "note": None},
+        "schema": SCHEMA,
+        "id": cell_id,
+        "label": "deltanet",
+        "preset": None,
+        "purpose": "report",
+        "search": None,
+        "cell": identity,
+        "chance": 0.25,
+        "scoring": 1,
+        "status": "ok",
+        "reason": None,
+        "marks": [],
+        "metrics": {"accuracy": 0.5, "nll": 1.0},
+        "slices": {},
+        "curve": [a_point()],
+        "model": {"parameters": 10, "state": state, "flops_per_token": 20.0},
+        "seconds": 1.0,
+        "stack": {"size": 1, "note": None},
         "environment": ENVIRONMENT,
-    } | more  # fmt: skip
+    } | more

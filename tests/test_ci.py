@@ -27,8 +27,10 @@ SUITE = """
 about: a few seconds
 tasks: [mqar]
 models: [deltanet]
-set: {task.seq_len: 16, task.kv_pairs: 2, task.vocab_size: 16, model.d_model: 32, model.heads: 2, model.layers: 1, protocol.batch_size: 32,
-  protocol.tokens: 51200, protocol.lr: 0.01, protocol.evaluations: 5, protocol.validation_examples: 32, protocol.test_examples: 256}
+set:
+  {task.seq_len: 16, task.kv_pairs: 2, task.vocab_size: 16, model.d_model: 32, model.heads: 2,
+  model.layers: 1, protocol.batch_size: 32, protocol.tokens: 51200, protocol.lr: 0.01,
+  protocol.evaluations: 5, protocol.validation_examples: 32, protocol.test_examples: 256}
 """
 
 MINE = '''
@@ -519,7 +521,10 @@ BACKEND = """
 import zipfile
 
 def build_wheel(folder, config_settings=None, metadata_directory=None):
-    about = {"METADATA": "Metadata-Version: 2.1\\nName: theirs\\nVersion: 1\\n", "WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"}
+    about = {
+        "METADATA": "Metadata-Version: 2.1\\nName: theirs\\nVersion: 1\\n",
+        "WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }
     with zipfile.ZipFile(f"{folder}/theirs-1-py3-none-any.whl", "w") as wheel:
         wheel.write("src/theirs.py", "theirs.py")
         for name, text in about.items():

@@ -9,9 +9,14 @@ from linbench.common.files import LONGEST, file_name, inside, unused, write_name
 from tests.hostile import TEXTS
 
 TODAY = (
-    "mqar-quick-native", "variable_overwrite-8dded676-controlled", "parity-f71e1bca-controlled", "NVIDIA H100 80GB HBM3", "by task native form, cpu",
-    "kernels B16xT256xH2xD32, fp32, AMD EPYC, 1 thread", "nothing trained",
-)  # fmt: skip
+    "mqar-quick-native",
+    "variable_overwrite-8dded676-controlled",
+    "parity-f71e1bca-controlled",
+    "NVIDIA H100 80GB HBM3",
+    "by task native form, cpu",
+    "kernels B16xT256xH2xD32, fp32, AMD EPYC, 1 thread",
+    "nothing trained",
+)
 
 
 def test_names_of_today_stay() -> None:

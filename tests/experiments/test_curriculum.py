@@ -28,9 +28,15 @@ ORDER = [0, 0, 0, 1, 1, 1, 1, 1, 2]
 """Of an epoch in batches of 4: of 10, 18 and 3 examples, the last of each filled up."""
 
 TINY = {
-    "protocol.batch_size": 4, "protocol.epochs": 3, "protocol.validation_examples": 8, "protocol.test_examples": 8, "protocol.evaluations": 5,
-    "model.d_model": 16, "task.vocab_size": 18, "model.heads": 1,
-}  # fmt: skip
+    "protocol.batch_size": 4,
+    "protocol.epochs": 3,
+    "protocol.validation_examples": 8,
+    "protocol.test_examples": 8,
+    "protocol.evaluations": 5,
+    "model.d_model": 16,
+    "task.vocab_size": 18,
+    "model.heads": 1,
+}
 
 
 def cells(

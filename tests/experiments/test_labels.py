@@ -72,9 +72,11 @@ def test_cells_of_a_sweep_over_settings_are_all_named_by_them() -> None:
     names = naming_scheme(cells)
     assert [cell.preset for cell in cells] == [None, "quick", None, "quick"]
     assert [format_cells([cell], names) for cell in cells] == [
-        "mqar deltanet task.kv_pairs 4, seed 0", "mqar deltanet task.kv_pairs 8, seed 0", "mqar deltanet task.kv_pairs 16, seed 0",
+        "mqar deltanet task.kv_pairs 4, seed 0",
+        "mqar deltanet task.kv_pairs 8, seed 0",
+        "mqar deltanet task.kv_pairs 16, seed 0",
         "group_word quick deltanet seed 0",
-    ]  # fmt: skip
+    ]
 
 
 def test_what_other_settings_tell_already_is_not_told() -> None:

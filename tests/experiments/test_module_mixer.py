@@ -46,9 +46,23 @@ def test_nor_may_one_stand_within(mine: str, value: object) -> None:
 
 
 READ = {
-    "null": None, "0": 0, "1e30": 1e30, "1.0e+30": 1.0e30, "1e-5": 1e-5, "[1, {\"a\": 2.5}]": [1, {"a": 2.5}], "true": True,
-    "no": "no", "on": "on", "1:30": "1:30", "2024-01-01": "2024-01-01", "True": "True", "~": "~", "relu": "relu", "'1'": "1", '"no"': "no",
-}  # fmt: skip
+    "null": None,
+    "0": 0,
+    "1e30": 1e30,
+    "1.0e+30": 1.0e30,
+    "1e-5": 1e-5,
+    '[1, {"a": 2.5}]': [1, {"a": 2.5}],
+    "true": True,
+    "no": "no",
+    "on": "on",
+    "1:30": "1:30",
+    "2024-01-01": "2024-01-01",
+    "True": "True",
+    "~": "~",
+    "relu": "relu",
+    "'1'": "1",
+    '"no"': "no",
+}
 
 
 def test_settings_of_unknown_types_are_read_as_json_and_each_is_a_cell_of_its_own(mine: str) -> None:
@@ -69,24 +83,45 @@ class Kind(Enum):
     second = 2
 class Mine(nn.Module):
     def __init__(
-        self, dim: int, whole: int = 8, real: float = 1, truth: bool = False, text: str = "relu", maybe: Optional[str] = None, either: int | str = 1,
-        choice: Literal["a", 1, True] = "a", many: List[int] = (), pair: Tuple[int, float] = (1, 2.0), wrong: int = 1e-5, none: str = None,
-        unknown: Nothing = None, bare_whole=8, bare_real=1.0, bare_truth=True, bare_text="relu", bare_many=(1, 2), bare_none=None,
-        kind: Kind = Kind.first,
+        self, dim: int, whole: int = 8, real: float = 1, truth: bool = False, text: str = "relu",
+        maybe: Optional[str] = None, either: int | str = 1, choice: Literal["a", 1, True] = "a",
+        many: List[int] = (), pair: Tuple[int, float] = (1, 2.0), wrong: int = 1e-5, none: str = None,
+        unknown: Nothing = None, bare_whole=8, bare_real=1.0, bare_truth=True, bare_text="relu",
+        bare_many=(1, 2), bare_none=None, kind: Kind = Kind.first,
     ):
         super().__init__()
     def forward(self, x):
         return x
 """
 TAKEN = {
-    "whole": {"16": 16, "+5": 5}, "real": {"1e-5": 1e-5, "2": 2.0, ".5": 0.5}, "truth": {"true": True, "false": False, "False": False},
-    "text": {"no": "no", "1:30": "1:30", "010": "010", "1e-5": "1e-5", "null": "null", "'a, b'": "a, b", "nan": "nan", "[1": "[1"},
-    "maybe": {"null": None, "no": "no", "'null'": "null"}, "either": {"8": 8, "8.5": "8.5", "no": "no"}, "choice": {"1": 1, "true": True, "a": "a"},
-    "many": {"[1, 2]": [1, 2], "1,2": [1, 2], "[]": [], "3": [3]}, "pair": {"(2, 3)": (2, 3.0)}, "wrong": {"1e-3": 1e-3, "2": 2},
-    "none": {"null": None, "no": "no"}, "unknown": {"no": "no", "8": 8}, "bare_whole": {"8": 8, "0.5": 0.5, "null": None}, "bare_real": {"2": 2.0},
-    "bare_truth": {"false": False, "null": None}, "bare_text": {"8": "8", "no": "no", "null": None}, "bare_many": {"[4,8]": (4, 8), "4,8,16": (4, 8, 16)},
+    "whole": {"16": 16, "+5": 5},
+    "real": {"1e-5": 1e-5, "2": 2.0, ".5": 0.5},
+    "truth": {"true": True, "false": False, "False": False},
+    "text": {
+        "no": "no",
+        "1:30": "1:30",
+        "010": "010",
+        "1e-5": "1e-5",
+        "null": "null",
+        "'a, b'": "a, b",
+        "nan": "nan",
+        "[1": "[1",
+    },
+    "maybe": {"null": None, "no": "no", "'null'": "null"},
+    "either": {"8": 8, "8.5": "8.5", "no": "no"},
+    "choice": {"1": 1, "true": True, "a": "a"},
+    "many": {"[1, 2]": [1, 2], "1,2": [1, 2], "[]": [], "3": [3]},
+    "pair": {"(2, 3)": (2, 3.0)},
+    "wrong": {"1e-3": 1e-3, "2": 2},
+    "none": {"null": None, "no": "no"},
+    "unknown": {"no": "no", "8": 8},
+    "bare_whole": {"8": 8, "0.5": 0.5, "null": None},
+    "bare_real": {"2": 2.0},
+    "bare_truth": {"false": False, "null": None},
+    "bare_text": {"8": "8", "no": "no", "null": None},
+    "bare_many": {"[4,8]": (4, 8), "4,8,16": (4, 8, 16)},
     "bare_none": {"1e-5": 1e-5, "no": "no"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("how", ["set", "beside"])
@@ -101,17 +136,30 @@ def test_text_is_read_by_the_type_that_the_constructor_takes(mine: str, name: st
 
 
 REFUSED = {
-    ("whole", "010"): "a whole number", ("whole", "1e3"): "a whole number", ("whole", 8.0): "a whole number",
-    ("whole", "٣"): "a whole number", ("whole", True): "a whole number", ("real", "no"): "a number",
-    ("real", "1_0"): "a number", ("truth", "no"): "true or false", ("truth", "1"): "true or false",
-    ("truth", 0): "true or false", ("text", False): "text; put it in quotes",
-    ("choice", "b"): "a or 1 or true", ("many", "1,x"): "a list, each element a whole number", ("maybe", 1): "null or text",
-    ("pair", "1"): "2 comma-separated values, a whole number and a number", ("bare_whole", "x"): "null or a whole number or a number",
-    ("bare_none", "010"): "text in quotes such as '010'", ("bare_none", "1_000"): "'1_000'",
-    ("bare_none", "0x10"): "'0x10'", ("bare_none", "[1"): "not JSON; put text in quotes, such as '[1'.",
+    ("whole", "010"): "a whole number",
+    ("whole", "1e3"): "a whole number",
+    ("whole", 8.0): "a whole number",
+    ("whole", "٣"): "a whole number",
+    ("whole", True): "a whole number",
+    ("real", "no"): "a number",
+    ("real", "1_0"): "a number",
+    ("truth", "no"): "true or false",
+    ("truth", "1"): "true or false",
+    ("truth", 0): "true or false",
+    ("text", False): "text; put it in quotes",
+    ("choice", "b"): "a or 1 or true",
+    ("many", "1,x"): "a list, each element a whole number",
+    ("maybe", 1): "null or text",
+    ("pair", "1"): "2 comma-separated values, a whole number and a number",
+    ("bare_whole", "x"): "null or a whole number or a number",
+    ("bare_none", "010"): "text in quotes such as '010'",
+    ("bare_none", "1_000"): "'1_000'",
+    ("bare_none", "0x10"): "'0x10'",
+    ("bare_none", "[1"): "not JSON; put text in quotes, such as '[1'.",
     ("bare_none", "{a: 1}"): "not JSON; put text in quotes, such as '{a: 1}'.",
-    ("bare_none", "[" * 100_000): "begins like JSON", ("whole", "9" * 5000): "a whole number",
-}  # fmt: skip
+    ("bare_none", "[" * 100_000): "begins like JSON",
+    ("whole", "9" * 5000): "a whole number",
+}
 
 
 def test_members_of_an_enumeration_are_read_by_name(mine: str) -> None:
@@ -170,5 +218,7 @@ def test_what_a_module_marks_as_not_to_decay_does_not(mine: str, seeds: int) -> 
         (flat,), (decaying,) = training.stack.flats, training.optimiser.decaying
         decays = {name: bool(x.all()) for name, x in flat.views(decaying[None]).items() if "mixers" in name}
         assert {name: value for name, value in decays.items() if name.startswith("mixers.0")} == {
-            "mixers.0.module.rates": False, "mixers.0.module.map.weight": True, "mixers.0.module.map.bias": False
-        }  # fmt: skip
+            "mixers.0.module.rates": False,
+            "mixers.0.module.map.weight": True,
+            "mixers.0.module.map.bias": False,
+        }

@@ -230,7 +230,8 @@ class Bare(Task):
     '''A task.'''
     answers = 1
     def slice_sizes(self): return {}
-    def sample(self, index, *, seed, split): return Batch(index[:, None], index[:, None] * 0, index[:, None], {})
+    def sample(self, index, *, seed, split):
+        return Batch(index[:, None], index[:, None] * 0, index[:, None], {})
     def solve(self, batch): return batch.targets
     def explain(self, batch): return []
     def chance(self): return 0.5
@@ -275,7 +276,10 @@ class Odd(Bare):
         ),
         (
             "Odd",
-            "task Odd has presets = {'quick': 3}; it must be a dictionary of linbench.tasks.base.Preset by name",
+            (
+                "task Odd has presets = {'quick': 3}; it must be a dictionary of linbench.tasks.base.Preset"
+                " by name"
+            ),
         ),
     ],
 )

@@ -63,8 +63,11 @@ def test_models_without_the_form_that_is_asked_for_are_left_out_and_named() -> N
         device="cpu",
     )
     assert Counter((cell.model.label, cell.model.form) for cell in found.cells) == {
-        ("deltanet", "native"): 1, ("base_conv", "native"): 1, ("base_conv+deltanet", "native"): 1, ("deltanet", "controlled"): 1,
-    }  # fmt: skip
+        ("deltanet", "native"): 1,
+        ("base_conv", "native"): 1,
+        ("base_conv+deltanet", "native"): 1,
+        ("deltanet", "controlled"): 1,
+    }
     assert found.missing == {
         f"model {name}, controlled": "base_conv has no controlled form."
         for name in ("base_conv", "base_conv+deltanet")
@@ -388,8 +391,13 @@ def test_mad_is_the_66_published_settings() -> None:
     few = figure.model_copy(update={"models": figure.models[:1], "grid": {"protocol.lr": (1e-3,)}})
     cells = expand(few, device="cpu").cells
     assert Counter(cell.task_entry.name for cell in cells) == {
-        "in_context_recall": 11, "noisy_recall": 14, "fuzzy_recall": 11, "selective_copy": 13, "compression": 11, "memorization": 6,
-    }  # fmt: skip
+        "in_context_recall": 11,
+        "noisy_recall": 14,
+        "fuzzy_recall": 11,
+        "selective_copy": 13,
+        "compression": 11,
+        "memorization": 6,
+    }
     changed = []
     for cell in cells:
         baseline = cell.task.Settings().model_dump()

@@ -66,7 +66,9 @@ from linbench.kernels.family import Family, KernelCase, Operation, no_products, 
 
 
 def _case():
-    return KernelCase(lambda given: (double(given["x"]),), lambda given: (given["x"] + given["x"],), {"x": normal(9)})
+    return KernelCase(
+        lambda given: (double(given["x"]),), lambda given: (given["x"] + given["x"],), {"x": normal(9)}
+    )
 
 
 def _inputs(shape, dtype, device):

@@ -58,9 +58,15 @@ def held(state: Any, seq_len: int) -> dict[str, int]:
     parts = {name: part for name, part in state._asdict().items() if isinstance(part, Tensor)}
     assert all(part.shape[0] == B for part in parts.values())
     kind = {
-        "memory": "recurrent", "maximum": "recurrent", "conv": "convolution", "taps": "convolution", "keys": "cache", "values": "cache", "left": "cache",
+        "memory": "recurrent",
+        "maximum": "recurrent",
+        "conv": "convolution",
+        "taps": "convolution",
+        "keys": "cache",
+        "values": "cache",
+        "left": "cache",
         "shift": "shift",
-    }  # fmt: skip
+    }
     counted = dict.fromkeys(("recurrent", "cache", "convolution", "shift"), 0)
     for name, part in parts.items():
         if part.is_floating_point():

@@ -84,8 +84,10 @@ def test_sequences_and_labels_are_as_published(values: dict[str, Any], split: Sp
         assert last.begins + len(last.key + last.value) == s.seq_len + 1
         asked = [pair for pair in others if pair.seen and s.multi_query] + [last]
         expected = {
-            pair.begins + len(pair.key) + i - 1: (token, pair.seen, pair.distance, i) for pair in asked for i, token in enumerate(pair.value)
-        }  # fmt: skip
+            pair.begins + len(pair.key) + i - 1: (token, pair.seen, pair.distance, i)
+            for pair in asked
+            for i, token in enumerate(pair.value)
+        }
         labels = zip(
             *(
                 x[row].tolist()

@@ -69,7 +69,9 @@ class LeaksLate(DeltaNet):
     def forward(self, x, state=None, cross_layer=None):
         y, state, cross_layer = super().forward(x, state, cross_layer)
         early, late = y[:, :128], y[:, 128:]
-        return Out(torch.cat([early + late.mean(dim=1, keepdim=True), late], dim=1) if late.shape[1] else y, state, cross_layer)
+        if late.shape[1]:
+            y = torch.cat([early + late.mean(dim=1, keepdim=True), late], dim=1)
+        return Out(y, state, cross_layer)
 
 
 class LeaksBehind(DeltaNet):
