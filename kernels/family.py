@@ -39,7 +39,7 @@ class KernelCase(NamedTuple):
 
 
 Cases = Mapping[str, Mapping[str, Callable[[], KernelCase]]]
-"""How to build each case of each kernel of a family, by the kernel's name and the case's."""
+"""Functions that build each case of each kernel of a family, by the kernel's name and the case's."""
 
 
 class Shape(NamedTuple):

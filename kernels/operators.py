@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-"""Whether Triton's interpreter runs its kernels, on the CPU. Triton itself reads the variable once, when it
-is first imported."""
+"""True if Triton's interpreter runs its kernels, on the CPU.
+
+Triton itself reads the variable once, when it is first imported.
+"""
 
 _INSTALLED = find_spec("triton") is not None
 

@@ -94,7 +94,7 @@ class Mixer(nn.Module, ABC):
     `model.channel_mixer=own` selects it.
     """
     is_plain_module: ClassVar[bool] = False
-    """Whether this wraps a plain module, whose constructor is given only what the user sets."""
+    """True if this wraps a plain module, whose constructor is given only what the user sets."""
     causality: ClassVar[Literal["exact", "rounding"]] = "exact"
     """"rounding" if later tokens may change the rounding of earlier outputs, otherwise "exact"."""
 

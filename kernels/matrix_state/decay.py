@@ -35,8 +35,10 @@ Pairs = list[list[Tensor]]
 """Matrices [M, N, C, C] for every reader and every key."""
 
 Between = tuple[Tensor | None, Tensor | None]
-"""What is left of a write when a token reads, [M, N, C, C]: after its decay, and before it. None if no token
-reads so, or if one decay per token does not tell."""
+"""The part of a write that is left when a token reads, [M, N, C, C]: after its decay, and before it.
+
+None if no token reads so, or if one decay per token does not tell.
+"""
 
 Through = tuple[list[Tensor | None], list[Tensor | None]]
 """Gradients of readers and of keys through the states; None is zero."""

@@ -33,7 +33,7 @@ class BenchmarkCase(ABC):
     timeout: ClassVar[float] = 600.0
     """Seconds after which its measurement counts as hung."""
     fresh_process: ClassVar[bool] = False
-    """Whether each case is measured in a process of its own."""
+    """True if each case is measured in a process of its own."""
 
     peer: PeerVersion | None
     """Peer that is measured in turn with linbench."""

@@ -25,8 +25,11 @@ VERSION = 1
 alters what is found."""
 
 Question = Literal["train", "prefill", "decode", "memory"]
-"""What is asked of a layer: forward and backward of a batch; prompts, from an empty state to one that is
-kept; one more token for every sequence of a batch, after a context; bytes."""
+"""A question about a layer.
+
+train: forward and backward of a batch. prefill: prompts, from an empty state to one that is kept. decode: one
+more token for every sequence of a batch, after a context. memory: bytes.
+"""
 
 PREFILL_TOKENS = 4096
 """Tokens of context taken in at a time before decoding, of one sequence: buffers for all of a batch and a

@@ -15,7 +15,7 @@ Measured = Literal["operations", "training steps", "draws", "layers"]
 """Kinds of benchmark that a peer can take part in."""
 
 OperationCalls = dict[str, Callable[[dict[str, Tensor]], Tensor]]
-"""By name of an operation, a function from linbench's inputs to the peer's output."""
+"""Functions from linbench's inputs to the peer's output, by the name of the operation."""
 
 
 class UnsupportedByPeerError(Exception):

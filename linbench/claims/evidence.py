@@ -13,9 +13,9 @@ class Obstacle(NamedTuple):
     words: str
     """The reason, such as "not run yet" or, of seeds, "were still improving"."""
     seeds: int | None = None
-    """How many seeds it concerns; None: it concerns the whole measure."""
+    """The number of seeds that it concerns; None: it concerns the whole measure."""
     of: int = 0
-    """How many seeds the measure has."""
+    """The number of seeds of the measure."""
 
 
 class Dot(NamedTuple):
@@ -35,7 +35,7 @@ class Evidence(ABC):
     basis: ClassVar[str]
     """The values by which a rule is judged first, in words."""
     fragile: ClassVar[str]
-    """In words, that a verdict changes with one of the `perturbations`."""
+    """The words for a verdict that changes with one of the `perturbations`."""
 
     @property
     def qualifiers(self) -> Sequence[str]:

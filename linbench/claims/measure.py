@@ -18,7 +18,7 @@ class Work(NamedTuple):
 
     cells: tuple[Cell, ...] = ()
     search: SearchSettings | None = None
-    """How the learning rates of the cells are searched; None: they are given."""
+    """The search for the learning rates of the cells; None: they are given."""
     timings: tuple[LayerCase, ...] = ()
 
 
@@ -33,7 +33,7 @@ class Source(ABC):
     """The name in the file of claims."""
 
     budgets: Sequence[int] = (1,)
-    """By how much training may be lengthened, if it is too short: multiples of what the claim asks for."""
+    """Multiples of the requested training length that may be run if that is too short."""
 
     uses_device: bool = True
     """True if its numbers belong to a kind of device."""

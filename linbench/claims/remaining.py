@@ -26,7 +26,7 @@ class RemainingWork(NamedTuple):
     left: int
     """Runs that are missing."""
     seconds: float | None
-    """How long these take, judged by finished runs; None if those do not tell."""
+    """The seconds that these take, judged by finished runs; None if those do not tell."""
     timings: int
     """Timings of layers in all."""
     untimed: int

@@ -57,7 +57,7 @@ class SeedEvidence(Evidence):
     values: Mapping[int, float]
     """The numbers of those seeds that count."""
     missing: int = 0
-    """How many seeds lack a result."""
+    """The number of seeds without a result."""
     excluded: Mapping[int, ExcludedSeed] = field(default_factory=dict)
     """The seeds that do not count."""
     best: bool = False

@@ -36,7 +36,7 @@ class Ruling:
     qualifiers: tuple[str, ...] = ()
     """Limits of the evidence that decides, in words."""
     budget: int = 1
-    """How many times as long the models were trained as the claim asks for."""
+    """The length of training, as a multiple of what the claim asks for."""
     improving: bool = False
     """True if longer training, which can still be asked for, may be all that is missing."""
 

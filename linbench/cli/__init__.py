@@ -90,7 +90,7 @@ def linbench(
 
 
 _WORDS = {signal.SIGINT: ("interrupted", EXIT_INTERRUPTED), signal.SIGTERM: ("terminated", EXIT_TERMINATED)}
-"""For each signal that a user or scheduler sends, the word of the message and the exit code."""
+"""The word of the message and the exit code for each signal that a user or scheduler sends."""
 
 
 def main() -> NoReturn:

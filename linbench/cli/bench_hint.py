@@ -8,7 +8,7 @@ from linbench.results.layer_speeds import ASKED, Way
 from linbench.results.side_by_side import Line, SideBySide
 
 VERBS = {"train": "length", "decode": "decode"}
-"""By question, the verb of `linbench bench` that measures it."""
+"""The verb of `linbench bench` that measures each question."""
 
 
 def unmeasured(found: SideBySide, *, suite: str, results: str) -> list[str]:

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 _GIB = 1 << 30
 _LEAST_SHARE, _LEAST_BYTES = 0.05, 2 * _GIB
-"""With less memory left than this share, or this many bytes if that is less, the system is about to kill
-processes of its own choice."""
+"""The least memory that must be left, as a share and, if that is less, in bytes.
+
+Below it the system is about to kill processes of its own choice.
+"""
 
 _LARGE_SHARE = 0.2
 """A worker that uses less than this share of the memory is not the reason why it is full."""

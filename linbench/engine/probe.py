@@ -50,7 +50,7 @@ _ADVICE = {
         " draws and a cache"
     ),
 }
-"""For each law what it demands, and the usual causes of a breach."""
+"""The demand of each law, and the usual causes of a breach."""
 
 
 class Probe(NamedTuple):

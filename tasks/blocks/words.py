@@ -26,7 +26,7 @@ Where words stand in several contexts, a quarter as many are shared: all context
 """
 
 _OWNED = {"train": (0, 2), "validation": (2, 1), "test": (3, 1)}
-"""Of every four words in the order of their numbers: first place that a split owns, and how many places.
+"""The words that a split owns of every four in order: the first place, and how many places.
 
 Places are counted round from a hashed one.
 """

@@ -45,7 +45,7 @@ class Call:
         self.tensors: dict[str, Tensor] = {}
         self.addresses: dict[str, int] = {}
         self.aligned = True
-        """Whether all tensors begin where Triton expects it by default."""
+        """True if all tensors begin where Triton expects it by default."""
         self.workspaces: list[tuple[Workspace, Tensor]] = []
 
     def place(self, names: Iterable[str], tensors: Iterable[Tensor | None]) -> None:

@@ -125,7 +125,7 @@ class Plan:
         self.key, self.update = key, key.switches.update
         self.backwards: dict[tuple[torch.dtype, torch.dtype | None], Plan] = {}
         self.compiled = False
-        """Whether all that it launches is compiled, or will be when it is launched."""
+        """True if all that it launches is compiled, or will be when it is launched."""
         switches, given = key.switches, dict(zip((*GIVEN, *COTANGENTS), key.types, strict=True))
         self.batch, self.length, self.key_heads, self.key_dim = key.keys
         self.heads, self.value_dim = key.values[2:]
@@ -143,11 +143,15 @@ class Plan:
             and self.decay != "vector"
             and self.dtype != torch.float32
         )
-        """Whether writes, and gradients of scores that they were made with, count to 16 bits: those of
-        near-parallel keys cancel."""
+        """True if writes count to 16 bits, and so do gradients of scores that they were made with.
+
+        Otherwise writes of near-parallel keys would cancel.
+        """
         self.extended_back = self.extended and self.decay == "none"
-        """Whether gradients of writes, and writes in backward, do, too: where nothing decays, all later
-        tokens add to them."""
+        """True if writes in the backward pass and gradients of writes count to 16 bits, too.
+
+        Where nothing decays, all later tokens add to them.
+        """
         self.scores = torch.float32 if self.decay == "vector" else self.dtype
         """Dtype of scores and their gradients: where every row of the state forgets, few tokens count, and so
         does every rounding error of their scores."""

@@ -70,8 +70,10 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "kda": ("KimiDeltaAttention", {}),
     "fox": ("ForgettingAttention", {}),
 }
-"""By linbench's model, fla's class and arguments that differ from its defaults. Its Mamba-2 needs mamba_ssm
-and its softmax attention flash-attn, so they are left out."""
+"""Fla's class for each of linbench's models, and arguments that differ from its defaults.
+
+Its Mamba-2 needs mamba_ssm and its softmax attention flash-attn, so they are left out.
+"""
 
 _GROWING = ("fox",)
 """Layers with a cache, which every call makes longer; the states of all others keep their size."""

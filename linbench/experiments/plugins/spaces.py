@@ -111,7 +111,7 @@ class Space:
         self.files: dict[str, File] = {}
         self.loaded: dict[str, frozenset[str]] = {}
         self._seen: dict[str, set[str]] = {}
-        """For each module the names it imported that its source does not spell out."""
+        """The names that each module imported and that its source does not spell out."""
         self._loading: str | None = None
         package = ModuleType(name)
         package.__path__ = []

@@ -12,7 +12,7 @@ from linbench.engine.layer_under_test import LayerUnderTest
 __all__ = ["LAST", "Found", "Law", "all_laws", "law"]
 
 Found = tuple[bool, str]
-"""Whether a law holds, and what was measured."""
+"""A pair: True if the law holds, and what was measured."""
 
 LAST = 1000
 """Place of laws that name none."""
