@@ -1,4 +1,4 @@
-"""What tests of several rooms share."""
+"""Fixtures that tests of several rooms share."""
 
 import signal
 import sys
@@ -82,8 +82,10 @@ def poisoned_memory() -> Iterator[None]:
 
 @pytest.fixture
 def replayed() -> Callable[..., Any]:
-    """What a function returns when it is captured as a CUDA graph and replayed, after its inputs have been
-    overwritten with others."""
+    """Return a function that captures another as a CUDA graph and returns what its replay gives.
+
+    Before the replay the inputs are overwritten with other numbers.
+    """
 
     def replay(function: Callable[[], Any], inputs: Iterable[Tensor], others: Iterable[Tensor]) -> Any:
         stream = torch.cuda.Stream()
@@ -105,7 +107,7 @@ def replayed() -> Callable[..., Any]:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """As workers have it: how many threads share a sum decides its last bits."""
+    """Use one thread, as workers do: the number of threads that share a sum decides its last bits."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -133,7 +135,7 @@ def chi_squared() -> Callable[..., float]:
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
+    """The end of a command: its exit code and what it printed."""
 
     code: int
     out: str

@@ -61,6 +61,6 @@ def a_speed(label: str = "deltanet", length: int = 256, seconds: float = 1.0, **
 
 
 def layer_of(result: Result) -> dict[str, Any]:
-    """As a speed of it names the layer of a cell's model."""
+    """Return a model's layer as a speed of it names it."""
     model = result["cell"]["model"]
     return {"form": model["form"], "d_model": model["backbone"]["settings"]["d_model"], **model["layers"][0]}

@@ -1,4 +1,4 @@
-"""What runs on a pull request: action.yml and the script behind it."""
+"""The job of a pull request: action.yml and the script behind it."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def test_the_action_gives_the_script_what_it_takes() -> None:
 
 
 def test_no_input_becomes_part_of_a_script_and_no_module_is_taken_from_the_checkout() -> None:
-    """What stands in `run` as an expression is pasted there as text before a shell reads it."""
+    """An expression in `run` is pasted there as text before a shell reads it."""
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     runs = [step["run"] for step in action["runs"]["steps"] if "run" in step]
     assert len(runs) == 2
@@ -128,7 +128,7 @@ def test_every_job_of_the_page_has_least_permissions_and_versions() -> None:
 
 
 def _jobs(text: str) -> list[Any]:
-    """Those of a workflow, or of a part of one."""
+    """Return the jobs of a workflow, or of a part of one."""
     found = yaml.safe_load(text)
     return [
         job | {"permissions": job.get("permissions", found.get("permissions"))}
@@ -165,7 +165,7 @@ PLAN = [
     "gated",
     "same",
 ]
-"""What the script asks linbench to plan by, in order."""
+"""The arguments by which the script asks linbench to plan, in order."""
 
 
 @pytest.mark.slow
@@ -213,7 +213,7 @@ def test_every_option_reaches_the_plan_as_it_was_given(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """In place of Python a program that notes what it is called with, and refuses to plan."""
+    """Put in place of Python a program that notes its arguments and refuses to plan."""
     repository({"tiny.yaml": SUITE})
     noting = tmp_path / "python"
     noting.write_text(
@@ -275,7 +275,7 @@ def test_the_script_ends_with_what_is_wrong(
 def test_a_base_is_one_ref_and_never_an_option_of_git(
     repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path, given: str
 ) -> None:
-    """Where the origin is a folder, git runs the program that it is told to fetch with."""
+    """If the origin is a folder, git runs the program that it is told to fetch with."""
     repository({"tiny.yaml": SUITE})
     theirs, said = tmp_path / "theirs", given.format(tmp_path / "ran")
     subprocess.run(["git", "clone", "-q", "--bare", theirs, tmp_path / "origin"], check=True)
@@ -357,8 +357,10 @@ def test_results_that_a_pull_request_commits_are_never_read(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """In the head a layer writes nothing, and results that say otherwise lie where the job's own will be
-    copied to. One variant is enough for a gate."""
+    """The head's layer writes nothing, but results that say otherwise are committed.
+
+    They lie where the job's own results will be copied to. One variant is enough for a gate.
+    """
     base = repository({"mine.py": MINE.replace("VALUES", "v"), "tiny.yaml": SUITE})
     repository({"mine.py": MINE.replace("VALUES", "0 * v")})
     theirs, victim = tmp_path / "theirs", tmp_path / "victim"
@@ -435,7 +437,7 @@ def repository(tmp_path: Path) -> Callable[[dict[str, str]], str]:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """What a job runs there."""
+    """Return a function that runs the script of a job."""
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     fixed_around = {

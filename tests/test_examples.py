@@ -1,4 +1,4 @@
-"""What the README and the pages beside it tell a newcomer to do works as it stands there."""
+"""Instructions of the README and the pages beside it, which must work as they stand there."""
 
 import json
 from collections.abc import Callable

@@ -1,6 +1,7 @@
-"""The rules of the house: who may import whom, and what is never imported by its bare name."""
+"""The rules of the house: who may import whom, the length of files, and how docstrings begin."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,17 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
         if not isinstance(child, ast.expr):
             yield child
             yield from statements(child)
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of every docstring, also of those under attributes and constants."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        body = getattr(node, "body", None)
+        for child in body if isinstance(body, list) else []:
+            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+                text = child.value.value
+                if isinstance(text, str):
+                    yield child.lineno, text.strip()
 
 
 @cache
@@ -124,3 +136,24 @@ def test_no_file_is_longer_than_400_lines() -> None:
         for path in SOURCES
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 400
     } == {}
+
+
+OPENING = re.compile(
+    r"(What|Which|Whether|Where|How|That|Those|Of|As|By|With|From|For|In)\b(?!-)"  # but In-context
+)
+"""Words that begin half a sentence: a docstring says what a function does, or names what a class is."""
+
+
+def test_no_docstring_begins_with_half_a_sentence() -> None:
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [ROOT / name for name in listed.stdout.splitlines()]
+    later = ("linbench/results/", "linbench/report/", "tests/results/", "tests/report/")
+    files = [path for path in files if not path.relative_to(ROOT).as_posix().startswith(later)]  # TEMPORARY
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for path in files
+        if path.is_file()
+        for line, text in docstrings(path)
+        if OPENING.match(text)
+    ]
+    assert wrong == []

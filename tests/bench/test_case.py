@@ -1,4 +1,4 @@
-"""What is asked of layers, at which shapes, and what names the answer."""
+"""Cases of layers: their questions, their shapes, and their identity."""
 
 from dataclasses import replace
 from pathlib import Path

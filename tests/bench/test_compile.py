@@ -1,4 +1,4 @@
-"""What is compiled before anything is timed."""
+"""Compilation of everything that is launched, before anything is timed."""
 
 from pathlib import Path
 from typing import NamedTuple

@@ -223,7 +223,10 @@ def spread(median: float) -> dict[str, float]:
 
 
 def a_result(name: str, theirs: float, **more: Any) -> dict[str, Any]:
-    """Of both ours takes 2 s as called and 1 s on the device, the peer as long both ways."""
+    """Return a result in which linbench takes 2 s as called and 1 s on the device.
+
+    The peer takes as long both ways.
+    """
     case = KernelCase(name, SHAPE, "bf16", "cpu", PeerVersion("fla", "0"), 1)
     sides = {
         OURS: {"both": {AS_CALLED: spread(2.0), REPLAYED: spread(1.0)}},

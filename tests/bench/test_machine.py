@@ -1,4 +1,4 @@
-"""Whether the machine was ours alone."""
+"""Marks of a machine that was shared while it measured."""
 
 import os
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_busy_seconds_are_read_where_all_cores_are_ours(
 
 
 class Library:
-    """What the driver's library would answer."""
+    """A stand-in for the driver's library, with answers of its own."""
 
     def __init__(self) -> None:
         self.pids: list[int] = []

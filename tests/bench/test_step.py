@@ -87,8 +87,10 @@ def test_a_row_on_a_cpu(replicas: int) -> None:
 
 
 def test_small_batches_do_not_go_on_beyond_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of examples that are small or few, many thousand steps' worth are drawn at once; there is no learning
-    rate for that many."""
+    """If examples are small or few, those of many thousand steps are drawn at once.
+
+    There is no learning rate for so many steps.
+    """
     monkeypatch.setitem(batches.AT_ONCE, "cpu", 1 << 16)
     monkeypatch.setitem(train.AHEAD, "cpu", 4)
     monkeypatch.setattr(train, "_MAX_STEPS_PER_WINDOW", 6 * 4)

@@ -22,7 +22,7 @@ from tests.claims.claiming import CLAIM
 
 
 def a_timed_claim(length: int = 64, **changes: Any) -> Claim:
-    """That DeltaNet trains at half the speed of GLA, or faster."""
+    """Return the claim that DeltaNet trains at half the speed of GLA, or faster."""
     text = {
         "measure": {"cells": "narrow", "where": {"length": length}, "of": TRAINING},
         "measures": {"delta": "deltanet", "gla": "gla"},
@@ -44,8 +44,10 @@ def untimed(claim: Claim, stored: Stored) -> list[LayerCase]:
 
 
 def a_timing(claim: Claim, name: str, seconds: Sequence[float], kind: str, **more: Any) -> Result:
-    """With a batch of 4,096 tokens taking so many seconds: the median, and the fifths. On a GPU a caller
-    waits ten times as long as the device takes."""
+    """Return a timing of a batch of 4,096 tokens: the median in seconds, the 20th and the 80th percentile.
+
+    On a GPU a caller waits ten times as long as the device takes.
+    """
     case = untimed(claim, Stored([]))[list(claim.measures).index(name)]
     bench = {**case.identity, "device": kind, "precision": "fp32" if kind == "cpu" else "bf16"}
     taken = {"median": seconds[0], "low": seconds[1], "high": seconds[2], "calls": 20}

@@ -329,8 +329,10 @@ def a_table_claim() -> Claim:
 def searched(
     claim: Claim, stored: Stored, seeds: Sequence[int], delta: Sequence[float], total: Sequence[float]
 ) -> Stored:
-    """With a search on these tuning seeds that finds 1e-3, where the measures come to these scores, and .9
-    elsewhere."""
+    """Return results of a search on these tuning seeds that finds 1e-3.
+
+    The measures have these scores there, and .9 at other rates.
+    """
     for n in default_search().grid:
         for name, scores in (("delta", delta), ("sum", total)):
             cells = cells_of(claim, name)

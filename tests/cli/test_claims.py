@@ -58,7 +58,10 @@ TINY: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes with linbench takes seconds to read; `tests/results/test_reference.py` looks there."""
+    """Leave out the results that linbench ships, which take seconds to read.
+
+    `tests/results/test_reference.py` reads them.
+    """
     monkeypatch.setattr("linbench.cli.claims.DEFAULT", (Path("results"),))
 
 
@@ -285,7 +288,9 @@ def test_nothing_else_can_be_asked(
     ],
 )
 def test_what_needs_no_training_is_decided_at_once(linbench: Callable[..., Any], name: str) -> None:
-    """As theory has it, and what was measured elsewhere: so it holds the tables and the kernels behind them,
-    too."""
+    """The verdicts agree with theory and with measurements elsewhere.
+
+    So this also tests the tables and the kernels behind them.
+    """
     (found,) = json.loads(linbench("claims", name, "--json").out)
     assert (found["verdict"], found["devices"][0]["device"]) == ("supported", "nothing trained")

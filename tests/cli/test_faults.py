@@ -1,4 +1,4 @@
-"""What a run survives."""
+"""Faults that a run survives."""
 
 import json
 import os

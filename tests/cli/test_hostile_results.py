@@ -131,7 +131,7 @@ def records() -> list[Result]:
 
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where anything stands in a record, lists by their first."""
+    """Yield the path of every value in a record, of lists that of the first."""
     parts = (
         value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
     )

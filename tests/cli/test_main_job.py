@@ -1,4 +1,4 @@
-"""What linbench promises to a newcomer."""
+"""The promises that linbench makes to a newcomer."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_gated_deltanet_learns_the_quick_preset(linbench: Callable[..., Any]) -> None:
-    """With another seed than that of `make run`."""
+    """The seed is not that of `make run`."""
     ended = linbench("run", "mqar", "--model", "gated_deltanet", "--device", "cpu", "--seeds", "1", "--json")
     (result,) = json.loads(ended.out)
     assert result["preset"] == "quick"

@@ -91,7 +91,7 @@ class Ill(nn.Module):
 
 
 def line(code: str) -> str:
-    """Where a line of the layer's begins so."""
+    """Return the place of the line of the layer that begins with this code."""
     return (
         "ill.py line"
         f" {next(i for i, each in enumerate(ILL.splitlines(), 1) if each.strip().startswith(code))}: "

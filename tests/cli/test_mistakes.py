@@ -1,4 +1,4 @@
-"""What a user may get wrong is one sentence; `test_wording.py` has many more mistakes."""
+"""Mistakes of users, each answered with one sentence; `test_wording.py` has many more."""
 
 from collections.abc import Callable
 from pathlib import Path

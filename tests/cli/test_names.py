@@ -1,4 +1,7 @@
-"""What users call things is shown, and becomes no path; what cannot be written leaves what was there."""
+"""Names that users choose: they are shown, and never become a path.
+
+A name that cannot be written leaves earlier files as they were.
+"""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""What there is, listed and shown."""
+"""The verbs `list` and `show`."""
 
 import json
 import re

@@ -104,7 +104,7 @@ def test_a_reader_that_has_seen_enough(stored: Path) -> None:
 
 
 def test_a_reader_that_goes_changes_no_verdict(stored: Path) -> None:
-    """Of two seeds a gate can say nothing, which is 5 whoever reads."""
+    """A gate can decide nothing by two seeds, so its exit code is 5 whoever reads its output."""
     done = ended(
         stored, "set -o pipefail; L gate --baseline results --candidate results --format markdown | true"
     )

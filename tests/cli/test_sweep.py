@@ -22,7 +22,7 @@ def sweep(linbench: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
 
 
 def lines(text: str) -> list[str]:
-    """What is told of finished cells."""
+    """Return the lines about finished cells."""
     return [line for line in text.splitlines() if " seed " in line and "/" in line.split()[0]]
 
 

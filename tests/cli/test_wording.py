@@ -1,4 +1,4 @@
-"""What the command line says: help of every verb, and the message for each of many mistakes.
+"""The words of the command line: help of every verb, and the message for each of many mistakes.
 
 The words are in `__snapshots__`, one file for each verb. After a change that means to change them, run
 `pytest tests/cli/test_wording.py --snapshot-update` and read the difference.

@@ -37,7 +37,7 @@ class Mine(nn.Module):
 
 
 class BrokenOff(BaseException):
-    """As by a signal."""
+    """An end of the process that no handler catches, like that by a signal."""
 
 
 class Breaking(NoProgress):
@@ -60,7 +60,7 @@ def cells(model: str = "gated_deltanet", seeds: Sequence[int] = (0, 1, 2), **set
 
 @pytest.fixture(autouse=True)
 def at_every_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which is after every step."""
+    """Save a checkpoint whenever one could be saved, which is after every step."""
     monkeypatch.setattr(jobs, "Checkpoints", lambda folder: Checkpoints(folder, seconds=0.0))
     monkeypatch.setattr(train, "APART", 1)
 
@@ -124,7 +124,10 @@ def mixture(count: int) -> list[Cell]:
 
 @cache
 def unbroken_mixture(count: int) -> list[list[Any]]:
-    """What a run finds that is not broken off; it is the same for every step at which another is."""
+    """Return the results of a run that is not broken off.
+
+    They are the same for every step at which another run is.
+    """
     with TemporaryDirectory() as folder:
         whole = run_cells(mixture(count), Store(Path(folder)), NoProgress(), stack=8)
     return [measured([one]) + one["tests"] for one in whole]

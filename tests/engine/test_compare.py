@@ -37,7 +37,10 @@ SEARCHED = Suite.parse(
 
 @pytest.fixture
 def keep(a_result: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
-    """What a folder holds of a suite's cells, and of the cells that chose its rates, where 1e-3 does best."""
+    """Return a function that fills a folder with results of a suite's cells.
+
+    It also writes those of the cells that chose its learning rates, where 1e-3 does best.
+    """
     from linbench.experiments.suite import expand, narrowed
 
     def kept(suite: Suite, *models: str, tuned: bool = True, **more: Any) -> Path:

@@ -1,4 +1,4 @@
-"""How much of a split is judged at a time."""
+"""The number of examples of a split that are evaluated at a time."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Which executor a user's options choose, and how executors are found."""
+"""The choice of an executor by a user's options, and the scan that finds executors."""
 
 import json
 import re

@@ -81,7 +81,7 @@ def cells(*models: str, seeds: Sequence[int] = (0, 1), **settings: Any) -> list[
 
 
 def processes(folder: Path) -> list[str]:
-    """Those whose command line names the folder."""
+    """Return the ids of processes whose command line names the folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -208,7 +208,7 @@ def test_what_a_plugin_does_costs_no_more_than_it_must(
 
 
 def on_a_node(these: Sequence[Cell], names: Sequence[str]) -> list[Any]:
-    """What is said there."""
+    """Return the answers of a node."""
     return list(_work_on_node(pickle.dumps(Job([*these], [*names], None)), [*names], 0))
 
 

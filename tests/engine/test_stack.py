@@ -221,7 +221,7 @@ def test_modules_with_buffers_frozen_weights_and_dropout_stack(replicas: int) ->
 
 
 def test_weights_lie_in_the_order_of_the_module() -> None:
-    """In every process, so that a checkpoint of one can go on in another."""
+    """The order is the same in every process, so that a checkpoint of one can go on in another."""
     (cell,) = group("gated_deltanet", [0])
     model = cell.model.build(cell.task, seed=0)
     assert [name for flat in Stack.of([model]).flats for name in flat.names] == [

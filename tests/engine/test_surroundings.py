@@ -1,4 +1,4 @@
-"""What a process has set decides no number, and is as it was afterwards."""
+"""Settings of the process: they decide no number, and are as before afterwards."""
 
 import os
 import random

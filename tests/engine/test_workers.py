@@ -185,7 +185,7 @@ def test_a_process_that_closes_its_descriptors_is_ended() -> None:
 def test_the_largest_process_is_ended_when_memory_is_full(
     monkeypatch: pytest.MonkeyPatch, total: int, outside: bool
 ) -> None:
-    """As if the machine were so small."""
+    """The machine is made to look small."""
     monkeypatch.setattr(what, "memory", lambda: Memory(total, 0))
     found = dict(outcomes(_take, [300 << 20, 0], workers=2))
     failure = found[0].failure or ""

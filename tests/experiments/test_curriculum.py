@@ -25,7 +25,10 @@ TRAIN = (
     {"seq_len": 16, "kv_pairs": 4, "examples": 3},
 )
 ORDER = [0, 0, 0, 1, 1, 1, 1, 1, 2]
-"""Of an epoch in batches of 4: of 10, 18 and 3 examples, the last of each filled up."""
+"""The segment of each batch of 4 in an epoch.
+
+Segments have 10, 18 and 3 examples, and the last batch of each is filled up.
+"""
 
 TINY = {
     "protocol.batch_size": 4,

@@ -212,7 +212,7 @@ class Mine(nn.Module):
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_what_a_module_marks_as_not_to_decay_does_not(mine: str, seeds: int) -> None:
-    """As Mamba's code marks A_log and D, matrices among them."""
+    """Mamba's code marks A_log and D so, and some of them are matrices."""
     Path("mine.py").write_text(MARKED)
     with training_context(plan("mqar", [mine], preset="quick", seeds=range(seeds), device="cpu")) as training:
         (flat,), (decaying,) = training.stack.flats, training.optimiser.decaying

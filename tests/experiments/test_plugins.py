@@ -1,4 +1,4 @@
-"""What a user's layer imports is its own, and part of what it is."""
+"""Imports of a user's layer: they are its own, and part of its identity."""
 
 import hashlib
 import pickle
@@ -57,7 +57,7 @@ def module_of(location: str) -> Any:
 
 
 def gain_of(entry: Entry) -> float:
-    """What the layer multiplies by."""
+    """Return the factor that the layer multiplies by."""
     mixer = entry.cls(entry.cls.Settings(), LayerInfo(0, 1, 1))
     return float(mixer(torch.ones(1, 1, 1)).y)
 

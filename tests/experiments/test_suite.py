@@ -16,7 +16,7 @@ from linbench.experiments.suite import Suite, expand, load, narrowed, shipped
 from linbench.tasks.forgetting_mqar import ForgettingMQAR
 
 MISSING = {"zoology-figure2": {"model hyena"}, "zoo-quick": {"model base_conv, controlled"}}
-"""What shipped suites ask for that there is not, or not yet."""
+"""Parts of shipped suites that linbench does not have, or not yet."""
 
 SMALL: dict[str, Any] = {"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "attention"]}
 

@@ -1,4 +1,4 @@
-"""What the tests of small kernels share: what they return with every gradient, and how far it is off."""
+"""Helpers of tests of small kernels: outputs with every gradient, and their errors."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -8,8 +8,10 @@ from torch import Tensor
 
 
 def results(function: Callable[..., Any], inputs: Iterable[Tensor | None], **options: Any) -> list[Tensor]:
-    """What it returns, be it one tensor or several, and the gradients of a loss that weighs every number of
-    that, for each input that there is."""
+    """Return the outputs of a function, and the gradient for each input that there is.
+
+    The gradients are those of a loss that gives every output a weight of its own.
+    """
     leaves = [None if x is None else x.detach().requires_grad_() for x in inputs]  # strided as they are given
     made = function(*leaves, **options)
     outputs = [made] if isinstance(made, Tensor) else list(made)

@@ -120,7 +120,7 @@ def patch_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _MADE: dict[str, dict[Any, Any]] = {"in numpy": {}, "block": {}, "tensor": {}}
-"""What is the same for all tensors of a type, by its name."""
+"""Values that are the same for all tensors of a type, by its name."""
 
 
 def types_once(monkeypatch: pytest.MonkeyPatch) -> None:

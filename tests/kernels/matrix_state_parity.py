@@ -1,5 +1,4 @@
-"""What the tests of `matrix_state` share: forms and their inputs, results with every gradient, and how far
-these may be off."""
+"""Helpers of tests of `matrix_state`: forms and inputs, results with every gradient, limits of errors."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,7 +14,7 @@ from linbench.kernels.matrix_state.published import Instance, apply, random_inpu
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMITS = {torch.float64: (1e-9, 1e-9), torch.float32: (1e-5, 5e-5), torch.bfloat16: (8e-3, 1.5e-2)}
-"""Of outputs and final states, and of gradients."""
+"""Limits of the errors of outputs and final states, and of gradients."""
 
 DECAYS = ["none", "scalar", "vector"]
 READS = ["after", "before", "bonus"]
@@ -133,7 +132,7 @@ def results(
     through: Iterable[str] = ("o", "state"),
     run: Run = apply,
 ) -> Results:
-    """Of a loss that weighs every number of what it goes `through`."""
+    """Return outputs and gradients of a loss that gives every number of `through` a weight of its own."""
     leaves = {name: x.detach().clone().requires_grad_() for name, x in inputs.items()}
     outputs = dict(zip(("o", "state"), run(instance, leaves, backend=backend), strict=True))
     sum((outputs[name] * weights(outputs[name], seed)).sum() for seed, name in enumerate(through)).backward()
@@ -142,7 +141,7 @@ def results(
 
 
 def reference(instance: Instance, inputs: Inputs, *, through: Iterable[str] = ("o", "state")) -> Results:
-    """In float64, whatever the inputs are."""
+    """Return the results of the reference in float64, whatever dtype the inputs have."""
     return results(instance, {name: x.double() for name, x in inputs.items()}, "reference", through=through)
 
 
@@ -177,8 +176,7 @@ def assert_parity(
     run: Run = apply,
     through: Iterable[str] = ("o", "state"),
 ) -> None:
-    """Of the backend, or of what else runs it, with the reference, as far as the inputs' precision lets
-    it."""
+    """Hold a backend, or another way to run it, to the reference as far as the inputs' precision allows."""
     given = results(instance, inputs, backend, through=through, run=run)
     wide = torch.promote_types(inputs["v"].dtype, torch.float32)
     assert (given.outputs["o"].dtype, given.outputs["state"].dtype) == (inputs["v"].dtype, wide)

@@ -26,7 +26,7 @@ from tests.kernels.matrix_state_parity import (
 
 
 class Mutant(NamedTuple):
-    """In kernels/matrix_state/triton/`file`, `old` becomes `new`; `check` must fail."""
+    """A fault: in kernels/matrix_state/triton/`file`, `old` becomes `new`, and `check` must fail."""
 
     file: str
     old: str
@@ -160,7 +160,7 @@ SIZES = {
 
 
 def check(name: str) -> dict[str, float]:
-    """What is wrong with "instance schedule [one of `SIZES`]": errors beyond their limits."""
+    """Return the errors beyond their limits of a check "instance schedule [one of `SIZES`]"."""
     instance, schedule, kind = (*name.split(), "plain")[:3]
     inputs = random_inputs(INSTANCES[instance], **{"key_dim": 16, "value_dim": 24} | SIZES[kind], state=True)
     if kind == "forgetful":

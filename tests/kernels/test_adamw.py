@@ -37,7 +37,7 @@ def reference(weights: Tensor, gradients: list[Tensor], clip: float | None) -> t
 
 
 def factors(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Of each weight, on its rate and on its decay."""
+    """Return a factor of each weight for its learning rate, and one for its decay."""
     return 1 + (torch.arange(N) % 2).to(dtype), (torch.arange(N) % 3 == 0).to(dtype)
 
 

@@ -32,8 +32,10 @@ class Cached(NamedTuple):
     there: Tensor
 
     def attend(self, *, backend: str = "triton", **options: Any) -> Tensor:
-        """With slopes of nothing where there are no others, as the kernel is for scores that are more than
-        products."""
+        """Attend to the cache, with slopes of zero if there are none.
+
+        The kernel then adds to its scores as it does with slopes.
+        """
         q, k, v, here, there = self
         options = {"slopes": q.new_zeros(q.shape[2])} | options
         return attention(q, k, v, query_positions=here, key_positions=there, backend=backend, **options)
@@ -85,7 +87,7 @@ def held_to_the_reference(cached: Cached, **options: Any) -> None:
 
 
 def gates(cached: Cached, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Of the query 0, and of each place what was forgotten of it."""
+    """Return gates: 0 for the query, and for each place of the cache what was forgotten since."""
     heads = cached.q.shape[2]
     left = torch.randn(*cached.there.shape, heads, generator=generator).abs().to(DEVICE)
     return torch.zeros(len(left), 1, heads, dtype=torch.float64, device=DEVICE), left.masked_fill(

@@ -48,7 +48,7 @@ def draw(generator: torch.Generator) -> Draw:
 
 @pytest.fixture(params=["one", "rule"])
 def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With Triton, parts of a run are summed one after another or as the rule has it."""
+    """Sum parts of a run in Triton one after another, or as the rule has it."""
     if request.param == "one" and "triton" in BACKENDS:
         launched(monkeypatch, parts=1)
 
@@ -62,8 +62,10 @@ def launched(monkeypatch: pytest.MonkeyPatch, **changes: int) -> None:
 
 
 def slopes(shape: tuple[int, ...]) -> Tensor:
-    """What the tests' loss weighs each number by: every one another, of both signs, more of them positive, so
-    that sums do not cancel."""
+    """Return the weights of the tests' loss, a different one for each number.
+
+    They have both signs, but more are positive, so that sums do not cancel.
+    """
     return 1 + 1.5 * torch.linspace(
         -300, 400, torch.Size(shape).numel(), device=DEVICE, dtype=torch.float64
     ).sin().view(shape)

@@ -22,7 +22,7 @@ SIZES = [2, 3, 5, 65, 127, 1000, 4095, 4096, 2**20 + 7, 2**30]
 
 
 def numbers(generator: torch.Generator, *shape: int) -> Tensor:
-    """Of 64 bits."""
+    """Draw numbers of 64 bits."""
     return torch.randint(-(2**63), 2**63 - 1, shape, generator=generator).to(DEVICE)
 
 
@@ -91,7 +91,7 @@ def test_of_nothing_comes_nothing(generator: torch.Generator, backend: str) -> N
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_shapes_are_known_beforehand(generator: torch.Generator, backend: str) -> None:
-    """As a captured draw needs it."""
+    """A captured draw needs to know its shapes."""
 
     def draws(key: Tensor, x: Tensor) -> list[Tensor]:
         return [

@@ -78,7 +78,7 @@ def test_a_decay_gate_of_any_step_has_a_gradient(normal: Any, backend: str, larg
 @pytest.mark.parametrize("backend", [*(["reference", "chunkwise"] if not INTERPRETED else []), *TRITON])
 @pytest.mark.parametrize("large", LARGE[:3])  # the gradient of a step that keeps all is as large as the rate
 def test_a_selective_scan_forgets_all_at_once(normal: Any, backend: str, large: float) -> None:
-    """By its rates: a step as large would write as much."""
+    """The rates are large here, since a step as large would also write as much."""
     u, step, rate, write, read, state = (
         normal(2, 37, 3),
         F.softplus(normal(2, 37, 3)),

@@ -116,7 +116,7 @@ def test_extreme_decays(row: dict[str, Any]) -> None:
 
 
 def tokens(inputs: Inputs, steps: int, first: int, end: int | None) -> Inputs:
-    """Those from `first` up to `end`, with the state they would start from if there were no others."""
+    """Return the tokens from `first` up to `end`, and the state for a start without others."""
     per_step = {
         name: x[:, steps * first : None if end is None else steps * end] for name, x in inputs.items()
     }
@@ -129,7 +129,7 @@ def tokens(inputs: Inputs, steps: int, first: int, end: int | None) -> Inputs:
 
 
 def whole(inputs: Inputs) -> Inputs:
-    """What does not come by token."""
+    """Return the inputs that do not come by token."""
     return {name: inputs[name] for name in ("bonus", "state") if name in inputs}
 
 

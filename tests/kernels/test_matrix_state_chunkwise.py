@@ -1,5 +1,7 @@
-"""What torch does with the chunkwise form, whose backward is its own: replicas stack, it compiles, and
-without gradients nothing is kept."""
+"""The chunkwise form under torch's transformations: it stacks replicas and compiles.
+
+Its backward is its own, and without gradients nothing is kept for it.
+"""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the door takes, and what it refuses."""
+"""Arguments that the entry of `matrix_state` takes, and those that it refuses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ def zeros(*shape: int) -> torch.Tensor:
 
 
 def arguments(steps: int = 1) -> dict[str, Any]:
-    """That fit."""
+    """Return arguments that fit together."""
     k = zeros(B, steps * T, HK, K)
     return {"q": zeros(B, T, HK, K), "k": k, "v": zeros(B, steps * T, H, V), "steps": steps}
 

@@ -80,8 +80,10 @@ def test_calls_are_compiled_together_unless_they_are_noted(monkeypatch: pytest.M
 def test_what_launches_a_kernel_is_built_in_threads_and_loaded_in_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where threads load launchers side by side, Python mixes up modules of one name: one in a hundred
-    kernels was launched as another."""
+    """If threads load launchers side by side, Python mixes up modules of one name.
+
+    One kernel in a hundred was launched as another.
+    """
     built: list[str] = []
 
     class Compiled:
@@ -118,8 +120,11 @@ def test_a_process_begins_with_a_kernel_of_nothing_once(monkeypatch: pytest.Monk
 
 
 def test_what_is_kept_on_disk_is_found_whatever_was_compiled_before() -> None:
-    """By Triton's key of a kernel, in which global constants of a function that it calls count only if that
-    one was looked at before: so they are arguments."""
+    """Triton's key of a kernel counts global constants of functions that it calls only if it has seen these
+    before.
+
+    So such constants are arguments.
+    """
     modules = [
         importlib.import_module(module.name)
         for module in pkgutil.walk_packages(kernels.__path__, "linbench.kernels.")

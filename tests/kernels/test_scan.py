@@ -45,7 +45,7 @@ def make(generator: torch.Generator) -> Callable[..., Inputs]:
 
 
 def by_hand(a: Tensor, b: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """As a sum over all pairs of steps."""
+    """Compute the scan as a sum over all pairs of steps."""
     total = torch.stack(
         [
             a[:, : t + 1].prod(dim=1) * state

@@ -23,7 +23,7 @@ B = 2
 
 
 class Inputs(NamedTuple):
-    """As at the door; offsets as one tensor [N, B, T, D]."""
+    """The arguments of the kernel, with offsets as one tensor [N, B, T, D]."""
 
     x: Tensor
     mix: Tensor

@@ -1,4 +1,4 @@
-"""What torch computes, counted as it is done."""
+"""Operations and bytes of torch's calls, counted while they are done."""
 
 from collections.abc import Callable
 from typing import Any
@@ -60,12 +60,12 @@ class Touched(TorchDispatchMode):
 
     @property
     def bytes(self) -> int:
-        """Of all of them."""
+        """The bytes of all of them."""
         return sum(self.known[place] for place in self.read)
 
 
 def counted(call: Callable[[], Any]) -> Arithmetic:
-    """Of a call, without gradients."""
+    """Count the arithmetic of a call without gradients."""
     with Arithmetic() as arithmetic, torch.no_grad():
         call()
     return arithmetic

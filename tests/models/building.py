@@ -1,4 +1,4 @@
-"""What tests of variants share: a mixer in float64 with the same weights every time."""
+"""Helpers of tests of variants: a mixer in float64 with the same weights every time."""
 
 from collections.abc import Callable
 from typing import Any

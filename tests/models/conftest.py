@@ -1,5 +1,4 @@
-"""What tests of every variant share: a case of `every_variant`, built with random weights, and tokens for
-it."""
+"""Fixtures for tests of every variant: one built with random weights, and its tokens."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What tests of decayed sums compute by hand."""
+"""Decayed sums, computed by hand."""
 
 from collections.abc import Callable
 from typing import Any

@@ -51,7 +51,7 @@ class Variant(NamedTuple):
     native_state: Callable[[int], tuple[int, int]]
     controlled_state: Callable[[int], tuple[int, int]] | None
     shift: int = 0
-    """As published; in the controlled form there is none."""
+    """Tokens of the shift as published; the controlled form has none."""
 
     def parsed(self, form: str) -> Any:
         around = {"heads": HEADS} if "heads" in self.cls.Settings.model_fields else {}
@@ -422,7 +422,7 @@ QUICK = {
     "mamba2",
     "rwkv7",
 }
-"""In every check; the others with the slow tests."""
+"""Variants of every check; the others are tested with the slow tests."""
 
 CASES = [
     pytest.param((name, form), id=f"{name}-{form}", marks=() if name in QUICK else pytest.mark.slow)
@@ -431,7 +431,7 @@ CASES = [
     if form == "native" or variant.controlled_state
 ]
 DTYPES = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""What is calculated in, and how near it is to be."""
+"""The dtypes that are computed in, and the largest error in each."""
 
 Build = Callable[..., Mixer]
 Error = Callable[[Tensor, Tensor], float]

@@ -1,4 +1,4 @@
-"""What tests of RWKV compute by hand."""
+"""Parts of RWKV, computed by hand."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def shifted(x: Tensor) -> Tensor:
 
 
 def mixed(mixer: Mixer, x: Tensor, letters: str) -> dict[str, Tensor]:
-    """What the maps read, by the equation of the token shift."""
+    """Return the inputs of the maps, by the equation of the token shift."""
     mix = dict(zip(mixer.shift.names, mixer.shift.mix, strict=True))
     assert set(mix) == set(letters)
     return {letter: (1 - mix[letter]) * x + mix[letter] * shifted(x) for letter in letters}
@@ -39,7 +39,7 @@ def heads(x: Tensor) -> Tensor:
 
 
 def group_norm(o: Tensor, mixer: Mixer) -> Tensor:
-    """As published: a division by 8, then eps 1e-5."""
+    """Apply the group norm as published: a division by 8, then eps 1e-5."""
     norm = mixer.readout.norm
     y = F.group_norm(o.reshape(-1, D) / 8, HEADS, norm.weight.flatten(), norm.bias.flatten(), eps=1e-5)
     return y.view(*o.shape[:2], D)

@@ -1,4 +1,4 @@
-"""What follows a mixer: by hand, streamed, and what each model was published with."""
+"""Channel mixers: by hand, streamed, and as each model was published."""
 
 from collections.abc import Callable
 from typing import Any

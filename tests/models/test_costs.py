@@ -1,4 +1,4 @@
-"""What layers cost, as formulas, beside what torch is seen to do."""
+"""Formulas of layers' costs, held to the operations that torch does."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ forms = pytest.mark.parametrize("form", ["native", "controlled"])
 
 
 def build(name: str, form: str = "native", dtype: torch.dtype = torch.float32) -> Mixer:
-    """With one head, in which the recurrence weighs most."""
+    """Build a mixer with one head, so that the recurrence weighs most."""
     cls = MIXERS[name]
     if form == "controlled" and cls.controlled is None:
         pytest.skip("there is no such form")

@@ -186,7 +186,7 @@ def test_mamba2_by_hand(x: Tensor, randomise: Randomise, relative_error: Error, 
 
 @torch.no_grad()
 def test_mamba2_of_several_groups_norms_each(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
-    """As the source does; of all heads together it was, and is by its name."""
+    """The source does the same; a norm of all heads together has another name."""
     settings = {groups: build(Mamba2, groups=groups).settings for groups in (1, 2, "null")}
     assert [each.output_norm for each in settings.values()] == ["rms_all", "rms_groups", "rms_groups"]
     assert build(Mamba2, output_norm="rms_groups").settings == settings[1]

@@ -60,7 +60,7 @@ def looped(q: Tensor, v: Tensor, step: Callable[[Tensor, int], Tensor]) -> tuple
 
 
 def scalar_decay(mixer: Any, x: Tensor) -> Tensor:
-    """Of Mamba-2: [B, T, H]."""
+    """Return Mamba-2's decay [B, T, H]."""
     return torch.exp(
         -mixer.decay.A_log.exp() * F.softplus(x @ mixer.decay.project.weight.T + mixer.decay.dt_bias)
     )
@@ -253,8 +253,10 @@ def test_deltaproduct_of_one_step_is_the_delta_rule(
 
 @torch.no_grad()
 def test_two_reflections_of_one_token_rotate(relative_error: Error) -> None:
-    """With beta = 2 and no values each step reflects the memory: two of them turn it by twice the angle
-    between their keys."""
+    """If beta = 2 and values are zero, each step reflects the memory.
+
+    Two of them turn it by twice the angle between their keys.
+    """
     mixer = build(DeltaProduct, steps=2, heads=1, head_dim=2, expand_k=1.0, expand_v=1.0, conv=0)
     mixer.beta.project.weight.fill_(1e3)
     x, angle = torch.ones(1, 8, D, dtype=torch.float64), math.pi / 8
@@ -288,8 +290,10 @@ def test_normalised_deltanet_is_its_equation(
 
 @torch.no_grad()
 def test_of_a_key_that_is_written_again_only_the_mean_is_erased() -> None:
-    """With one key of unit length, beta = 1 and a value of 1: S_t = S_{t-1} + 1 - S_{t-1} / (t - 1), where
-    DeltaNet stays at 1."""
+    """Let one key have unit length, beta = 1 and a value of 1.
+
+    Then S_t = S_{t-1} + 1 - S_{t-1} / (t - 1), while DeltaNet stays at 1.
+    """
     mixer = build(NormalisedDeltaNet, heads=1, head_dim=1, conv=0)
     mixer.beta.project.weight.fill_(1e3)
     ones, x = torch.ones(1, 6, 1, 1, dtype=torch.float64), torch.ones(1, 6, D, dtype=torch.float64)

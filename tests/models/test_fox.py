@@ -20,8 +20,10 @@ def x(generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def test_it_is_the_published_formula(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
-    """As a recurrence over numerators and denominators, which both forget, where the mixer makes sums of
-    gates a bias."""
+    """The formula is a recurrence over numerators and denominators that both forget.
+
+    The mixer makes sums of gates a bias instead.
+    """
     mixer = randomise(build(FoX))
     mixer.readout.linear.weight.copy_(torch.eye(D))
     q, k, v, _ = mixer.project(share_input(x, mixer, mixer.readout), None)

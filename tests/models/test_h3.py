@@ -108,7 +108,7 @@ def test_its_modes_take_steps_as_scipy_has_them(randomise: Randomise, discretisa
 
 
 def test_a_mode_that_a_step_forgets_has_finite_gradients() -> None:
-    """Where d l = -2, nothing is left of it."""
+    """If d l = -2, nothing is left of the mode."""
     memory = build(H3, states=4).memory.float()
     with torch.no_grad():
         memory.log_step.fill_(0.0)

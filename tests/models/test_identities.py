@@ -1,4 +1,4 @@
-"""Where one variant must equal another, or a formula."""
+"""Settings at which one variant equals another, or a formula."""
 
 import math
 

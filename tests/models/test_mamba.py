@@ -25,7 +25,7 @@ def x(generator: torch.Generator) -> Tensor:
 
 
 def read(mixer: Mamba, x: Tensor) -> Tensor:
-    """What is behind the first map and the convolution."""
+    """Return the output of the first map and the convolution."""
     u = x @ mixer.inner.weight.T
     if mixer.conv.short is None:
         return u
@@ -149,7 +149,7 @@ def test_the_rank_of_steps_is_a_sixteenth_of_the_width(d_model: int, rank: int) 
 def test_in_16_bits_steps_keep_the_digits_of_their_bias(
     relative_error: Error, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a token that says nothing the bias is all there is; bfloat16 would round it by up to 2^-7."""
+    """The step of a token that adds nothing is its bias, which bfloat16 would round by up to 2^-7."""
     seen: list[Tensor] = []
     mixer = build(Mamba, conv_bias=False).float()
     monkeypatch.setattr(

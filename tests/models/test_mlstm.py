@@ -234,8 +234,10 @@ def test_gates_start_as_published(soft_cap: float | None, shortest: float, longe
 def test_a_gate_that_forgets_all_begins_a_sequence_anew(
     reset: float, relative_error: Error, generator: torch.Generator
 ) -> None:
-    """In float32: what is kept of the sum, with its maximum, is that of the tokens since, and the gradient of
-    such a gate is zero."""
+    """The sum and its maximum hold only the tokens since then, in float32.
+
+    The gradient of such a gate is zero.
+    """
     log_f, log_i = (
         F.logsigmoid(torch.randn(1, 60, 2, generator=generator)),
         4 * torch.randn(1, 60, 2, generator=generator),

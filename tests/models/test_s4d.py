@@ -25,7 +25,7 @@ def x(generator: torch.Generator) -> Tensor:
 
 
 def modes(mixer: S4D) -> tuple[Tensor, Tensor, Tensor]:
-    """What is left of a mode after a token, what a token writes, and C, each [D, M]."""
+    """Return the rest of a mode after a token, what a token writes, and C, each [D, M]."""
     memory = mixer.memory
     rate = torch.complex(-memory.log_decay.exp(), memory.frequency)
     left = (memory.log_step.exp()[:, None] * rate).exp()
@@ -70,7 +70,7 @@ def test_it_is_its_equation(
 def test_it_is_a_convolution_with_its_answer_to_one_impulse(
     x: Tensor, randomise: Randomise, relative_error: Error
 ) -> None:
-    """By Fourier transforms of twice the length, as the source computes it."""
+    """The convolution is computed with Fourier transforms of twice the length, like in the source."""
     mixer = randomise(build(S4D))
     impulse = torch.zeros(1, T, D, dtype=torch.float64)
     impulse[:, 0] = 1

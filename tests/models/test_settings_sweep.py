@@ -53,8 +53,10 @@ def rows(mixer: type[Mixer]) -> Sequence[dict[str, Any]]:
 
 
 def computed(mixer: type[Mixer], given: dict[str, Any]) -> bool:
-    """Whether a layer of these settings computes, whole and from a state, with a gradient; False: they are
-    refused."""
+    """Return whether a layer computes, whole and from a state, with a gradient.
+
+    False if it refuses its settings.
+    """
     try:
         made = mixer(mixer.Settings.parse(given, where="model"), LayerInfo(0, 1, WIDTH))
     except UserError:

@@ -40,7 +40,7 @@ def projected(mixer: Mixer, x: Tensor, heads: int = HEADS) -> list[Tensor]:
 
 
 def read_out(mixer: Mixer, o: Tensor) -> Tensor:
-    """Of a layer without output norm and gate."""
+    """Return the output of a layer without output norm and gate."""
     return o.flatten(-2) @ mixer.readout.linear.weight.T
 
 

@@ -96,7 +96,7 @@ SURROUNDINGS = QKVO + FILTER + NORM
 brings."""
 
 AROUND_INPUT = 4 * D + D
-"""Of the controlled form without heads: a convolution on the layer's input, and a norm over all channels."""
+"""Parameters of the controlled form without heads: a convolution on the input, a norm over all channels."""
 
 DECAY = GATE + 2 * HEADS
 """A decay for each head, with its two numbers."""
@@ -136,7 +136,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     S4D: lambda s: AROUND_INPUT + D * D + D + 2 * s.states * D,
     LSTM: lambda s: AROUND_INPUT + 4 * (2 * D * D + D) + D * D,
 }
-"""By the settings."""
+"""The number of parameters of each variant, by its settings."""
 
 LATER = {
     (HGRN2, "native"): D,  # the bound of each channel of the keys

@@ -12,7 +12,7 @@ from torch import Tensor
 from linbench.tasks.base import Batch, Task
 
 Guesser = Callable[[Task, Batch, Batch], Tensor]
-"""Of a task, examples to learn from and examples to guess: the answers."""
+"""A function of a task, examples to learn from and examples to guess, that returns answers."""
 Row = Callable[[Task, list[Any], list[int]], Sequence[Any]]
 
 
@@ -22,7 +22,7 @@ def commonest(values: Iterable[int]) -> int:
 
 
 def by_row(guess: Row) -> Guesser:
-    """From the tokens of a row and the positions of its answers, -1 where none is due."""
+    """Make a guesser of a function of one row's tokens and positions of answers, -1 where none is due."""
 
     def answers(task: Task, _: Batch, batch: Batch) -> Tensor:
         positions = batch.positions.masked_fill(~batch.is_answer, -1)
@@ -218,8 +218,10 @@ def copying(task: Task, learnt: Batch, batch: Batch) -> Tensor:
 
 
 def overwritten(task: Task, tokens: list[Any], at: list[int]) -> list[int]:
-    """What the first key that was written holds, or the first that was given as many values as are asked
-    for."""
+    """Answer with the value of the first key that was written.
+
+    If several values are asked for, it is the first key that was given as many.
+    """
     s = task.settings
     ids = [token if isinstance(token, list) else [token] for token in tokens]
     written, reset = [], 0

@@ -37,8 +37,10 @@ def padded(text: str, length: int) -> str:
 
 
 def check_places(batch: Batch, row: int, first: int, answer: str, sources: list[int]) -> None:
-    """That the answer is due from position `first` on, its letters standing at `sources`, and nothing else
-    is."""
+    """Check that the answer is due from position `first` on, its letters standing at `sources`.
+
+    Nothing else may be due.
+    """
     due = len(answer)
     unused = batch.positions.shape[1] - due
     assert batch.positions[row].tolist() == [*range(first, first + due), *[0] * unused]
@@ -148,8 +150,10 @@ def test_repairs_are_rare_in_the_published_alphabet() -> None:
 def test_splits_share_strings_where_there_are_few(
     make: Any, length: int, trained: int, tested: int, shared: int
 ) -> None:
-    """Of 9 strings all are everybody's; of 81 half, with the one that four does not divide, are train's and a
-    quarter is the test's."""
+    """All splits have all of 9 strings. Train has half of 81, and the test a quarter.
+
+    Train also has the one that is left when 81 is divided by four.
+    """
     task = make(min_length=length, max_length=length, letters=3)
     train, test = (
         {tuple(row) for row in sample(task, 800, split=split).inputs.tolist()} for split in ("train", "test")

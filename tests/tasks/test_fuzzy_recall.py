@@ -22,8 +22,10 @@ Probability = Callable[..., float]
 
 
 class Pair(NamedTuple):
-    """Where it begins, the tokens of its key (none: noise) and of its value, how often its key was shown
-    before, how far away last."""
+    """A pair: its place, the tokens of its key and value, and earlier showings of its key.
+
+    The key is empty for noise. Showings are their number, and the distance of the last.
+    """
 
     begins: int
     key: tuple[int, ...]
@@ -33,7 +35,7 @@ class Pair(NamedTuple):
 
 
 def parsed(task: FuzzyRecall, tokens: list[int], *, split: Split) -> list[Pair]:
-    """Of a whole sequence, the last answer included. Checks all that always holds."""
+    """Return the pairs of a whole sequence, the last answer included, and check what always holds."""
     s = task.settings
     at = next(i for i, token in enumerate(tokens) if token != s.pad_token)
     assert s.pad_token not in tokens[at:]
@@ -148,7 +150,7 @@ def test_groups_of_tokens_are_uniform(chi_squared: Probability) -> None:
 
 
 def test_two_keys_have_values_of_their_own(chi_squared: Probability) -> None:
-    """Of one token each, where pairs stand at even places."""
+    """Keys and values have one token each, and pairs stand at even places."""
     task = build(vocab_size=7, k_motif_size=1, v_motif_size=1, seq_len=21)
     batch = sample(task, N)
     begin = (batch.inputs == 6).sum(dim=1, keepdim=True)
@@ -241,7 +243,7 @@ def statistics(task: FuzzyRecall, batch: Batch, split: Split) -> Tensor:
 def test_sequences_are_those_of_the_published_generator(
     chi_squared: Probability, values: dict[str, Any], split: Split
 ) -> None:
-    """What there is to count of a sequence is distributed alike."""
+    """Everything that can be counted in a sequence has the same distribution."""
     task, draw = build(**values, train_on="answers"), random.Random(0)
     theirs = torch.tensor([published(task.settings, draw, split=split) for _ in range(N)])
     ours = statistics(task, sample(task, N, split=split), split)

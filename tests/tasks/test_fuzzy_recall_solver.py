@@ -1,4 +1,4 @@
-"""What of fuzzy recall can be known, and that the solver knows it."""
+"""The answers that fuzzy recall determines: the solver knows all of them."""
 
 from typing import Any
 
@@ -42,8 +42,10 @@ def test_the_solver_is_right_wherever_the_key_was_shown(values: dict[str, Any]) 
 
 @pytest.mark.slow
 def test_how_often_the_last_value_cannot_be_known_at_the_published_baseline() -> None:
-    """In 2.3 % of sequences, as a generator written after the published one, a decision at a time, has it:
-    18,610 of 800,000."""
+    """The share is 2.3 % of sequences.
+
+    A generator that makes the published one's decisions one at a time has 18,610 of 800,000.
+    """
     task, rows = build(**FuzzyRecall.presets["mad"].task), 40_000
     batch = sample(task, rows)
     last = batch.positions.masked_fill(~batch.is_answer, -1).argmax(dim=1, keepdim=True)

@@ -50,8 +50,10 @@ def test_targets_are_products_from_the_right_of_all_so_far(values: dict[str, Any
 
 
 def test_a_word_by_hand() -> None:
-    """In S3 as numbered here 1 swaps points 1 and 2, and 2 swaps 0 and 1: one after the other, from the
-    right, they send 0 to 2, 1 to 0 and 2 to 1."""
+    """Here element 1 of S3 swaps points 1 and 2, and element 2 swaps points 0 and 1.
+
+    One after the other, from the right, they send 0 to 2, 1 to 0 and 2 to 1.
+    """
     task = build(min_length=3, max_length=3)
     assert group("S3").elements[4] == (2, 0, 1)
     batch = sample(task, 1)._replace(inputs=torch.tensor([[1, 2, 2]]))

@@ -89,8 +89,10 @@ def test_sequences_and_labels_are_as_published(values: dict[str, Any]) -> None:
 
 
 def labels(task: InContextRecall, tokens: list[int]) -> dict[int, tuple[int, int, int]]:
-    """By position: the answer, how often its key was shown before, and how far away last. Checks the sequence
-    on the way."""
+    """Return for each position the answer, and how often and how far away its key was shown before.
+
+    The sequence is checked on the way.
+    """
     s = task.settings
     due, shown = {}, dict[int, tuple[int, int, int]]()
     if not s.multi_query:

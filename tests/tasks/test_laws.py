@@ -1,5 +1,7 @@
-"""What holds for every task, shipped presets and other settings alike. `pytest tests/tasks/test_laws.py
---write-digests` notes new digests."""
+"""Laws of every task, for shipped presets and other settings alike.
+
+`pytest tests/tasks/test_laws.py --write-digests` notes new digests.
+"""
 
 import hashlib
 import inspect
@@ -27,7 +29,7 @@ DIGESTED = 64
 MANY = 10_000
 LONG, NUMBERS = 2**22, 2**28  # tokens, and numbers of answers with vectors, that a solver is given at most
 TOKENS = 1 << 21
-"""That a solver works on at a time."""
+"""Tokens that a solver works on at a time."""
 SHIPPED_TASKS = {
     name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED
 }
@@ -298,8 +300,10 @@ def digest(task: Task, device: str = "cpu") -> str:
 
 @pytest.mark.parametrize(("name", "which"), PRESETS)
 def test_examples_are_those_of_this_version(name: str, which: str, request: pytest.FixtureRequest) -> None:
-    """What every preset draws is written down: to change it is to raise the version of the task, or that of
-    `random`, which all draw with."""
+    """The examples of every preset are written down as digests.
+
+    Whoever changes them raises the version of the task, or that of `random`, which all draw with.
+    """
     versions, found = (
         {"draws": random.VERSION, "version": SHIPPED_TASKS[name].version},
         digest(preset(name, which)),

@@ -34,7 +34,7 @@ def test_sequences_and_labels_are_as_published(values: dict[str, Any]) -> None:
 
 
 def facts(task: Memorization, batch: Batch) -> dict[int, int]:
-    """Which value goes with which key; one, wherever a key stands."""
+    """Return the value of each key, and check that it has only one."""
     pairs = set(zip(batch.inputs[:, ::2].flatten().tolist(), batch.targets.flatten().tolist(), strict=True))
     found = dict(pairs)
     assert len(found) == len(pairs)

@@ -28,7 +28,7 @@ def written(task: ModularArithmetic, tokens: list[int]) -> str:
 
 
 def value(expression: str, modulus: int) -> int:
-    """As Python reads it."""
+    """Compute an expression with Python."""
     text = re.sub("[a-z]", lambda found: str(ord(found[0]) - ord("a")), expression)
     return int(eval(text, {"__builtins__": {}})) % modulus
 
@@ -157,7 +157,7 @@ def test_products_favour_zero_and_the_score_says_so() -> None:
 
 
 def shared(task: ModularArithmetic, train: int) -> Tensor:
-    """Whether each of 2000 test examples is among so many training examples."""
+    """Return which of 2000 test examples are among the first `train` training examples."""
     trained = set(map(tuple, sample(task, train).inputs.tolist()))
     return torch.tensor([row in trained for row in map(tuple, sample(task, 2000, "test").inputs.tolist())])
 
@@ -175,7 +175,7 @@ def test_splits_share_nothing_in_brackets_but_single_digits() -> None:
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_every_split_has_every_form_and_operator_in_brackets(split: str) -> None:
-    """Of (d op d), whose words are divided, each split still has all digits and operators."""
+    """The words of (d op d) are divided, and each split still has all digits and operators."""
     tokens = sample(build(**BRACKETS, min_length=8, max_length=8), 1000, split).inputs
     assert [sorted(set(tokens[:, at].tolist())) for at in (1, 2, 3)] == [
         [0, 1, 2, 3, 4],

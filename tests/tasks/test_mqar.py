@@ -100,7 +100,7 @@ def test_structure(task: MQAR) -> None:
 
 
 def test_chance_knows_the_slot() -> None:
-    """Of two pairs in two slots the first gets the first one with its share of the weights."""
+    """If there are two pairs and two slots, the first slot asks for the first pair with its share."""
     assert build(kv_pairs=2, seq_len=8, power_a=0.5).chance() == pytest.approx(1 / (1 + 0.5**0.5), rel=1e-4)
     assert build(kv_pairs=5, power_a=1).chance() == pytest.approx(1 / 5)
     assert build(kv_pairs=1, vocab_size=20).chance() == 1 / 10, (

@@ -134,8 +134,10 @@ def test_chance_of_varied_hops_is_their_mean() -> None:
 
 
 def linear_probe(task: PHop) -> float:
-    """How often the answer is the symbol that stands most in a few first places: what a chain that ends there
-    gives away."""
+    """Return how often the answer is the commonest symbol of a few first places.
+
+    A chain that ends there gives its answer away.
+    """
     batch = sample(task, 4000)
     votes = torch.nn.functional.one_hot(batch.inputs[:, 1:12], 4).sum(dim=1)
     return float((votes.argmax(dim=1) == batch.targets[:, 0]).double().mean())

@@ -123,8 +123,10 @@ def test_answers_and_hops_are_balanced(chi_squared: Probability) -> None:
 
 
 def test_parents_are_even(chi_squared: Probability) -> None:
-    """In a tree of two levels the two children of a part fall to its two roots like coins, and in its twin
-    just so."""
+    """The two children of a part fall to the two roots of a tree of two levels like coins.
+
+    The same holds in its twin.
+    """
     batch = sample(build(hops=1, nodes=8, edges=4, questions=1, seq_len=15), N)
     sources = batch.inputs[:, :12:3]
     same = (sources[:, :, None] == sources[:, None, :]).sum(dim=(1, 2))  # 2 or 4 roots with children: 8 or 4
@@ -159,7 +161,7 @@ def test_degrees_do_not_tell_the_answer(which: str) -> None:
 
 
 def test_further_edges_are_even(chi_squared: Probability) -> None:
-    """With one edge missing in each part, any of its four is as likely, whichever parents came first."""
+    """One edge is missing in each part, and any of its four is as likely, whichever parents came first."""
     task = build(hops=1, nodes=8, edges=6, questions=1, seq_len=21)
     batch = sample(task, N)
     tokens = batch.inputs
@@ -182,8 +184,7 @@ def test_further_edges_are_even(chi_squared: Probability) -> None:
 
 @pytest.mark.parametrize("name", ["quick", "a tree"])
 def test_neither_node_alone_tells_the_answer(chi_squared: Probability, name: str) -> None:
-    """How many edges lead from s and to t, and where the first of them stands, is as likely for yes as for
-    no."""
+    """The edges that lead from s and to t, and the place of the first, are as likely for yes as for no."""
     task = build(**SETTINGS[name])
     batch = sample(task, N)
     tokens, at = batch.inputs, batch.positions[:, 0]

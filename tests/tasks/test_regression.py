@@ -27,7 +27,7 @@ def scores(task: Regression, batch: Batch, answers: Tensor) -> dict[str, Tensor]
 
 
 def normal(chi_squared: Probability, x: Tensor) -> bool:
-    """Whether x is N(0, 1): counts in 20 intervals as likely as each other."""
+    """Return whether x is N(0, 1): counts in 20 intervals of equal probability are alike."""
     share = (0.5 * (1 + torch.erf(x.double().flatten() / 2**0.5)) * 20).long().clamp(max=19)
     return chi_squared(share.bincount(minlength=20), torch.full((20,), x.numel() / 20)) > ALPHA
 
@@ -86,9 +86,11 @@ def test_a_condition_stretches_points_along_axes_turned_at_random() -> None:
 
 
 def test_axes_are_turned_uniformly(chi_squared: Probability) -> None:
-    """With nearly all variance on one axis a point's direction is that axis, and two points are at right
-    angles to the axis of least variance. In three dimensions each coordinate of a random direction is uniform
-    in [-1, 1]."""
+    """Nearly all variance lies on one axis, or all but one.
+
+    Then a point's direction is that axis, or two points are at right angles to the axis of least variance.
+    Each coordinate of a random direction in three dimensions is uniform in [-1, 1].
+    """
     task = build(dimension=3, points=2, condition=1e8)
     x = task.observations(sample(task, N)).x
     for axis in (x[:, 0], torch.linalg.cross(x[:, 0], x[:, 1])):

@@ -30,7 +30,7 @@ task = task_fixture(RoleBinding, SETTINGS)
 
 
 class Event(NamedTuple):
-    """As it is read: where it begins, who does what to whom, and its words."""
+    """An event as it is read: its place, who does what to whom, and its words."""
 
     at: int
     agent: int
@@ -40,7 +40,7 @@ class Event(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """As it is read: where its name stands, and its words."""
+    """A question as it is read: the place of its name, and its words."""
 
     at: int
     words: tuple[int, int, int]
@@ -119,7 +119,7 @@ def test_the_events_of_a_verb_are_one_ring() -> None:
 
 
 def test_rings_go_round_either_way_alike(chi_squared: Probability) -> None:
-    """Of three names there are two rings, of four names and three parties eight."""
+    """Three names make two rings; four names with three parties make eight."""
     for names, rings in ((3, 2), (4, 8)):
         task = build(names=names, verbs=1, rings=1, parties=3, questions=1, seq_len=16)
         found: Counter[frozenset[tuple[int, int]]] = Counter()
@@ -143,7 +143,7 @@ def test_told_the_other_way_round_every_event_has_the_same_words_and_every_quest
 
 
 def read_by(signature: Callable[[list[Event], Asked], Hashable], task: RoleBinding, examples: int) -> float:
-    """How often one is right on new examples who has counted the answers to everything that looks alike."""
+    """Return the accuracy on new examples of one who counts answers to everything that looks alike."""
     answers: dict[Hashable, Counter[int]] = defaultdict(Counter)
     right = 0
     for split in ("train", "test"):

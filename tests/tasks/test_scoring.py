@@ -14,7 +14,7 @@ PINNED: dict[str, dict[str, dict[str, float]]] = json.loads(
 TASKS = {name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED}
 
 SLOW = {"compositional_mqar", "forgetting_mqar", "fuzzy_recall", "mqar", "stack"}
-"""Those whose chance takes half a second, all presets together."""
+"""Tasks whose chance takes half a second for all presets together."""
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_stacks_and_elements_are_even(chi_squared: Probability) -> None:
 
 
 def test_heights_are_a_walk_between_walls(chi_squared: Probability) -> None:
-    """From each height, given as well what came before, up or down are as likely; not so at the walls."""
+    """At each height, up and down are as likely whatever came before, except at the walls."""
     task = build(stacks=2, depth=3, seq_len=36)
     push, stack, _ = operations(task, sample(task, N))
     height = torch.zeros(N, 2, dtype=torch.int64)

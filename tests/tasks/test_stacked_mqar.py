@@ -48,7 +48,7 @@ def test_a_sequence_is_pairs_then_zeros_then_keys(task: StackedMQAR) -> None:
 
 
 def test_a_value_has_one_vector_and_a_vector_one_number() -> None:
-    """In all examples, seeds and splits."""
+    """This holds in all examples, seeds and splits."""
     task = build(vocab_size=32, dim=4)
     batches = [sample(task, 200), sample(task, 200, seed=1), sample(task, 200, split="test")]
     numbers = torch.cat([batch.targets.flatten() for batch in batches])

@@ -26,8 +26,10 @@ build = partial(build_task, VariableChain)
 
 
 def statements(tokens: list[int], names: int) -> list[tuple[int, int, int]]:
-    """Where each statement begins, what it is about and what it says: whatever has a name at its left and 1
-    in its middle."""
+    """Return each statement: its place, the variable, and what it says.
+
+    A statement is whatever has a name at its left and 1 in its middle.
+    """
     return [
         (at, tokens[at], tokens[at + 2])
         for at in range(len(tokens) - 2)
@@ -122,8 +124,10 @@ def test_questions_names_and_constants_are_even(chi_squared: Probability) -> Non
 
 
 def test_errors_are_told_apart() -> None:
-    """Of x = 9, y = x, z = y, and 10 elsewhere: for z are named 9, 10, z, y, x, filler; for x is named y,
-    which is not on its way."""
+    """Let x = 9, y = x, z = y, and 10 elsewhere.
+
+    The answers for z are 9, 10, z, y, x and filler; the answer for x is y, which is not on its way.
+    """
     targets = torch.tensor([[9] * 6 + [9]])
     way = torch.tensor([[[4, 3]] * 6 + [[IGNORE, IGNORE]]])
     constants = torch.tensor([[[10]] * 7])

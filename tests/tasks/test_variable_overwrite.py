@@ -208,7 +208,7 @@ def test_a_longer_sequence_has_the_same_statements() -> None:
 
 @pytest.mark.parametrize("control", [{}, {"control": "n_back"}, {"control": "return_all", "seq_len": 96}])
 def test_chance_is_what_the_last_value_of_all_gets(control: dict[str, Any]) -> None:
-    """Of those that a mark may mean, the one whose write came last."""
+    """Chance names, among the keys that a mark may mean, the value of the one that was written last."""
     task = build(variables=5, **control)
     batch = sample(task, 200)
     right = 0

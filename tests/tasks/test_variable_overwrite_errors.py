@@ -1,4 +1,4 @@
-"""Where wrong answers come from: values that were overwritten, other variables, anything else."""
+"""Sources of wrong answers: values that were overwritten, other variables, anything else."""
 
 import pytest
 import torch

@@ -13,7 +13,7 @@ def task_of(name: str, **settings: str) -> Task:
 
 
 def test_baselines_are_scored_on_the_test_split_of_the_seed() -> None:
-    """In two batches, of which the second is smaller."""
+    """The examples come in two batches, and the second is smaller."""
     task = task_of("regression", points="6")
     found = baselines(task, examples=300, seed=4)
     batch = task.sample(torch.arange(300), seed=4, split="test")

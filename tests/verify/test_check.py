@@ -97,7 +97,7 @@ def test_the_preset_of_a_check_sets_nothing_of_a_model() -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, mine: Callable[[str], str]) -> Callable[[str, str], Finding]:
-    """What one law finds of a class of these; the others are not asked."""
+    """Return a function that tests a layer for one law and no other."""
 
     def ask(cls: str, law: str) -> Finding:
         one = {law: all_laws()[law]}

@@ -1,4 +1,4 @@
-"""What training saw of a test."""
+"""Examples of a test that training has seen."""
 
 from typing import Any
 

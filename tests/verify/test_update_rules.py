@@ -279,7 +279,10 @@ def test_a_gpu_recalls_as_much(rule: Rule) -> None:
 
 
 def test_paths_scores_are_the_weights_of_a_delta_rule_and_beta_2_reflects() -> None:
-    """In float64 to its last digits; the scores by another order of products, from the definition."""
+    """The equality holds in float64 to the last digits.
+
+    The scores are computed from the definition, by another order of products.
+    """
     rows = untrained.reflections(trials=Trials(4, dim=16))
     assert [row["rule"] for row in rows] == [str(DeltaRule(beta)) for beta in (0.5, 1.0, 2.0)]
     assert max(row["scores"] for row in rows) < 1e-13

@@ -405,7 +405,7 @@ def test_what_a_call_launches_both_ways_is_compiled_with_the_first(
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[Any, tuple[Any, ...]]:
-    """What the operators are last called with."""
+    """Record the arguments that each operator is last called with."""
     triton, operator = map(
         importlib.import_module,
         ("linbench.kernels.matrix_state.triton", "linbench.kernels.matrix_state.triton.operator"),

@@ -26,7 +26,7 @@ def make(count: int, letters: int = 18, nodes: int = 12, out_degree: int = 3) ->
 
 
 def moves(letter: Tensor, target: Tensor, letters: int) -> list[dict[int, int]]:
-    """By state, of one automaton."""
+    """Return the moves of one automaton by state."""
     return [
         {a: b for a, b in zip(x, y, strict=True) if a < letters}
         for x, y in zip(letter.tolist(), target.tolist(), strict=True)
@@ -34,7 +34,7 @@ def moves(letter: Tensor, target: Tensor, letters: int) -> list[dict[int, int]]:
 
 
 def alike(a: list[dict[int, int]], b: list[dict[int, int]], start: tuple[int, int] = (0, 0)) -> bool:
-    """Whether the same words can be read, by walking through both side by side."""
+    """Return whether two automata read the same words, by walking through both side by side."""
     met, open_ = {start}, [start]
     while open_:
         i, j = open_.pop()

@@ -1,4 +1,4 @@
-"""By counting all that can happen."""
+"""Chance levels, held to a count of all that can happen."""
 
 from collections import Counter
 from itertools import permutations, product

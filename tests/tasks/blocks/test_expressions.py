@@ -73,7 +73,7 @@ def told(parts: list[Part], letters: list[int]) -> tuple[list[int], int]:
 @pytest.mark.parametrize("longest", [1, 4, 5, 8, 9, 37, 120])
 @pytest.mark.parametrize("bits", [None, 0, 1 << 31, (1 << 32) - 1])
 def test_parts_are_divided_as_in_a_queue(longest: int, operators: int, bits: int | None) -> None:
-    """Of all lengths, at random, and where every part is divided at its first, middle or last place."""
+    """Expressions have all lengths; parts are divided at random, or at their first, middle or last place."""
     length = 1 + torch.arange(longest)
     stream = Stream.of(length, seed=0, split="test") if bits is None else Halved(torch.full((longest,), bits))
     found = nested_expressions(

@@ -7,7 +7,7 @@ from linbench.tasks.selective_copy import SelectiveCopy, SelectiveCopySettings
 
 
 def by_the_book(answers: list[int], targets: list[int]) -> float:
-    """Of one batch, from its definition."""
+    """Compute the score of one batch from its definition."""
     due = [(a, t) for a, t in zip(answers, targets, strict=True) if t != IGNORE]
     classes = {c for pair in due for c in pair}
     recall = []

@@ -8,8 +8,10 @@ Stacks = tuple[tuple[int, ...], ...]
 
 
 def pops(stacks: Stacks, depth: int, elements: int, left: int) -> tuple[float, float]:
-    """Of so many operations that are left, those that pop what is likeliest to be popped, and all that pop,
-    by going through all that can happen."""
+    """Return the pops of the likeliest element, and all pops, among the operations that are left.
+
+    They are counted by going through all that can happen.
+    """
     if not left:
         return 0.0, 0.0
     likely: Counter[int] = Counter()

@@ -50,8 +50,10 @@ def test_short_words_are_divided_and_drawn_uniformly(
 
 @pytest.mark.parametrize(("length", "owned"), [(3, (8, 8, 8)), (4, (8, 4, 4)), (5, (16, 8, 8))])
 def test_words_in_several_surroundings_are_divided_in_each(length: int, owned: tuple[int, ...]) -> None:
-    """With which surroundings a word stands is part of what no two splits share; from 16 words on, whichever
-    split owns each, and not alike in all."""
+    """No two splits share a word together with its surroundings.
+
+    From 16 words on this holds whichever split owns each, and not alike in all surroundings.
+    """
     radices, found = (2,) * length, {}
     for split in SPLITS:
         stream = Stream.of(torch.arange(4000), seed=0, split=split)
