@@ -10,6 +10,7 @@ def docstring(cls: type) -> str:
     """Return the docstring of a class or of its nearest base outside frameworks; empty if none has one."""
     for base in cls.__mro__:
         framework = base.__module__ in _BASES or base.__module__.partition(".")[0] in _FRAMEWORK
-        if (base is cls or not framework) and (text := vars(base).get("__doc__")):
+        text = vars(base).get("__doc__")
+        if text and (base is cls or not framework):
             return inspect.cleandoc(text)
     return ""

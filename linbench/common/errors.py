@@ -22,11 +22,11 @@ MOST_CHARACTERS = 200
 def shortened(text: object, most: int = MOST_CHARACTERS) -> str:
     """Return the text with `...` in place of its middle if it has more than `most` characters."""
     try:
-        whole = str(text)
+        full = str(text)
     except ValueError:  # Python does not print integers with thousands of digits
         return "a number of thousands of digits"
     end = most // 3
-    return whole if len(whole) <= most else f"{whole[: most - 3 - end]}...{whole[-end:]}"
+    return full if len(full) <= most else f"{full[: most - 3 - end]}...{full[-end:]}"
 
 
 _LONG = re.compile(rf"(?<!\w)'[^']{{{MOST_CHARACTERS + 1},}}'(?!\w)|[^\s']{{{MOST_CHARACTERS + 1},}}")
@@ -37,11 +37,11 @@ _LONGEST_MESSAGE = 10_000
 
 def brief(message: str) -> str:
     """Shorten long words and quotations in a message. Only a user's input is so long."""
-    return shortened(_LONG.sub(lambda found: _inside(found[0]), message), _LONGEST_MESSAGE)
+    return shortened(_LONG.sub(lambda match: _shorten_word(match[0]), message), _LONGEST_MESSAGE)
 
 
-def _inside(found: str) -> str:
-    return f"'{shortened(found[1:-1])}'" if found.startswith("'") else shortened(found)
+def _shorten_word(word: str) -> str:
+    return f"'{shortened(word[1:-1])}'" if word.startswith("'") else shortened(word)
 
 
 class UserError(Exception):
@@ -132,17 +132,22 @@ _SIMILAR = 0.6
 
 
 def _similarity(given: str, name: str) -> float:
-    """Dotted names are as similar as their least similar parts: a common `model.` says nothing."""
-    one, other = given.split("."), name.split(".")
-    pairs = zip(one, other, strict=True) if len(one) == len(other) else [(given, name)]
-    return min(_SIMILAR if _one_apart(a, b) else SequenceMatcher(None, a, b).ratio() for a, b in pairs)
+    """Return how similar two names are, from 0 to 1.
+
+    Dotted names are as similar as their least similar parts: a common `model.` says nothing.
+    """
+    parts, other_parts = given.split("."), name.split(".")
+    pairs = zip(parts, other_parts, strict=True) if len(parts) == len(other_parts) else [(given, name)]
+    return min(
+        _SIMILAR if _differ_in_one_letter(a, b) else SequenceMatcher(None, a, b).ratio() for a, b in pairs
+    )
 
 
-def _one_apart(a: str, b: str) -> bool:
+def _differ_in_one_letter(a: str, b: str) -> bool:
     """Return whether two words such as `l3` and `l2` differ in one of two letters, which would count half."""
     return len(a) == len(b) == 2 and (a[0] == b[0]) != (a[1] == b[1])
 
 
 def nearest_quoted(given: str, text: str) -> str:
-    """Return the same question for the words in single quotes in a library's message."""
+    """Return the question of `nearest` for the words in single quotes in a library's message."""
     return nearest(given, {word: word for word in re.findall("'([^']*)'", text)})

@@ -32,8 +32,8 @@ def visible(text: str) -> str:
 
     No line of it is a command to a workflow runner.
     """
-    text = _WORKFLOW.sub(lambda found: f"{found[1]}\\x3a" if found[1] is not None else "#\\x23", text)
-    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    text = _WORKFLOW.sub(lambda match: f"{match[1]}\\x3a" if match[1] is not None else "#\\x23", text)
+    return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def one_line(text: str) -> str:
@@ -74,7 +74,7 @@ def markdown(text: str) -> str:
     if isinstance(text, Markdown):
         return text
     return Markdown(
-        _ACTIVE.sub(lambda found: f"\\{found[0]}" if found["sign"] else found[0] + _NOTHING, one_line(text))
+        _ACTIVE.sub(lambda match: f"\\{match[0]}" if match["sign"] else match[0] + _NOTHING, one_line(text))
     )
 
 
@@ -83,7 +83,7 @@ def paragraph(text: str) -> str:
 
     It becomes no heading, list, quote or rule.
     """
-    return Markdown(_BLOCK.sub(lambda found: f"{found['number'] or ''}\\", markdown(text)))
+    return Markdown(_BLOCK.sub(lambda match: f"{match['number'] or ''}\\", markdown(text)))
 
 
 _LATEX = str.maketrans(
@@ -109,8 +109,8 @@ def latex(text: str) -> str:
 
     A bracket or star at its beginning is put in braces, since a line end before would read it as an argument.
     """
-    told = one_line(text).translate(_LATEX)
-    return f"{{{told[0]}}}{told[1:]}" if told[:1] in {"[", "*"} else told
+    escaped = one_line(text).translate(_LATEX)
+    return f"{{{escaped[0]}}}{escaped[1:]}" if escaped[:1] in {"[", "*"} else escaped
 
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?%?")
@@ -119,10 +119,10 @@ _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 def csv(text: str) -> str:
     """Escape text for a spreadsheet's cell, on one line: an apostrophe keeps it from being a formula."""
-    told = one_line(text)
-    return f"'{told}" if told.startswith(_FORMULA) and not _NUMBER.fullmatch(told) else told
+    line = one_line(text)
+    return f"'{line}" if line.startswith(_FORMULA) and not _NUMBER.fullmatch(line) else line
 
 
-def in_json(written: str) -> str:
+def in_json(text: str) -> str:
     """Escape the hidden characters in JSON text; its values stay the same."""
-    return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", written)
+    return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1] if match[0] != "\x7f" else "\\u007f", text)

@@ -148,10 +148,10 @@ def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
     return content
 
 
-def _require_regular(found: os.stat_result, most: int) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise UnfitFileError(errno.EINVAL, f"it is {_kind_of(found.st_mode)}, not a file")
-    if found.st_size > most:
+def _require_regular(status: os.stat_result, most: int) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise UnfitFileError(errno.EINVAL, f"it is {_kind_of(status.st_mode)}, not a file")
+    if status.st_size > most:
         raise _too_large(most)
 
 

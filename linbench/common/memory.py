@@ -59,19 +59,19 @@ def memory() -> Memory | None:
         numbers = {
             name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)
         }
-        found = Memory(numbers["MemTotal"], numbers["MemAvailable"])
+        machine = Memory(numbers["MemTotal"], numbers["MemAvailable"])
     except (OSError, ValueError, KeyError, IndexError):
         return None
     container = _container()
-    return found if container is None else min(found, container, key=lambda each: each.available)
+    return machine if container is None else min(machine, container, key=lambda place: place.available)
 
 
 @cache
 def total_memory() -> int:
     """Return the bytes of memory of this machine, or the limit of its container if that is less."""
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     container = _container()
-    return there if container is None else min(there, container.total)
+    return machine if container is None else min(machine, container.total)
 
 
 def _container() -> Memory | None:

@@ -31,31 +31,31 @@ def whole(given: object, least: int = 0, most: int = LARGEST) -> int | None:
 def number(given: object, least: float, most: float) -> float | None:
     """Return a number from text or a number; None if it is not finite or not between `least` and `most`."""
     text = str(given).strip()
-    found = float(text) if _NUMBER.fullmatch(text) else least - 1
-    return found if least <= found <= most else None
+    value = float(text) if _NUMBER.fullmatch(text) else least - 1
+    return value if least <= value <= most else None
 
 
-def parse_whole(what: str, least: int, most: int) -> Callable[[object], int]:
-    """Return a parser for the option `what`, which raises UserError unless given a whole number in bounds."""
+def parse_whole(option: str, least: int, most: int) -> Callable[[object], int]:
+    """Return a parser for an option that raises UserError unless it is given a whole number in bounds."""
 
     def read(text: object) -> int:
-        found = whole(text, least, most)
-        if found is None:
-            raise UserError(f"{what} takes a whole number from {least:,} to {most:,}, not '{text}'.")
-        return found
+        value = whole(text, least, most)
+        if value is None:
+            raise UserError(f"{option} takes a whole number from {least:,} to {most:,}, not '{text}'.")
+        return value
 
     read.__name__ = "whole number"  # the name that help shows
     return read
 
 
-def parse_number(what: str, least: float, most: float) -> Callable[[object], float]:
-    """Return a parser for the option `what`, which raises UserError unless given a number in bounds."""
+def parse_number(option: str, least: float, most: float) -> Callable[[object], float]:
+    """Return a parser for an option that raises UserError unless it is given a number in bounds."""
 
     def read(text: object) -> float:
-        found = number(text, least, most)
-        if found is None:
-            raise UserError(f"{what} takes a number from {least:g} to {most:,g}, not '{text}'.")
-        return found
+        value = number(text, least, most)
+        if value is None:
+            raise UserError(f"{option} takes a number from {least:g} to {most:,g}, not '{text}'.")
+        return value
 
     read.__name__ = "number"
     return read

@@ -15,13 +15,13 @@ def parse_lengths(text: str) -> list[int]:
     Raises UserError: the text is no such list.
     """
     parts = [part.strip() for part in text.split(",")]
-    found = [whole(part[:-1], 1, LONGEST) if part.endswith("x") else None for part in parts]
-    if None in found:
+    multiples = [whole(part[:-1], 1, LONGEST) if part.endswith("x") else None for part in parts]
+    if None in multiples:
         raise UserError(
             f"test lengths must be multiples of the task's length such as 1x,2x,4x, up to {LONGEST}x, not"
             f" '{text}'."
         )
-    return list(dict.fromkeys(times for times in found if times is not None))
+    return list(dict.fromkeys(times for times in multiples if times is not None))
 
 
 MOST = 10_000
@@ -39,25 +39,26 @@ def parse_seeds(given: str | int | Iterable[int]) -> list[int]:
         parts = [*given] if isinstance(given, Iterable) else [given]
     seeds: list[int] = []
     for part in parts or [None]:
-        first, last = _ends(part)
+        first, last = _first_and_last(part)
         if first is None or last is None or last < first:
             raise UserError(
-                f"seeds must be whole numbers up to {LARGEST}, such as 0,1,2 or 0-4, not '{_written(given)}'."
+                f"seeds must be whole numbers up to {LARGEST}, such as 0,1,2 or 0-4, not"
+                f" '{_format_seeds(given)}'."
             )
         if last - first >= MOST - len(seeds):
-            raise UserError(f"a run takes at most {MOST:,} seeds, fewer than in '{_written(given)}'.")
+            raise UserError(f"a run takes at most {MOST:,} seeds, fewer than in '{_format_seeds(given)}'.")
         seeds += range(first, last + 1)
     return list(dict.fromkeys(seeds))
 
 
-def _ends(part: object) -> tuple[int | None, int | None]:
+def _first_and_last(part: object) -> tuple[int | None, int | None]:
     if not isinstance(part, str):
         return whole(part), whole(part)
     first, dash, last = part.partition("-")
     return whole(first), whole(last if dash else first)
 
 
-def _written(given: str | int | Iterable[int]) -> str:
+def _format_seeds(given: str | int | Iterable[int]) -> str:
     try:
         if isinstance(given, str) or not isinstance(given, Iterable):
             return str(given)

@@ -31,11 +31,10 @@ def _quoted(text: str, place: int) -> str | None:
 
 def split(text: str, sign: str) -> list[str]:
     """Split a text at each `sign` outside brackets and quotes: `a, b[x,y], 'c,d'` has three parts."""
-    places = [place for place, each, depth in plain(text) if each == sign and depth == 0]
-    return [
-        text[start:end]
-        for start, end in zip([0, *(place + 1 for place in places)], [*places, len(text)], strict=True)
-    ]
+    places = [place for place, character, depth in plain(text) if character == sign and depth == 0]
+    starts = [0, *(place + 1 for place in places)]
+    ends = [*places, len(text)]
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def opening(text: str) -> tuple[str, str]:
@@ -49,5 +48,5 @@ def opening(text: str) -> tuple[str, str]:
 
 def unquoted(text: str) -> str:
     """Return the text without quotes around it."""
-    held, rest = opening(text)
-    return text if rest else held
+    inside, rest = opening(text)
+    return text if rest else inside

@@ -38,10 +38,10 @@ class Reader(NamedTuple):
 
         Raises ValueError: it is of another type; PydanticKnownError: it is a number that is not finite.
         """
-        found = self.read(value)
-        if not _finite(found):
+        result = self.read(value)
+        if not _is_finite(result):
             raise PydanticKnownError("finite_number")
-        return found
+        return result
 
     def takes(self, value: Any) -> bool:
         """Return whether a value is of this type."""
@@ -56,7 +56,7 @@ def _refuse(words: str) -> NoReturn:
     raise ValueError(f"it must be {words}")
 
 
-def _number(text: str) -> int | float | None:
+def _parse_number(text: str) -> int | float | None:
     """Return the number in a text, or None. Besides JSON's numbers, `+1`, `1.` and `.5` are accepted.
 
     A number too large for a float is infinite.
@@ -69,12 +69,12 @@ def _number(text: str) -> int | float | None:
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
-def _nothing(value: Any) -> None:
+def _read_null(value: Any) -> None:
     if value is not None and not (isinstance(value, str) and value.strip() == "null"):
         _refuse("null")
 
 
-def _truth(value: Any) -> bool:
+def _read_bool(value: Any) -> bool:
     if isinstance(value, bool):
         return value
     word = value.strip().lower() if isinstance(value, str) else ""
@@ -83,34 +83,34 @@ def _truth(value: Any) -> bool:
     return word == "true"
 
 
-def _whole(value: Any) -> int:
-    number = _number(value) if isinstance(value, str) else value
+def _read_int(value: Any) -> int:
+    number = _parse_number(value) if isinstance(value, str) else value
     if isinstance(number, bool) or not isinstance(number, int):
         _refuse("a whole number")
     return number
 
 
-def _real(value: Any) -> float:
-    number = _number(value) if isinstance(value, str) else value
+def _read_float(value: Any) -> float:
+    number = _parse_number(value) if isinstance(value, str) else value
     if isinstance(number, bool) or not isinstance(number, int | float):
         _refuse("a number")
     return float(number)
 
 
-def _text(value: Any) -> str:
+def _read_text(value: Any) -> str:
     if not isinstance(value, str):
         _refuse("text; put it in quotes if YAML reads it as something else")
     return unquoted(value)
 
 
-def _json(value: Any) -> Any:
+def _read_json(value: Any) -> Any:
     """Return the JSON value of a text, or the text itself. A text in quotes is always text."""
     if not isinstance(value, str):
         return value
     text = value.strip()
     if text in {"null", "true", "false"}:
         return {"null": None, "true": True, "false": False}[text]
-    number = _number(text)
+    number = _parse_number(text)
     if number is not None:
         return number
     if _LIKE_A_NUMBER.fullmatch(text):
@@ -125,12 +125,12 @@ def _json(value: Any) -> Any:
     return unquoted(text)
 
 
-NOTHING = Reader("null", 0, _nothing)
-TRUTH = Reader("true or false", 1, _truth)
-WHOLE = Reader("a whole number", 2, _whole)
-REAL = Reader("a number", 3, _real)
-TEXT = Reader("text", 6, _text)
-JSON = Reader("anything that JSON has", 7, _json)
+NOTHING = Reader("null", 0, _read_null)
+TRUTH = Reader("true or false", 1, _read_bool)
+WHOLE = Reader("a whole number", 2, _read_int)
+REAL = Reader("a number", 3, _read_float)
+TEXT = Reader("text", 6, _read_text)
+JSON = Reader("anything that JSON has", 7, _read_json)
 
 _SIMPLE = {None: NOTHING, NoneType: NOTHING, bool: TRUTH, int: WHOLE, float: REAL, str: TEXT}
 
@@ -182,9 +182,9 @@ def several(elements: Sequence[Reader], container: Callable[[Iterable[Any]], Any
 
 
 def _parts(text: str) -> list[str]:
-    held = unquoted(text.strip()).strip()
-    held = held[1:-1] if (held[:1], held[-1:]) in {("[", "]"), ("(", ")")} else held
-    parts = [part.strip() for part in split(held, ",")]
+    inside = unquoted(text.strip()).strip()
+    inside = inside[1:-1] if (inside[:1], inside[-1:]) in {("[", "]"), ("(", ")")} else inside
+    parts = [part.strip() for part in split(inside, ",")]
     return parts[:-1] if parts[-1] == "" else parts
 
 
@@ -241,15 +241,15 @@ def reader_like(default: Any) -> Reader:
     if isinstance(default, int):
         return any_of([NOTHING, WHOLE, REAL])
     if type(default) in (list, tuple):
-        elements = {reader_like(each).words: reader_like(each) for each in default}
-        one = next(iter(elements.values())) if len(elements) == 1 else JSON
-        return any_of([NOTHING, several([one], type(default), alike=True)])
+        elements = {reader_like(part).words: reader_like(part) for part in default}
+        element = next(iter(elements.values())) if len(elements) == 1 else JSON
+        return any_of([NOTHING, several([element], type(default), alike=True)])
     return JSON
 
 
-def _finite(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return all(map(_finite, (*value, *value.values())))
+        return all(map(_is_finite, (*value, *value.values())))
     if isinstance(value, list | tuple | set):
-        return all(map(_finite, value))
+        return all(map(_is_finite, value))
     return not isinstance(value, float) or math.isfinite(value)

@@ -23,16 +23,16 @@ def submodules(package: ModuleType) -> Iterator[ModuleType]:
 def submodule_names(package: ModuleType) -> list[str]:
     """Return the sorted names of a package's public modules, without importing any."""
     return sorted(
-        found.name for found in pkgutil.iter_modules(package.__path__) if not found.name.startswith("_")
+        module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")
     )
 
 
 def subpackage_names(package: ModuleType) -> list[str]:
     """Return the sorted names of a package's public subpackages, without importing any."""
     return sorted(
-        found.name
-        for found in pkgutil.iter_modules(package.__path__)
-        if found.ispkg and not found.name.startswith("_")
+        module.name
+        for module in pkgutil.iter_modules(package.__path__)
+        if module.ispkg and not module.name.startswith("_")
     )
 
 
@@ -43,8 +43,8 @@ def data_files(package: ModuleType, suffix: str) -> dict[str, Path]:
         package: the package to look into. Folders that are added to its `__path__` are looked into, too.
         suffix: how the files' names end, such as ".yaml".
     """
-    found = {path.name.removesuffix(suffix): path for path in _files(package) if path.name.endswith(suffix)}
-    return dict(sorted(found.items()))
+    files = {path.name.removesuffix(suffix): path for path in _files(package) if path.name.endswith(suffix)}
+    return dict(sorted(files.items()))
 
 
 def _files(package: ModuleType) -> Iterator[Path]:

@@ -33,8 +33,8 @@ class Settings(BaseModel):
     def _within_64_bits(self) -> Self:
         """Refuse numbers larger than a tensor can hold, which would fail late or not at all."""
         for name, value in self:
-            for one in value if isinstance(value, tuple | list) else (value,):
-                if isinstance(one, int) and abs(one) > LARGEST:
+            for number in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(number, int) and abs(number) > LARGEST:
                     raise ValueError(f"{name} must be at most {LARGEST}")
         return self
 

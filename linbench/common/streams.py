@@ -68,12 +68,12 @@ def prepare() -> None:
 
     Streams that were replaced, as in tests and notebooks, stay as they are.
     """
-    codecs.register_error(_DEGRADE, _degraded)
+    codecs.register_error(_DEGRADE, _replacement)
     shut = make_valid()
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(INPUT, closefd=False)), "utf-8")
-    sys.stdout = _robust(sys.stdout, sys.__stdout__, OUTPUT, shut=OUTPUT in shut)
-    sys.stderr = _robust(sys.stderr, sys.__stderr__, ERROR, shut=ERROR in shut)
+    sys.stdout = _make_robust(sys.stdout, sys.__stdout__, OUTPUT, shut=OUTPUT in shut)
+    sys.stderr = _make_robust(sys.stderr, sys.__stderr__, ERROR, shut=ERROR in shut)
 
 
 def make_valid() -> set[int]:
@@ -103,22 +103,21 @@ def keep_output() -> None:
     if not isinstance(raw, _Descriptor):
         return
     sys.stdout.flush()
-    ours = _wrapped(_Descriptor(os.dup(OUTPUT), shut=raw.shut), sys.stdout)
+    reserved = _wrap(_Descriptor(os.dup(OUTPUT), shut=raw.shut), sys.stdout)
     os.dup2(ERROR, OUTPUT)
-    stream: Any = _OfTheMainThread(ours)
+    stream: Any = _MainThreadStream(reserved)
     sys.stdout = stream
 
 
-class _OfTheMainThread:
+class _MainThreadStream:
     """A stream that the main thread writes to; for other threads it is standard error."""
 
-    def __init__(self, ours: TextIO) -> None:
-        self._ours = ours
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(
-            self._ours if threading.current_thread() is threading.main_thread() else sys.stderr, name
-        )
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        return getattr(self._stream if in_main_thread else sys.stderr, name)
 
 
 def refusal() -> str | None:
@@ -133,20 +132,20 @@ def tell(sentence: str) -> None:
     print(escape.one_line(sentence), file=sys.stderr, flush=True)
 
 
-def _robust(stream: TextIO | None, own: TextIO | None, number: int, *, shut: bool) -> TextIO:
+def _make_robust(stream: TextIO | None, original: TextIO | None, number: int, *, shut: bool) -> TextIO:
     if isinstance(getattr(getattr(stream, "buffer", None), "raw", None), _Descriptor):
         assert stream is not None
         return stream
-    if stream is not None and stream is not own:
+    if stream is not None and stream is not original:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_DEGRADE)
         return stream
     if stream is not None:
         stream.flush()
-    return _wrapped(_Descriptor(number, shut=shut), stream, at_once=number == ERROR)
+    return _wrap(_Descriptor(number, shut=shut), stream, at_once=number == ERROR)
 
 
-def _wrapped(raw: _Descriptor, like: TextIO | None, *, at_once: bool = False) -> TextIO:
+def _wrap(raw: _Descriptor, like: TextIO | None, *, at_once: bool = False) -> TextIO:
     """Return a text stream to a descriptor, with the encoding of the stream `like`."""
     encoding, through = getattr(like, "encoding", None) or "utf-8", getattr(like, "write_through", False)
     return io.TextIOWrapper(
@@ -166,7 +165,7 @@ def _is_open(number: int) -> bool:
     return True
 
 
-def _degraded(error: UnicodeError) -> tuple[str | bytes, int]:
+def _replacement(error: UnicodeError) -> tuple[str | bytes, int]:
     """Return a replacement for a character that cannot be encoded, or the byte of a path that is not text."""
     if not isinstance(error, UnicodeEncodeError):
         raise error

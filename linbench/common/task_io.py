@@ -9,8 +9,7 @@ class IO(NamedTuple):
     One of `vocab_in` and `d_in` is None, and one of `vocab_out` and `d_out`.
 
     readout: `place` reads each answer from the residual stream where it is due; `code` reads all answers from
-    the
-        last token's stream alone, as the decoder of an auto-encoder does.
+    the last token's stream alone, as the decoder of an auto-encoder does.
     """
 
     vocab_in: int | None

@@ -1,9 +1,9 @@
 """Numbers written out for readers."""
 
 
-def pluralize(number: int, what: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Return a number with its noun: `1 cell`, `2 cells`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def format_duration(seconds: float) -> str:

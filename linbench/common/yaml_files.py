@@ -38,12 +38,12 @@ class _Loader(_FASTEST):  # type: ignore[misc]
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen = set[str]()
+        names_so_far = set[str]()
         for name in (name for name, _ in node.value if isinstance(name, yaml.ScalarNode)):
-            if name.value in seen:
+            if name.value in names_so_far:
                 message = f"{name.value} is given twice"
                 raise yaml.constructor.ConstructorError(None, None, message, name.start_mark)
-            seen.add(name.value)
+            names_so_far.add(name.value)
         return super().construct_mapping(node, deep)
 
 
