@@ -16,7 +16,7 @@ from linbench.common.errors import unknown
 from linbench.engine.batches import examples_per_draw
 from linbench.experiments.pattern import split_task
 from linbench.experiments.plan_tasks import make_task
-from linbench.experiments.registry import SHIPPED, registry
+from linbench.experiments.registry import registry
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.store import DRAW
 from linbench.tasks import random
@@ -87,7 +87,7 @@ def plan(
     """
     tasks, version = registry("task"), peers.resolve_peer(peer, device, "draws")
     count = repeats or (5 if device == "cpu" else 50)
-    shipped = [entry.name for entry in tasks.entries.values() if entry.source == SHIPPED]
+    shipped = [entry.name for entry in tasks.entries.values() if entry.shipped]
     cases = []
     for text in names or shipped:
         name, preset = split_task(text)

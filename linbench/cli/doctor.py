@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from linbench.cli.options import MOST_WORKERS, JsonOption, whole_option
+from linbench.cli.options import JsonOption, whole_option
 from linbench.common.errors import EXIT_NO
 from linbench.common.streams import tell
+from linbench.engine.executors.local import MOST_WORKERS
 
 if TYPE_CHECKING:
     from linbench.verify.doctor import Verdict

@@ -16,9 +16,6 @@ from linbench.common.streams import tell
 MOST = 1 << 30
 """The largest count an option takes. Each thing counted costs memory, so that more is a slip."""
 
-MOST_WORKERS = 1024
-"""The largest number of processes on one host."""
-
 LONGEST_SECONDS = 10_000_000.0
 """The longest timeout: about four months."""
 

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from linbench.cli.options import MOST_WORKERS, parse_numbers
+from linbench.cli.options import parse_numbers
 from linbench.common.errors import UserError
 from linbench.common.numbers import parse_whole
+from linbench.engine.executors.local import MOST_WORKERS
 from linbench.engine.pull_request import plan, present, share
 from linbench.experiments.pattern import split_models
 from linbench.experiments.suite import load

@@ -9,7 +9,6 @@ from linbench.engine.checkpoint import Checkpoints, composition
 from linbench.engine.measure import measure
 from linbench.engine.progress import Report
 from linbench.experiments.cell import Cell
-from linbench.experiments.registry import SHIPPED
 from linbench.results.record import Result
 
 
@@ -45,7 +44,7 @@ Message = Reported | Result
 def plugin_sources(cell: Cell) -> frozenset[str]:
     """Return the files, modules and packages outside linbench that a cell's task and layers come from."""
     entries = (cell.task_entry, *(layer.entry for layer in cell.model.layers))
-    return frozenset(_without_class(entry.source) for entry in entries if entry.source != SHIPPED)
+    return frozenset(_without_class(entry.source) for entry in entries if not entry.shipped)
 
 
 def isolation_key(job: Job) -> frozenset[str] | None:

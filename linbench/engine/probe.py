@@ -136,7 +136,7 @@ def _probes(cell: Cell) -> dict[str, Probe]:
     lengths = tuple(sorted({min(trained), max(trained)}))
     found = {}
     for place, layer in enumerate(cell.model.layers):
-        if layer.entry.digest is not None:
+        if not layer.entry.shipped:
             how = [cell.model.backbone.d_model, lengths, cell.device, cell.protocol.precision]
             found[digest([layer.identity(), *how])] = Probe(cell, place, lengths)
     return found

@@ -8,7 +8,7 @@ from linbench.common.errors import EXIT_NOT_COMPARABLE, PluginError, UserError
 from linbench.common.parsing import parse_seeds
 from linbench.engine.compare import plan_comparison, refuse_left_out
 from linbench.experiments.pattern import parse_pattern
-from linbench.experiments.registry import SHIPPED, registry
+from linbench.experiments.registry import registry
 from linbench.experiments.suite import Suite, blocks, narrowed
 from linbench.results.store import Store
 
@@ -81,7 +81,7 @@ def _shipped(name: str, suite: Suite) -> bool:
     """Return whether linbench ships all code of a model's cells: its layers and the tasks."""
     layers = [registry("model").find(term.name) for term in parse_pattern(name)]
     tasks = [registry("task").find(task.task.partition("/")[0]) for task in suite.tasks]
-    return all(entry.source == SHIPPED for entry in (*layers, *tasks))
+    return all(entry.shipped for entry in (*layers, *tasks))
 
 
 def present(models: Sequence[str]) -> list[str]:

@@ -15,11 +15,11 @@ def pick_device(device: str) -> str:
     Raises UserError: there is no such device here.
     """
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    meant = {"auto": gpus[0] if gpus else "cpu", "cpu": "cpu", **{gpu: gpu for gpu in gpus}}
+    device_of = {"auto": gpus[0] if gpus else "cpu", "cpu": "cpu", **{gpu: gpu for gpu in gpus}}
     if gpus:
-        meant["cuda"] = gpus[0]
-    if device in meant:
-        return meant[device]
+        device_of["cuda"] = gpus[0]
+    if device in device_of:
+        return device_of[device]
     if not gpus and re.fullmatch(r"(cuda|gpu)(:.*)?", device):
         reason = (
             "torch finds no GPU here"
@@ -30,8 +30,8 @@ def pick_device(device: str) -> str:
     if re.fullmatch(r"cuda:[0-9]+", device):
         raise UserError(f"there is no {device} here; torch finds {', '.join(gpus)}.")
     if device.partition(":")[0] in _OTHER_DEVICES:
-        raise UserError(f"linbench does not run on {device}; use one of {', '.join(meant)}.")
-    raise unknown("device", device, meant, short={"gpu": "cuda"} if gpus else {})
+        raise UserError(f"linbench does not run on {device}; use one of {', '.join(device_of)}.")
+    raise unknown("device", device, device_of, short={"gpu": "cuda"} if gpus else {})
 
 
 def device_class(device: str) -> str:

@@ -19,12 +19,12 @@ class FormerSearch(NamedTuple):
     says: str
     settings: Mapping[str, Any]
 
-    def instead_of(self, asked: SearchSettings) -> SearchSettings | None:
+    def instead_of(self, search: SearchSettings) -> SearchSettings | None:
         """Return the search under this rule; None if the search that is asked for is not today's default."""
         today = default_search()
-        if any(getattr(asked, name) != getattr(today, name) for name in self.settings):
+        if any(getattr(search, name) != getattr(today, name) for name in self.settings):
             return None
-        return asked.model_copy(update=dict(self.settings))
+        return search.model_copy(update=dict(self.settings))
 
 
 @cache
@@ -32,10 +32,10 @@ def formers() -> tuple[FormerSearch, ...]:
     """Return the earlier rules, the most recent first."""
     rules = []
     for entry in former_searches():
-        others = {
+        settings = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in entry.items()
             if name not in ("mark", "says")
         }
-        rules.append(FormerSearch(entry["mark"], entry["says"], others))
+        rules.append(FormerSearch(entry["mark"], entry["says"], settings))
     return tuple(rules)

@@ -24,11 +24,11 @@ def states() -> States:
     return States(random.getstate(), numpy, torch.default_generator.get_state())
 
 
-def set_states(given: States) -> None:
+def set_states(new: States) -> None:
     """Set the generators to these states."""
-    random.setstate(given.python)
-    np.random.set_state(given.numpy)
-    torch.default_generator.set_state(given.torch)
+    random.setstate(new.python)
+    np.random.set_state(new.numpy)
+    torch.default_generator.set_state(new.torch)
 
 
 def seed_all(key: int) -> None:

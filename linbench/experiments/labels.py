@@ -28,7 +28,7 @@ def naming_scheme(cells: Sequence[Cell], *, but: Collection[str] = ()) -> Names:
     presets_of: dict[str, set[str | None]] = {}
     for cell in cells:
         presets_of.setdefault(cell.task_entry.name, set()).add(cell.preset)
-    presets = frozenset(task for task, found in presets_of.items() if None not in found)
+    presets = frozenset(task for task, named in presets_of.items() if None not in named)
     same_name: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
     for cell in cells:
         task = cell.task_entry.name
@@ -49,7 +49,7 @@ def format_cells(cells: Sequence[Cell], names: Names) -> str:
     values = []
     for name in names.settings:
         if name in settings[0]:
-            distinct = dict.fromkeys(str(one[name]) for one in settings)
+            distinct = dict.fromkeys(str(values_of_cell[name]) for values_of_cell in settings)
             values.append(f"{name} {' '.join(distinct)}")
     task = first.task_entry.name
     preset = f" {first.preset}" if task in names.presets else ""
@@ -89,7 +89,7 @@ def _names_in(
 
 def _split(classes: Sequence[int], group: Sequence[Mapping[str, Any]], name: str) -> list[int]:
     """Split classes of a group by the values of one setting, and number new ones as they appear."""
-    keys = [(number, str(one.get(name))) for number, one in zip(classes, group, strict=True)]
+    keys = [(number, str(member.get(name))) for number, member in zip(classes, group, strict=True)]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return [numbers[key] for key in keys]
 
@@ -97,21 +97,21 @@ def _split(classes: Sequence[int], group: Sequence[Mapping[str, Any]], name: str
 def unique_labels(labels: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Make labels unique by adding, in brackets, the fewest settings that distinguish equal ones."""
     same_label: dict[str, list[Mapping[str, Any]]] = {}
-    for label, own in zip(labels, settings, strict=True):
-        same_label.setdefault(label, []).append(own)
+    for label, values in zip(labels, settings, strict=True):
+        same_label.setdefault(label, []).append(values)
     picked = {label: distinguishing_settings([members]) for label, members in same_label.items()}
     unique = []
-    for label, own in zip(labels, settings, strict=True):
-        words = ", ".join(f"{name} {own[name]}" for name in picked[label] if name in own)
+    for label, values in zip(labels, settings, strict=True):
+        words = ", ".join(f"{name} {values[name]}" for name in picked[label] if name in values)
         unique.append(f"{label} ({words})" if words else label)
     return unique
 
 
-def distinguishing_labels(every: Sequence[Mapping[str, Any]]) -> list[str]:
+def distinguishing_labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Describe each of several settings by those that differ, such as `seq_len 64 / kv_pairs 8`."""
-    names = dict.fromkeys(chain.from_iterable(every))
-    differ = [name for name in names if len({str(one.get(name)) for one in every}) > 1]
-    return [" / ".join(f"{name} {one[name]}" for name in differ if name in one) for one in every]
+    names = dict.fromkeys(chain.from_iterable(settings))
+    differ = [name for name in names if len({str(values.get(name)) for values in settings}) > 1]
+    return [" / ".join(f"{name} {values[name]}" for name in differ if name in values) for values in settings]
 
 
 def all_settings(cell: Cell) -> dict[str, Any]:
@@ -120,14 +120,14 @@ def all_settings(cell: Cell) -> dict[str, Any]:
     Settings of mixers are included if all layers share them; so are its training mixture and its tests.
     """
     rooms = {"task": cell.task.settings, "model": cell.model.backbone, "protocol": cell.protocol}
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for room, settings in rooms.items():
-        found |= {f"{room}.{name}": value for name, value in settings.model_dump().items()}
+        by_name |= {f"{room}.{name}": value for name, value in settings.model_dump().items()}
     of_mixers = [layer.settings.model_dump() for layer in cell.model.layers]
     for name, value in of_mixers[0].items():
-        if all(one.get(name) == value for one in of_mixers):
-            found[f"model.{name}"] = value
-    return found | _mixture(cell) | {"seed": cell.seed}
+        if all(values.get(name) == value for values in of_mixers):
+            by_name[f"model.{name}"] = value
+    return by_name | _mixture(cell) | {"seed": cell.seed}
 
 
 def _mixture(cell: Cell) -> dict[str, str]:

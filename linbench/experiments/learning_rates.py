@@ -53,9 +53,9 @@ def learning_rate(half_decades: int) -> float:
     return float(f"{10 ** (half_decades / 2):.3g}")
 
 
-def refuse_rate(*given: Mapping[str, Any]) -> None:
+def refuse_rate(*groups: Mapping[str, Any]) -> None:
     """Raise UserError if a learning rate is among settings that are given beside a search."""
-    for settings in given:
+    for settings in groups:
         if "protocol.lr" in settings:
             raise UserError(
                 f"protocol.lr = {settings['protocol.lr']} is given, but the learning rate is also searched"

@@ -68,7 +68,7 @@ def import_path(path: Path) -> Brought:
         folders.append(here)
     name = ".".join(parts)
     files[name] = File(str(file), content, package=name in files and file.stem == "__init__")
-    return _brought(load(name, files, folders))
+    return _imported_module(load(name, files, folders))
 
 
 def import_name(name: str) -> Brought:
@@ -89,17 +89,17 @@ def import_name(name: str) -> Brought:
     files = _packages(f"{name}.", folders)
     if name not in files:
         raise UserError(f"there is no module {name} in {folders[0]}.")
-    return _brought(load(name, files, folders))
+    return _imported_module(load(name, files, folders))
 
 
-def _brought(plugin: Plugin) -> Brought:
+def _imported_module(plugin: Plugin) -> Brought:
     return Brought(plugin.module, plugin.digest, plugin)
 
 
 def _packages(name: str, folders: list[Path]) -> dict[str, File]:
     """Return the files of the packages that contain a module."""
     above = candidates(name.rpartition(".")[0])
-    return {each: file for each in above if (file := find(each, folders)) is not None}
+    return {package: file for package in above if (file := find(package, folders)) is not None}
 
 
 def _users_folders(top: str) -> list[Path]:
@@ -137,9 +137,9 @@ def load_location(location: str, base: type) -> Located:
         if where.endswith(".py"):
             if not Path(where).is_file():
                 raise UserError(f"there is no file {where} in {Path.cwd()}.")
-            found = import_path(Path(where))
+            imported_module = import_path(Path(where))
         else:
-            found = import_name(where)
+            imported_module = import_name(where)
     except UserError:
         raise
     except ModuleNotFoundError as missing:
@@ -148,25 +148,27 @@ def load_location(location: str, base: type) -> Located:
         raise PluginError(f"{location} could not be imported: {describe_error(missing)}.") from missing
     except (Exception, SystemExit) as error:
         raise PluginError(f"{location} could not be imported: {describe_error(error)}.") from error
-    own, others = _classes(found.module, base)
+    defined, imported_classes = _classes(imported_module.module, base)
     if not name:
-        if len(own or others) == 1:
-            name, cls = next(iter((own or others).items()))
-            return Located(cls, name, found)
-        number = len(own) or "no"
+        if len(defined or imported_classes) == 1:
+            name, cls = next(iter((defined or imported_classes).items()))
+            return Located(cls, name, imported_module)
+        number = len(defined) or "no"
         raise UserError(
             f"{location} has {number} suitable classes; name one as {location}:Class. Allowed:"
-            f" {_listed([*own, *others])}."
+            f" {_listed([*defined, *imported_classes])}."
         )
-    if not hasattr(found.module, name):
-        raise _no_class(where, name, [*own, *others])
-    cls = getattr(found.module, name)
+    if not hasattr(imported_module.module, name):
+        raise _no_class(where, name, [*defined, *imported_classes])
+    cls = getattr(imported_module.module, name)
     # of a shared package only the file that defines the class counts
-    if found.module.__name__.partition(".")[0] in SHARED:
-        found = found._replace(
-            digest=installed_digest(sys.modules.get(getattr(cls, "__module__", None) or "", found.module))
+    if imported_module.module.__name__.partition(".")[0] in SHARED:
+        imported_module = imported_module._replace(
+            digest=installed_digest(
+                sys.modules.get(getattr(cls, "__module__", None) or "", imported_module.module)
+            )
         )
-    return Located(cls, name, found)
+    return Located(cls, name, imported_module)
 
 
 def _classes(module: ModuleType, base: type) -> tuple[dict[str, type], dict[str, type]]:
@@ -213,15 +215,17 @@ def installed_digest(module: ModuleType, distribution: Distribution | None = Non
 @cache
 def _digest_of_all(path: str, folders: tuple[str, ...], others: tuple[Path, ...]) -> str:
     root = Path(folders[0]) if folders else Path(path).parent
-    every = {Path(path), *others}
+    paths = {Path(path), *others}
     for folder in folders:
-        every.update(Path(folder).rglob("*.py"))
-    contents = {file: file.read_bytes() for file in every if file.is_file()}
-    held = {file: content for file, content in contents.items() if content.strip()}
-    if held.keys() <= {Path(path)}:
+        paths.update(Path(folder).rglob("*.py"))
+    contents = {file: file.read_bytes() for file in paths if file.is_file()}
+    sources = {file: content for file, content in contents.items() if content.strip()}
+    if sources.keys() <= {Path(path)}:
         return digest_of(Path(path).read_bytes())
-    named = sorted((os.path.relpath(file, root.parent), digest_of(content)) for file, content in held.items())
-    return digest_of(json.dumps([os.path.relpath(path, root.parent), named]).encode())
+    digests = sorted(
+        (os.path.relpath(file, root.parent), digest_of(content)) for file, content in sources.items()
+    )
+    return digest_of(json.dumps([os.path.relpath(path, root.parent), digests]).encode())
 
 
 def imported() -> bool:

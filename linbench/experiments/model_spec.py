@@ -11,7 +11,7 @@ from linbench.common.errors import UserError
 from linbench.common.hashing import stable_key
 from linbench.common.settings import Settings
 from linbench.experiments import generators
-from linbench.experiments.registry import SHIPPED, Entry
+from linbench.experiments.registry import Entry
 from linbench.models import backbone as backbones
 from linbench.models.backbone import Backbone, BackboneSettings, Layer
 from linbench.models.base import Mixer
@@ -93,7 +93,7 @@ class ModelSpec:
 
         Raises UserError: a model cannot have these settings.
         """
-        if any(layer.entry.source != SHIPPED for layer in self.layers):
+        if any(not layer.entry.shipped for layer in self.layers):
             return
         try:
             self.sketch(task)

@@ -25,20 +25,22 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
     if that has no default. A constructor without either gets none; the index is given if it has a parameter
     for it.
     """
-    own = module.__init__ is not nn.Module.__init__
+    has_constructor = module.__init__ is not nn.Module.__init__
     # a bound method, so that `self` is not among the parameters whatever it is called
-    parameters = dict(inspect.signature(MethodType(module.__init__, module)).parameters) if own else {}
-    named = [name for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}]
-    unnamed = [name for name in named[:1] if parameters[name].default is inspect.Parameter.empty]
-    width = next(iter([*(name for name in WIDTH_NAMES if name in named), *unnamed]), None)
-    index = next((name for name in INDEX_NAMES if name in named), None)
-    for name in named:
+    parameters = (
+        dict(inspect.signature(MethodType(module.__init__, module)).parameters) if has_constructor else {}
+    )
+    names = [name for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}]
+    first_if_required = [name for name in names[:1] if parameters[name].default is inspect.Parameter.empty]
+    width = next(iter([*(name for name in WIDTH_NAMES if name in names), *first_if_required]), None)
+    index = next((name for name in INDEX_NAMES if name in names), None)
+    for name in names:
         if (
             name != index
             and parameters[name].default is inspect.Parameter.empty
             and _is_object(module, parameters[name], width=name == width)
         ):
-            raise PluginError(_no_object(module, name))
+            raise PluginError(_object_sentence(module, name))
 
     class Wrapped(Mixer):
         __doc__ = f"{module.__name__}, an nn.Module. {docstring(module) or 'It has no docstring.'}"
@@ -53,9 +55,11 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
             try:
                 self.module = module(**{name: value for name, value in place.items() if name}, **given)
             except (AttributeError, TypeError) as error:
-                if width in WIDTH_NAMES or not _AS_AN_OBJECT.match(str(error)):
+                if width in WIDTH_NAMES or not _USED_AS_OBJECT.match(str(error)):
                     raise
-                raise PluginError(f"{_no_object(module, str(width))} It failed with: {error}.") from error
+                raise PluginError(
+                    f"{_object_sentence(module, str(width))} It failed with: {error}."
+                ) from error
 
         def forward(self, x: Tensor, state: Any = None, cross_layer: Any = None) -> Out:
             """Return the module's output, or the first of a tuple of outputs."""
@@ -84,13 +88,13 @@ def wrap(module: type[nn.Module]) -> type[Mixer]:
     return Wrapped
 
 
-_AS_AN_OBJECT = re.compile("'int' object (has no attribute|is not subscriptable|is not iterable)")
+_USED_AS_OBJECT = re.compile("'int' object (has no attribute|is not subscriptable|is not iterable)")
 _OBJECT_NAMES = {"config", "cfg", "conf", "configuration", "hparams", "args"}
 
 
 def _is_object(module: type[nn.Module], parameter: inspect.Parameter, *, width: bool) -> bool:
     """Return whether a required parameter takes an object, such as a configuration, that no text can give."""
-    annotation = _resolved(module, parameter.annotation)
+    annotation = _resolve(module, parameter.annotation)
     if not isinstance(annotation, type) or annotation is parameter.empty:
         return width and parameter.name in _OBJECT_NAMES
     if width:
@@ -98,13 +102,13 @@ def _is_object(module: type[nn.Module], parameter: inspect.Parameter, *, width: 
     return annotation.__module__ != "builtins" and reader_of(annotation) is JSON
 
 
-def _no_object(module: type[nn.Module], name: str) -> str:
-    own = module.__name__
+def _object_sentence(module: type[nn.Module], name: str) -> str:
+    cls = module.__name__
     return (
-        f"{own} takes an object as `{name}`, but linbench gives a constructor only numbers and text: the"
+        f"{cls} takes an object as `{name}`, but linbench gives a constructor only numbers and text: the"
         f" model's width as the first of {', '.join(WIDTH_NAMES)} or else as its first parameter, the layer's"
         " number as layer_idx if it takes that, and the settings that you give. Write a subclass that makes"
-        f" the object: class Small{own}({own}): def __init__(self, d_model): super().__init__(...)."
+        f" the object: class Small{cls}({cls}): def __init__(self, d_model): super().__init__(...)."
     )
 
 
@@ -135,13 +139,13 @@ def _reader(module: type[nn.Module], parameter: inspect.Parameter) -> Reader:
     default = parameter.default
     if parameter.annotation is parameter.empty:
         return JSON if default is parameter.empty else reader_like(default)
-    reader = reader_of(_resolved(module, parameter.annotation))
+    reader = reader_of(_resolve(module, parameter.annotation))
     if default is parameter.empty or reader.takes(default):
         return reader
     return any_of([reader, NOTHING if default is None else reader_like(default)])
 
 
-def _resolved(module: type[nn.Module], annotation: Any) -> Any:
+def _resolve(module: type[nn.Module], annotation: Any) -> Any:
     """Return the type that an annotation names as text; the annotation itself if there is no such type."""
     if not isinstance(annotation, str):
         return annotation

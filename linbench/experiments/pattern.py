@@ -75,7 +75,7 @@ def _closes_last(text: str) -> bool:
 
 
 def _settings(text: str, pattern: str) -> tuple[tuple[str, str], ...]:
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for pair in split(text, ","):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not pair.strip():
@@ -85,10 +85,10 @@ def _settings(text: str, pattern: str) -> tuple[tuple[str, str], ...]:
                 f"'{pair.strip()}' in '{pattern}' is not a setting; write NAME[setting=value], and put a"
                 " value with a comma in quotes."
             )
-        if name in found:
-            raise UserError(f"'{pattern}' gives {name} twice ({found[name]} and {value}); give it once.")
-        found[name] = value
-    return tuple(found.items())
+        if name in settings:
+            raise UserError(f"'{pattern}' gives {name} twice ({settings[name]} and {value}); give it once.")
+        settings[name] = value
+    return tuple(settings.items())
 
 
 def split_models(text: str) -> list[str]:
@@ -96,10 +96,10 @@ def split_models(text: str) -> list[str]:
 
     Raises UserError: the text names no model.
     """
-    found = [tidy(part) for part in _parts(text, ",") if part.strip()]
-    if not found:
+    models = [tidy(part) for part in _parts(text, ",") if part.strip()]
+    if not models:
         raise UserError(f"'{text}' names no model; see `linbench list models`.")
-    return found
+    return models
 
 
 def split_task(text: str) -> tuple[str, str | None]:

@@ -111,10 +111,10 @@ def _make_models(run: RunSpec, settings: _Settings, preset: Preset, task: Task) 
 
 
 def _pick_form(form: str | None, preset: Preset) -> Form:
-    wanted = form or preset.model.get("form", "native")
-    if wanted not in FORMS:
-        raise unknown("form", wanted, FORMS)
-    return cast("Form", wanted)
+    chosen = form or preset.model.get("form", "native")
+    if chosen not in FORMS:
+        raise unknown("form", chosen, FORMS)
+    return cast("Form", chosen)
 
 
 def _matching_preset(task: Task, model: ModelSpec, protocol: Protocol) -> str | None:

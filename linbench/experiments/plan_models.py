@@ -133,12 +133,12 @@ def _specify_layer(
 def _settings_for(term: Term, entry: Entry, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the settings that this layer has; `MIXER.NAME` overrides a bare NAME."""
     mixer: type[Mixer] = entry.cls
-    found = {name: value for name, value in given.items() if _has_setting(mixer, name)}
+    settings = {name: value for name, value in given.items() if _has_setting(mixer, name)}
     for prefix in (f"{term.name}.", f"{entry.name}."):
         for name, value in given.items():
             if name.startswith(prefix):
-                found[name.removeprefix(prefix)] = value
-    return found
+                settings[name.removeprefix(prefix)] = value
+    return settings
 
 
 def _has_setting(mixer: type[Mixer], name: str) -> bool:

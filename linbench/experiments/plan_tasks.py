@@ -11,7 +11,7 @@ from linbench.experiments.curriculum import Segment
 from linbench.experiments.loading import describe_error
 from linbench.experiments.pattern import split_task
 from linbench.experiments.protocol import Protocol
-from linbench.experiments.registry import SHIPPED, Entry, registry
+from linbench.experiments.registry import Entry, registry
 from linbench.models.backbone import BackboneSettings
 from linbench.tasks.base import Preset, Task
 from linbench.tasks.random import MOST_IDS
@@ -41,7 +41,7 @@ def make_task(
     except UserError:
         raise
     except Exception as error:
-        if entry.source == SHIPPED:
+        if entry.shipped:
             raise
         raise PluginError(f"task {task} cannot be used: {describe_error(error)}.") from error
 

@@ -26,8 +26,8 @@ def pick_precision(name: str | None, device: str) -> Precision:
 
     Raises UserError: there is no such precision.
     """
-    wanted = name or ("fp32" if device == "cpu" else "bf16")
+    precision_name = name or ("fp32" if device == "cpu" else "bf16")
     for precision in DTYPES:
-        if precision == wanted:
+        if precision == precision_name:
             return precision
-    raise unknown("dtype", wanted, DTYPES)
+    raise unknown("dtype", precision_name, DTYPES)

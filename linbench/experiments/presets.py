@@ -51,9 +51,12 @@ def matching_preset(
     """Return the first preset of a task that all settings equal, or None.
 
     Args:
-        task: the task. settings: the task's settings, as JSON values. protocol: the protocol's settings, as
-        JSON values. layers: the settings of each layer, as `layer_settings` returns them. A setting that a
-        layer lacks is no difference. but: settings of protocol and model that may differ.
+        task: the task.
+        settings: the task's settings, as JSON values.
+        protocol: the protocol's settings, as JSON values.
+        layers: the settings of each layer, as `layer_settings` returns them. A setting that a layer lacks is
+            no difference.
+        but: settings of protocol and model that may differ.
     """
     for name, preset in task.presets.items():
         of_task = task.Settings.parse(preset.task, where="task")

@@ -94,8 +94,8 @@ def published(name: str | None) -> Mapping[str, Any]:
 
 def former_searches() -> Sequence[Mapping[str, Any]]:
     """Return the earlier rules for choosing learning rates: a mark, a sentence, and their settings."""
-    found: Sequence[Mapping[str, Any]] = _blocks()["former_searches"]
-    return found
+    searches: Sequence[Mapping[str, Any]] = _blocks()["former_searches"]
+    return searches
 
 
 def suite_block(name: str) -> Mapping[str, Any]:

@@ -40,8 +40,8 @@ def card(cls: Any) -> str:
 
 def model_settings(cls: Any) -> list[tuple[str, str, str, str]]:
     """Return (name, type, default, description) of each setting of a model, with published defaults."""
-    found: list[tuple[str, str, str, str]] = cls.Settings.describe()
-    return found
+    settings: list[tuple[str, str, str, str]] = cls.Settings.describe()
+    return settings
 
 
 def controlled(cls: Any) -> list[str]:
@@ -59,7 +59,7 @@ _NAMELESS = "it defines no task or model with a `name`"
 
 Kind = Literal["task", "model"]
 _BASE: dict[Kind, type] = {"task": Task, "model": Mixer}
-_NAMED: dict[Kind, type] = {"task": Task, "model": nn.Module}
+_NAMEABLE: dict[Kind, type] = {"task": Task, "model": nn.Module}
 _SHIPPED: dict[Kind, ModuleType] = {"task": shipped_tasks, "model": shipped_models}
 
 
@@ -78,27 +78,36 @@ class Entry:
     plugin: Plugin | None = field(default=None, compare=False, repr=False)
     attribute: str = field(default="", compare=False, repr=False)
 
+    @property
+    def shipped(self) -> bool:
+        """True if it comes with linbench. The code of any other may do whatever it likes in its process."""
+        return self.source == SHIPPED
+
     def __reduce__(self) -> Any:
         """Pickle a user's class as the source it was made of, and an installed one as its name."""
         kind: Kind = "task" if issubclass(self.cls, Task) else "model"
-        if self.source == SHIPPED:
-            return _shipped_again, (kind, self.name)
+        if self.shipped:
+            return _shipped_entry, (kind, self.name)
         if self.plugin is not None:
-            return _arrived, (kind, self.name, self.source, self.digest, self.plugin, self.attribute)
+            return _received_entry, (kind, self.name, self.source, self.digest, self.plugin, self.attribute)
         by_location = self.source.removeprefix("./") == self.name
-        return _found_again, (kind, self.source if by_location else self.name, self.digest)
+        return _same_entry, (kind, self.source if by_location else self.name, self.digest)
 
 
-def _arrived(kind: Kind, name: str, source: str, digest: str | None, plugin: Plugin, attribute: str) -> Entry:
-    return Entry(name, _usable(kind, getattr(arrive(plugin), attribute)), source, digest, plugin, attribute)
+def _received_entry(
+    kind: Kind, name: str, source: str, digest: str | None, plugin: Plugin, attribute: str
+) -> Entry:
+    return Entry(
+        name, _as_task_or_mixer(kind, getattr(arrive(plugin), attribute)), source, digest, plugin, attribute
+    )
 
 
-def _shipped_again(kind: Kind, name: str) -> Entry:
+def _shipped_entry(kind: Kind, name: str) -> Entry:
     """Find a shipped entry without importing plugins, which may change what the process computes."""
-    return _ours(kind).find(name)
+    return _shipped_registry(kind).find(name)
 
 
-def _found_again(kind: Kind, name: str, digest: str | None) -> Entry:
+def _same_entry(kind: Kind, name: str, digest: str | None) -> Entry:
     entry = registry(kind).find(name)
     if entry.digest != digest:
         raise UserError(f"{kind} '{name}' has changed since the run began; start the run again.")
@@ -131,7 +140,7 @@ class Registry:
         Raises UserError: there is none, or it cannot be imported.
         """
         if is_location(name):
-            return _located(self.kind, name)
+            return _entry_at(self.kind, name)
         if name in self.entries:
             return self.entries[name]
         for problem in self.problems:
@@ -149,19 +158,19 @@ class Registry:
     def _add(self, entry: Entry) -> None:
         """Add an entry. A shipped name wins; if two others have one name, neither can be used by it."""
         name, source = entry.name, entry.source
-        taken = self.entries.get(name)
-        if taken is None and name not in self._contested:
+        present = self.entries.get(name)
+        if present is None and name not in self._contested:
             self.entries[name] = entry
-        elif taken is None:
+        elif present is None:
             self._note_problem(name, source, "others have the same name; use the path of the one you mean")
-        elif taken.source == SHIPPED:
+        elif present.shipped:
             reason = f"linbench ships a {self.kind} of that name; rename yours, or use its path"
             self._note_problem(name, source, reason)
         else:
             del self.entries[name]
             self._contested.add(name)
-            reason = f"{taken.source} and {source} have the same name; use the path of the one you mean"
-            self._note_problem(name, taken.source, reason)
+            reason = f"{present.source} and {source} have the same name; use the path of the one you mean"
+            self._note_problem(name, present.source, reason)
             self._note_problem(name, source, reason)
 
     def _note_problem(self, name: str, source: str, reason: str) -> None:
@@ -170,15 +179,15 @@ class Registry:
 
 def shipped(kind: Kind) -> Registry:
     """Return the tasks or models that come with linbench."""
-    found = Registry(kind)
+    registry = Registry(kind)
     package = _SHIPPED[kind]
     for module in pkgutil.iter_modules(package.__path__):
         if not module.ispkg:
-            _scan(found, f"{package.__name__}.{module.name}", SHIPPED)
-    return found
+            _scan(registry, f"{package.__name__}.{module.name}", SHIPPED)
+    return registry
 
 
-_ours = cache(shipped)
+_shipped_registry = cache(shipped)
 
 
 @cache
@@ -187,60 +196,62 @@ def registry(kind: Kind) -> Registry:
 
     They are scanned once in a process.
     """
-    ours = shipped(kind)
-    found = Registry(kind, dict(ours.entries), list(ours.problems))
+    own = shipped(kind)
+    full = Registry(kind, dict(own.entries), list(own.problems))
     for folder in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)):
         if not Path(folder).is_dir():
-            found.problems.append(Problem(folder, PLUGINS_VARIABLE, "the folder does not exist"))
+            full.problems.append(Problem(folder, PLUGINS_VARIABLE, "the folder does not exist"))
         for path in sorted(Path(folder).glob("*.py")):
-            _scan(found, path, str(path))
-    found.problems = [
-        each
-        for each in found.problems
-        if each.reason != _NAMELESS or str(Path(each.source).resolve()) not in found._helpers
+            _scan(full, path, str(path))
+    full.problems = [
+        problem
+        for problem in full.problems
+        if problem.reason != _NAMELESS or str(Path(problem.source).resolve()) not in full._helpers
     ]
     for point in entry_points(group=f"linbench.{kind}s"):
         source = f"package {point.dist.name}" if point.dist else "an installed package"
         try:
-            cls = _usable(kind, point.load())
+            cls = _as_task_or_mixer(kind, point.load())
             files = installed_digest(sys.modules[point.module], point.dist)
-            found._add(Entry(_checked(point.name), cls, source, digest_of(f"{point.value} {files}".encode())))
+            full._add(
+                Entry(_valid_name(point.name), cls, source, digest_of(f"{point.value} {files}".encode()))
+            )
         # a failed import of one package must not affect the others
         except (Exception, SystemExit) as error:
-            found.problems.append(Problem(point.name, source, describe_error(error)))
-    return found
+            full.problems.append(Problem(point.name, source, describe_error(error)))
+    return full
 
 
-def _scan(found: Registry, where: str | Path, source: str) -> None:
+def _scan(target: Registry, place: str | Path, source: str) -> None:
     """Add the tasks or models of a file or module."""
-    name = where.stem if isinstance(where, Path) else where.rsplit(".", 1)[1]
+    name = place.stem if isinstance(place, Path) else place.rsplit(".", 1)[1]
     try:
-        if isinstance(where, Path):
-            brought = import_path(where)
+        if isinstance(place, Path):
+            imported = import_path(place)
         else:
-            brought = Brought(importlib.import_module(where), None)
-        entries = _entries(found.kind, brought, source)
-        plugin = brought.plugin
+            imported = Brought(importlib.import_module(place), None)
+        entries = _entries(target.kind, imported, source)
+        plugin = imported.plugin
         if plugin:
-            if not any(_named(brought.module, base) for base in _NAMED.values()):
+            if not any(_named_classes(imported.module, base) for base in _NAMEABLE.values()):
                 raise UserError(_NAMELESS)
-            found._helpers |= {file.path for each, file in plugin.files.items() if each != plugin.name}
+            target._helpers |= {file.path for each, file in plugin.files.items() if each != plugin.name}
     except (Exception, SystemExit) as error:  # a failed import must not affect the others
-        found.problems.append(Problem(name, source, describe_error(error)))
+        target.problems.append(Problem(name, source, describe_error(error)))
         return
     for entry in entries:
-        found._add(entry)
+        target._add(entry)
 
 
-def _entries(kind: Kind, brought: Brought, source: str) -> list[Entry]:
+def _entries(kind: Kind, imported: Brought, source: str) -> list[Entry]:
     entries = []
-    for attribute, cls in _named(brought.module, _NAMED[kind]).items():
-        name, usable = _checked(cls.name), _usable(kind, cls)
-        entries.append(Entry(name, usable, source, brought.digest, brought.plugin, attribute))
+    for attribute, cls in _named_classes(imported.module, _NAMEABLE[kind]).items():
+        name, usable = _valid_name(cls.name), _as_task_or_mixer(kind, cls)
+        entries.append(Entry(name, usable, source, imported.digest, imported.plugin, attribute))
     return entries
 
 
-def _named(module: ModuleType, base: type) -> dict[str, Any]:
+def _named_classes(module: ModuleType, base: type) -> dict[str, Any]:
     """Return the classes of a base that the module defines and gives a `name`, by their names in it."""
     classes = {name: cls for name, cls in vars(module).items() if isinstance(cls, type)}
     return {
@@ -250,7 +261,7 @@ def _named(module: ModuleType, base: type) -> dict[str, Any]:
     }
 
 
-def _checked(name: str) -> str:
+def _valid_name(name: str) -> str:
     """Return the name. Raises UserError: it cannot be part of a layer pattern."""
     if not name.replace("_", "a").isalnum() or name[0].isdigit():
         raise UserError(
@@ -259,7 +270,7 @@ def _checked(name: str) -> str:
     return name
 
 
-def _usable(kind: Kind, cls: Any) -> Any:
+def _as_task_or_mixer(kind: Kind, cls: Any) -> Any:
     """Return the task or mixer; an nn.Module is wrapped into a mixer. Raises UserError: it is neither."""
     is_class = isinstance(cls, type)
     if kind == "model" and is_class and issubclass(cls, nn.Module) and not issubclass(cls, Mixer):
@@ -293,10 +304,10 @@ def _refuse_unfinished(kind: Kind, cls: Any) -> None:
         )
 
 
-def _located(kind: Kind, location: str) -> Entry:
+def _entry_at(kind: Kind, location: str) -> Entry:
     """Return the entry of a class at a location. The name and the source are part of its cells' identity."""
-    cls, attribute, where = load_location(location, _NAMED[kind])
+    cls, attribute, where = load_location(location, _NAMEABLE[kind])
     if not isinstance(cls, type):
         raise UserError(f"{location} is {type(cls).__name__}, not a class.")
     name = location.removeprefix("./")
-    return Entry(name, _usable(kind, cls), location, where.digest, where.plugin, attribute)
+    return Entry(name, _as_task_or_mixer(kind, cls), location, where.digest, where.plugin, attribute)

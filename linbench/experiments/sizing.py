@@ -59,10 +59,10 @@ def head_dim_for_state(make: Callable[[int], ModelSpec], task: Task, floats: int
     near = {head_dim: total(head_dim) for head_dim in (low, high) if head_dim > 0}
     best = min(near, key=lambda head_dim: abs(near[head_dim] - floats))
     if abs(near[best] - floats) > TOLERANCE * floats:
-        found = ", ".join(f"head_dim {head_dim} has {size:,}" for head_dim, size in near.items())
+        sizes = ", ".join(f"head_dim {head_dim} has {size:,}" for head_dim, size in near.items())
         label = make(best).label
         raise UserError(
-            f"{label} has no head dimension with {floats:,} state floats within {TOLERANCE:.0%}: {found}; set"
+            f"{label} has no head dimension with {floats:,} state floats within {TOLERANCE:.0%}: {sizes}; set"
             " model.state_floats to one of these, or change model.heads."
         )
     return best
@@ -88,14 +88,14 @@ def channel_width_for_parameters(make: Callable[[int], ModelSpec], task: Task, p
             "model.parameters chooses the width of the channel mixer, but model.channel_mixer ="
             f" {_mixer(make)} has none; use swiglu."
         )
-    more = max(0, round((parameters - narrow) / (wide - narrow)))
-    found = narrow + more * (wide - narrow)
-    if abs(found - parameters) > TOLERANCE * parameters:
+    steps = max(0, round((parameters - narrow) / (wide - narrow)))
+    nearest = narrow + steps * (wide - narrow)
+    if abs(nearest - parameters) > TOLERANCE * parameters:
         raise UserError(
             f"{make(WIDTH_STEP).label} cannot have {parameters:,} parameters within {TOLERANCE:.0%}; the"
-            f" nearest number is {found:,}."
+            f" nearest number is {nearest:,}."
         )
-    return WIDTH_STEP * (1 + more)
+    return WIDTH_STEP * (1 + steps)
 
 
 def _mixer(make: Callable[[int], ModelSpec]) -> str:

@@ -160,8 +160,10 @@ def narrowed(
     """Return the suite with other models, other seeds or another form.
 
     Args:
-        suite: the suite to start from. models: models in place of the suite's, in this order. One that the
-        suite has keeps its settings there. seeds: seeds in place of the suite's. form: the form of all tasks.
+        suite: the suite to start from.
+        models: models in place of the suite's, in this order. A model of the suite keeps its settings.
+        seeds: seeds in place of the suite's.
+        form: the form of all tasks.
     """
     changes: dict[str, Any] = {}
     if models:
@@ -192,9 +194,9 @@ def expand(suite: Suite, *, precision: str | None = None, device: str = "auto") 
 
     Raises UserError: a setting that is not allowed.
     """
-    found, missing = blocks(suite, precision=precision, device=device)
+    suite_blocks, missing = blocks(suite, precision=precision, device=device)
     cells: dict[str, Cell] = {}
-    for block in found:
+    for block in suite_blocks:
         for _, of_model in block.rows:
             cells.update((cell.id, cell) for cell in of_model)
     return Expansion(list(cells.values()), missing)
@@ -209,15 +211,15 @@ def blocks(
     missing: dict[str, str] = {}
     models = [model for model in suite.models if _model_is_installed(model, missing)]
     tasks = [task for task in suite.tasks if _task_is_installed(task, missing)]
-    found = []
+    suite_blocks = []
     for task in tasks:
         able = _able_models(suite, task, models, missing)
         for point in _points(suite.grid) if able else ():
             run = _run_spec(suite, task, point, able, precision=precision, device=device)
             cells = iter(plan(run))
             rows = [(model, [next(cells) for _ in run.seeds]) for model in able]
-            found.append(SuiteBlock(task, point, rows))
-    return found, missing
+            suite_blocks.append(SuiteBlock(task, point, rows))
+    return suite_blocks, missing
 
 
 def _run_spec(
@@ -231,7 +233,7 @@ def _run_spec(
 ) -> RunSpec:
     """Return the run of a task at a point of the grid."""
     name, preset = split_task(task.task)
-    chosen = {} if precision is None else {"protocol.precision": precision}
+    precision_setting = {} if precision is None else {"protocol.precision": precision}
     return RunSpec(
         task=name,
         models=[model.model for model in models],
@@ -240,7 +242,7 @@ def _run_spec(
         protocol=suite.protocol,
         seeds=parse_seeds(suite.seeds),
         settings={**suite.set, **task.set, **point},
-        model_settings=[{**model.set, **chosen} for model in models],
+        model_settings=[{**model.set, **precision_setting} for model in models],
         train=task.train,
         test=task.test,
         test_lengths=() if task.test_lengths is None else parse_lengths(task.test_lengths),

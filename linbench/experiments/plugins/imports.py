@@ -26,7 +26,7 @@ def imports_of(source: bytes) -> tuple[Import, ...]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    return tuple(found for node in ast.walk(tree) for found in _imports(node))
+    return tuple(found_import for node in ast.walk(tree) for found_import in _imports(node))
 
 
 def _imports(node: ast.AST) -> Iterator[Import]:
@@ -35,16 +35,16 @@ def _imports(node: ast.AST) -> Iterator[Import]:
     elif isinstance(node, ast.ImportFrom):
         yield Import(node.level, node.module or "", tuple(alias.name for alias in node.names))
     elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        function = getattr(node.func, "id", getattr(node.func, "attr", ""))
         name = node.args[0].value
-        if called in _CALLS and isinstance(name, str):
+        if function in _CALLS and isinstance(name, str):
             bare = name.lstrip(".")
             yield Import(len(name) - len(bare), bare)
 
 
 def is_relative(source: bytes) -> bool:
     """Return whether a source has a relative import, which only a module of a package can have."""
-    return any(found.level for found in imports_of(source))
+    return any(found_import.level for found_import in imports_of(source))
 
 
 def named_by(name: str, file: File) -> set[str]:
@@ -52,7 +52,9 @@ def named_by(name: str, file: File) -> set[str]:
     if file.content is None or file.compiled:
         return set()
     package = name if file.package else name.rpartition(".")[0]
-    return {each for found in imports_of(file.content) for each in _candidates(found, package)}
+    return {
+        module for found_import in imports_of(file.content) for module in _candidates(found_import, package)
+    }
 
 
 def candidates(base: str, names: tuple[str, ...] = ()) -> list[str]:
@@ -62,15 +64,15 @@ def candidates(base: str, names: tuple[str, ...] = ()) -> list[str]:
     return above + [f"{base}.{name}" if base else name for name in names]
 
 
-def _candidates(found: Import, package: str) -> list[str]:
-    if found.level == 0:
-        return candidates(found.module, found.names)
+def _candidates(found_import: Import, package: str) -> list[str]:
+    if found_import.level == 0:
+        return candidates(found_import.module, found_import.names)
     parts = package.split(".") if package else []
-    kept = len(parts) - (found.level - 1)
-    if kept < 0:  # above the top package: Python refuses it too
+    levels = len(parts) - (found_import.level - 1)
+    if levels < 0:  # above the top package: Python refuses it too
         return []
-    base = [*parts[:kept], found.module] if found.module else parts[:kept]
-    return candidates(".".join(base), found.names)
+    base = [*parts[:levels], found_import.module] if found_import.module else parts[:levels]
+    return candidates(".".join(base), found_import.names)
 
 
 def reach(
@@ -85,31 +87,31 @@ def reach(
         lookup: returns the file of another module, or None if it is not a user's.
         more: for a module the names it was seen to import that its source does not spell out.
     """
-    found, todo = dict(files), [*files]
+    reached, todo = dict(files), [*files]
     while todo:
         here = todo.pop()
-        targets = named_by(here, found[here]) | (more or {}).get(here, set())
-        for name in _expand_stars(sorted(targets), found):
-            if name in found or name.partition(".")[0] in SHARED:
+        targets = named_by(here, reached[here]) | (more or {}).get(here, set())
+        for name in _expand_stars(sorted(targets), reached):
+            if name in reached or name.partition(".")[0] in SHARED:
                 continue
             file = lookup(name)
             if file is not None:
-                found[name] = file
+                reached[name] = file
                 todo.append(name)
-    return found
+    return reached
 
 
-def _expand_stars(names: Iterable[str], found: Mapping[str, File]) -> Iterator[str]:
+def _expand_stars(names: Iterable[str], reached: Mapping[str, File]) -> Iterator[str]:
     for name in names:
         if name == "*" or name.endswith(".*"):
-            yield from _children(name, found)
+            yield from _children(name, reached)
         else:
             yield name
 
 
-def _children(star: str, found: Mapping[str, File]) -> list[str]:
+def _children(star: str, reached: Mapping[str, File]) -> list[str]:
     """Return the modules of a package for `import *`: its `__all__` may name any of them."""
-    package = found.get(star.rpartition(".")[0])
+    package = reached.get(star.rpartition(".")[0])
     if package is None or not package.package:
         return []
     prefix = star.removesuffix("*")

@@ -45,15 +45,15 @@ class Plugin(NamedTuple):
     @property
     def digest(self) -> str:
         """The SHA-256 of the only file, or of all files that are not empty, with their names."""
-        held = {
+        sources = {
             name: file.content
             for name, file in self.files.items()
             if file.content is not None and file.content.strip()
         }
-        if held.keys() <= {self.name}:
-            return digest_of(held.get(self.name, b""))
-        names = [self.name, *sorted(held.keys() - {self.name})]
-        return digest_of(json.dumps([[name, digest_of(held.get(name, b""))] for name in names]).encode())
+        if sources.keys() <= {self.name}:
+            return digest_of(sources.get(self.name, b""))
+        names = [self.name, *sorted(sources.keys() - {self.name})]
+        return digest_of(json.dumps([[name, digest_of(sources.get(name, b""))] for name in names]).encode())
 
 
 def digest_of(content: bytes) -> str:
@@ -190,25 +190,25 @@ class Space:
             fromlist: Any = (),
             level: int = 0,
         ) -> ModuleType:
-            asked = self._asked(name, level, globals or {})
-            if asked is None:
-                found = _PYTHON(name, globals, locals, fromlist, level)
-                return _Importlib(self, module) if found is importlib else found
-            self.require(module, candidates(asked, tuple(each for each in fromlist or () if each != "*")))
+            own_name = self._own_name(name, level, globals or {})
+            if own_name is None:
+                module_found = _PYTHON(name, globals, locals, fromlist, level)
+                return _Importlib(self, module) if module_found is importlib else module_found
+            self.require(module, candidates(own_name, tuple(each for each in fromlist or () if each != "*")))
             if level:
                 return _PYTHON(name, globals, locals, fromlist, level)
-            found = _PYTHON(f"{self.name}.{name}", globals, locals, fromlist, 0)
-            return found if fromlist else sys.modules[f"{self.name}.{name.partition('.')[0]}"]
+            module_found = _PYTHON(f"{self.name}.{name}", globals, locals, fromlist, 0)
+            return module_found if fromlist else sys.modules[f"{self.name}.{name.partition('.')[0]}"]
 
         # torch.compile must not trace into this when a compiled function imports something
         vars(imported)["_torchdynamo_disable"] = True
         return imported
 
-    def _asked(self, name: str, level: int, where: Mapping[str, Any]) -> str | None:
+    def _own_name(self, name: str, level: int, globals_: Mapping[str, Any]) -> str | None:
         """Return the name in this space of an imported module; None if another module is meant."""
         if level:
-            whole = resolve_name("." * level + name, where.get("__package__"))
-            return whole.removeprefix(self.name).removeprefix(".")
+            absolute = resolve_name("." * level + name, globals_.get("__package__"))
+            return absolute.removeprefix(self.name).removeprefix(".")
         return name if self.has(name.partition(".")[0]) else None
 
 
@@ -224,14 +224,14 @@ class _Importlib(ModuleType):
 
     def import_module(self, name: str, package: str | None = None) -> ModuleType:
         """Import a module as importlib does."""
-        whole = resolve_name(name, package) if name.startswith(".") else name
+        absolute = resolve_name(name, package) if name.startswith(".") else name
         space = self._space
-        if whole.startswith(f"{space.name}."):
-            whole = whole.removeprefix(f"{space.name}.")
-        elif not space.has(whole.partition(".")[0]):
-            return importlib.import_module(whole)
-        space.require(self._module, candidates(whole))
-        return importlib.import_module(f"{space.name}.{whole}")
+        if absolute.startswith(f"{space.name}."):
+            absolute = absolute.removeprefix(f"{space.name}.")
+        elif not space.has(absolute.partition(".")[0]):
+            return importlib.import_module(absolute)
+        space.require(self._module, candidates(absolute))
+        return importlib.import_module(f"{space.name}.{absolute}")
 
 
 _SPACES: dict[str, Space] = {}
