@@ -26,7 +26,7 @@ class Streams:
         seeds = sorted({cell.seed for cell in cells})
         self.count, self.replicas = len(seeds), len(cells)
         self.seeds = torch.tensor(seeds, device=self.device)
-        self.which = torch.tensor([seeds.index(cell.seed) for cell in cells], device=self.device)
+        self.seed_of_replica = torch.tensor([seeds.index(cell.seed) for cell in cells], device=self.device)
 
     def draw(self, index: Tensor, split: Split) -> Batch:
         """Return examples of every seed's stream, each tensor [S, N, ...].
@@ -35,7 +35,7 @@ class Streams:
             index: numbers of examples, [N].
             split: the stream to draw from.
         """
-        return self._drawn(self._every(index), split)
+        return self._sample(self._repeat(index), split)
 
     def trained_on(self, place: Tensor, examples: int | None, lowest: int = 0) -> Batch:
         """Return the examples at places [N] of the training stream, each tensor [S, N, ...].
@@ -46,30 +46,30 @@ class Streams:
                 protocol shuffles, in another order for every epoch; None if every example is new.
             lowest: number of the first example.
         """
-        every = self._every(place)
+        repeated = self._repeat(place)
         if examples is not None:
-            epoch, every = every // examples, every % examples
+            epoch, repeated = repeated // examples, repeated % examples
             if self.protocol.shuffle:
-                stream = Stream.of(epoch, seed=self._seeds(every), split="order of training")
-                every = stream.permutation(examples)(every[:, None])[:, 0]
-        return self._drawn(lowest + every, "train")
+                stream = Stream.of(epoch, seed=self._seeds(repeated), split="order of training")
+                repeated = stream.permutation(examples)(repeated[:, None])[:, 0]
+        return self._sample(lowest + repeated, "train")
 
-    def spread(self, drawn: Batch) -> Batch:
+    def spread(self, batch: Batch) -> Batch:
         """Return for every cell what was drawn for its seed: [S, N, ...] -> [R, N, ...]."""
         if self.count == 1:
-            return each(drawn, lambda x: x.expand(self.replicas, *x.shape[1:]))
-        return each(drawn, lambda x: x[self.which])
+            return each(batch, lambda x: x.expand(self.replicas, *x.shape[1:]))
+        return each(batch, lambda x: x[self.seed_of_replica])
 
-    def _every(self, index: Tensor) -> Tensor:
+    def _repeat(self, index: Tensor) -> Tensor:
         return index.repeat(self.count)
 
-    def _seeds(self, every: Tensor) -> Tensor:
-        """Return the seed of each number in `every`, which holds equally many of each seed in turn."""
-        return self.seeds.repeat_interleave(len(every) // self.count, output_size=len(every))
+    def _seeds(self, repeated: Tensor) -> Tensor:
+        """Return the seed of each number in `repeated`, which holds equally many of each seed in turn."""
+        return self.seeds.repeat_interleave(len(repeated) // self.count, output_size=len(repeated))
 
-    def _drawn(self, every: Tensor, split: Split) -> Batch:
-        drawn = self.task.sample(every, seed=self._seeds(every), split=split)
-        return each(drawn, lambda x: x.view(self.count, -1, *x.shape[1:]))
+    def _sample(self, repeated: Tensor, split: Split) -> Batch:
+        batch = self.task.sample(repeated, seed=self._seeds(repeated), split=split)
+        return each(batch, lambda x: x.view(self.count, -1, *x.shape[1:]))
 
 
 class BatchFeed:
@@ -105,10 +105,10 @@ class BatchFeed:
         """Batches that are drawn at once."""
         self.place = torch.tensor(first, device=streams.device)
         """Number of the next batch."""
-        self.drawn_from = self.place.clone()
+        self.first_drawn = self.place.clone()
         """Number of the first batch that was drawn last."""
         self.drawn: Batch | None = None
-        self.left = 0
+        self.remaining = 0
         """Batches that are drawn and not used."""
         self.fill = CudaGraph(self._fill, streams.device)
 
@@ -117,29 +117,29 @@ class BatchFeed:
 
         This must be called before every `batch`, and must not be captured with it.
         """
-        if not self.left:
+        if not self.remaining:
             self.fill()
-            self.left = self.prefetch
-        self.left -= 1
+            self.remaining = self.prefetch
+        self.remaining -= 1
 
     def batch(self) -> Batch:
         """Return the next batch, each tensor [R, B, ...], without slices and facts."""
         assert self.drawn is not None
-        rows = (self.place - self.drawn_from) * self.size + torch.arange(self.size, device=self.place.device)
+        rows = (self.place - self.first_drawn) * self.size + torch.arange(self.size, device=self.place.device)
         self.place += 1
         return self.streams.spread(each(self.drawn, lambda x: x.index_select(1, rows)))
 
     def _fill(self) -> None:
-        self.drawn_from.copy_(self.place)
+        self.first_drawn.copy_(self.place)
         places = self.place * self.size + torch.arange(self.prefetch * self.size, device=self.place.device)
         if self.epoch is not None and self.examples is not None:
             epoch, places = places // (self.epoch * self.size), places % (self.epoch * self.size)
             places = epoch * self.examples + places % self.examples
-        drawn = self.streams.trained_on(places, self.examples, self.lowest)._replace(slices={}, facts={})
+        batch = self.streams.trained_on(places, self.examples, self.lowest)._replace(slices={}, facts={})
         if self.drawn is None:
-            self.drawn = each(drawn, lambda x: x.clone(memory_format=torch.contiguous_format))
+            self.drawn = each(batch, lambda x: x.clone(memory_format=torch.contiguous_format))
         else:
-            for old, new in zip(self.drawn[:3], drawn[:3], strict=True):
+            for old, new in zip(self.drawn[:3], batch[:3], strict=True):
                 old.copy_(new)
 
 

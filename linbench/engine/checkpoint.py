@@ -79,19 +79,19 @@ class Checkpoints:
             done: ids of cells that have one.
         """
         known = {cell.id: cell for cell in cells}
-        found: list[tuple[str, list[Cell]]] = []
-        taken: set[str] = set()
+        groups: list[tuple[str, list[Cell]]] = []
+        claimed: set[str] = set()
         for path in sorted(self.folder.glob("*.checkpoint")) if self.folder.is_dir() else []:
             checkpoint = Checkpoint.read(path, among=known.keys())
             if checkpoint is None:
                 continue
-            going = checkpoint.going
-            if going <= done:
+            unfinished = checkpoint.unfinished
+            if unfinished <= done:
                 self.delete(path.stem)
-            elif going <= missing.keys() and not going & taken:
-                taken |= going
-                found.append((path.stem, [known[cell] for cell in checkpoint.cells]))
-        return found
+            elif unfinished <= missing.keys() and not unfinished & claimed:
+                claimed |= unfinished
+                groups.append((path.stem, [known[cell] for cell in checkpoint.cells]))
+        return groups
 
     def read(self, group: str, cells: Sequence[str]) -> "Checkpoint | None":
         """Return the checkpoint of a group if there is one and it is of these cells."""
@@ -148,7 +148,7 @@ class Checkpoint:
         return runs
 
     @property
-    def going(self) -> set[str]:
+    def unfinished(self) -> set[str]:
         """The ids of cells whose runs are not over."""
         pairs = zip(self.cells, self.runs, strict=True)
         return {cell for cell, run in pairs if run["diverged"] is None and not run["stopped"]}
@@ -167,7 +167,9 @@ class Checkpoint:
         """Set a training, before its first step, to the state of the checkpoint, which must fit."""
         for name, x in _tensors(training).items():
             x.detach().copy_(self.tensors[name])
-        training.runs = [Run(run.cell, **kept) for run, kept in zip(training.runs, self.runs, strict=True)]
+        training.runs = [
+            Run(run.cell, **stored) for run, stored in zip(training.runs, self.runs, strict=True)
+        ]
         for name in _NUMBERS:
             setattr(training, name, self.numbers.get(name))  # checkpoints of older versions have no note
         torch.set_rng_state(self.tensors["random state"])
@@ -176,7 +178,7 @@ class Checkpoint:
             torch.cuda.set_rng_state(self.tensors["random state of the device"], training.runs[0].cell.device)
 
 
-class _KeptRun(TypedDict):
+class _StoredRun(TypedDict):
     """A kept `Run`, without its cell."""
 
     curve: list[Point]
@@ -194,7 +196,7 @@ class _Head(TypedDict):
     seconds: NotNegative
     note: NotRequired[str | None]  # not in files of older versions
     cells: list[str]
-    runs: list[_KeptRun]
+    runs: list[_StoredRun]
     tensors: str
 
 
@@ -216,24 +218,24 @@ def _snapshot(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors["random state of the device"] = torch.cuda.get_rng_state(device)
     numbers = {name: getattr(training, name) for name in _NUMBERS}
     numbers["cells"] = [run.cell.id for run in training.runs]
-    numbers["runs"] = [_kept_run(run) for run in training.runs]
+    numbers["runs"] = [_run_fields(run) for run in training.runs]
     return tensors, numbers
 
 
-def _kept_run(run: Run) -> dict[str, Any]:
-    kept = {field.name: getattr(run, field.name) for field in fields(Run) if field.name != "cell"}
+def _run_fields(run: Run) -> dict[str, Any]:
+    stored = {field.name: getattr(run, field.name) for field in fields(Run) if field.name != "cell"}
     # JSON has no infinity; the loss of a diverged run is not used any more
-    return kept | {"loss": run.loss if math.isfinite(run.loss) else 0.0}
+    return stored | {"loss": run.loss if math.isfinite(run.loss) else 0.0}
 
 
 def _tensors(training: Training) -> dict[str, Tensor]:
     """Return all tensors that training changes, by name."""
     optimiser, stack = training.optimiser, training.stack
-    found = {f"weights {i}": flat.weights for i, flat in enumerate(stack.flats)}
-    found |= {f"buffer {name}": x for name, x in stack.buffers.items()}
+    tensors = {f"weights {i}": flat.weights for i, flat in enumerate(stack.flats)}
+    tensors |= {f"buffer {name}": x for name, x in stack.buffers.items()}
     for i, (mean, square) in enumerate(optimiser.moments):
-        found |= {f"mean {i}": mean, f"square {i}": square}
-    return found | {"steps": optimiser.steps}
+        tensors |= {f"mean {i}": mean, f"square {i}": square}
+    return tensors | {"steps": optimiser.steps}
 
 
 def _other_generators() -> dict[str, Tensor]:

@@ -40,12 +40,12 @@ class ComparisonPlan:
 
         Raises StorageError: stored speeds cannot be read.
         """
-        run = {cell.id: result for cell, result in zip(self.cells, results, strict=True)}
+        new = {cell.id: result for cell, result in zip(self.cells, results, strict=True)}
         layer_speeds: dict[str, Result] = {}
-        for one in (*self.stores, store):
-            if one.folder.is_dir():
-                layer_speeds |= {result["id"]: result for result in one.all(SPEED)}
-        return side_by_side(self.blocks, self.known | run, speeds(layer_speeds.values()))
+        for each_store in (*self.stores, store):
+            if each_store.folder.is_dir():
+                layer_speeds |= {result["id"]: result for result in each_store.all(SPEED)}
+        return side_by_side(self.blocks, self.known | new, speeds(layer_speeds.values()))
 
 
 def plan_comparison(
@@ -72,22 +72,22 @@ def plan_comparison(
     Raises UserError: there is nothing to compare with, or the suite cannot have a model; StorageError: stored
     results cannot be read.
     """
-    named = list(dict.fromkeys(models))
-    of_suite = dict.fromkeys(part.model for part in suite.models)
-    others = [model for model in of_suite if model not in named] if against else []
-    if len(named) < 2 and not others:
-        raise _nothing_to_compare(named, against)
+    names = list(dict.fromkeys(models))
+    suite_models = dict.fromkeys(part.model for part in suite.models)
+    others = [model for model in suite_models if model not in names] if against else []
+    if len(names) < 2 and not others:
+        raise _nothing_to_compare(names, against)
     stores = [*(stores_at(against) if against else []), *read]
-    chosen = narrowed(suite, models=[*named, *others], seeds=seeds, form=form)
-    every, missing = blocks(chosen, device=device)
+    chosen = narrowed(suite, models=[*names, *others], seeds=seeds, form=form)
+    all_blocks, missing = blocks(chosen, device=device)
     # a block without the first model has nothing to compare with
-    found = [block for block in every if block.rows[0][0].model == named[0]]
-    refuse_left_out(named, found, missing)
-    cells_of = _cells_by_model(found)
+    compared = [block for block in all_blocks if block.rows[0][0].model == names[0]]
+    refuse_left_out(names, compared, missing)
+    cells_of = _cells_by_model(compared)
     known = stored([cell for cells in cells_of.values() for cell in cells], stores, chosen.search)
     absent = [model for model in others if not any(cell.id in known for cell in cells_of.get(model, ()))]
-    if absent and len(absent) == len(others) and len(named) < 2:
-        kind = found[0].rows[0][1][0].identity["device"]
+    if absent and len(absent) == len(others) and len(names) < 2:
+        kind = compared[0].rows[0][1][0].identity["device"]
         raise UserError(
             f"nothing of the suite is stored in {against} as this linbench would run it on {kind}; run it"
             " without --against."
@@ -95,9 +95,13 @@ def plan_comparison(
     if absent:
         reason = f"{against} has no result as this linbench would run it here."
         missing = {**missing, f"model {', '.join(absent)}": reason}
-    own = [cell for block in found for part, cells in block.rows if part.model in named for cell in cells]
-    wanted = {cell.id: cell for cell in cells_to_run(own, known)}
-    return ComparisonPlan(found, known, list(wanted.values()), missing, stores)
+    own_cells: list[Cell] = []
+    for block in compared:
+        for part, cells in block.rows:
+            if part.model in names:
+                own_cells += cells
+    to_run = {cell.id: cell for cell in cells_to_run(own_cells, known)}
+    return ComparisonPlan(compared, known, list(to_run.values()), missing, stores)
 
 
 def _nothing_to_compare(models: Sequence[str], against: str | None) -> UserError:
@@ -109,36 +113,38 @@ def _nothing_to_compare(models: Sequence[str], against: str | None) -> UserError
     return UserError(f"one variant alone is compared with nothing; name another{hint}.")
 
 
-def _cells_by_model(found: Sequence[SuiteBlock]) -> dict[str, list[Cell]]:
+def _cells_by_model(suite_blocks: Sequence[SuiteBlock]) -> dict[str, list[Cell]]:
     by_model: dict[str, list[Cell]] = {}
-    for block in found:
+    for block in suite_blocks:
         for part, cells in block.rows:
             by_model.setdefault(part.model, []).extend(cells)
     return by_model
 
 
-def refuse_left_out(models: Sequence[str], found: Sequence[SuiteBlock], missing: Mapping[str, str]) -> None:
+def refuse_left_out(
+    models: Sequence[str], suite_blocks: Sequence[SuiteBlock], missing: Mapping[str, str]
+) -> None:
     """Refuse a comparison that one of the models has no part in.
 
     Args:
         models: the models that were named.
-        found: the blocks of the suite.
+        suite_blocks: the blocks of the suite.
         missing: reasons why models are in no block, by words that name them.
 
     Raises UserError: a model is in no block.
     """
-    present = {part.model for block in found for part, _ in block.rows}
+    present = {part.model for block in suite_blocks for part, _ in block.rows}
     for name in models:
         if name not in present:
             raise UserError(f"{name} cannot be compared on this suite: {_reason(name, missing)}")
 
 
 def _reason(name: str, missing: Mapping[str, str]) -> str:
-    about = [key for key in missing if key.removeprefix("model ").partition(",")[0] in name] or list(missing)
-    if not about:
+    keys = [key for key in missing if key.removeprefix("model ").partition(",")[0] in name] or list(missing)
+    if not keys:
         return "it has no task."
-    reasons = [missing[key] for key in about]
-    if any(key.endswith(", controlled") for key in about):
+    reasons = [missing[key] for key in keys]
+    if any(key.endswith(", controlled") for key in keys):
         reasons.append("With --form native all are compared as they were published.")
     return " ".join(reasons)
 
@@ -154,13 +160,13 @@ def stored(
     Raises UserError: a seed to be reported is a tuning seed; StorageError: stored results cannot be read.
     """
 
-    def found(cell: Cell) -> Result | None:
+    def look_up(cell: Cell) -> Result | None:
         results = (store.get(cell.id) for store in stores)
         return next((result for result in results if result is not None and result["status"] in FINAL), None)
 
     if search:
-        present = results_at_chosen_rates(cells, found, search)
+        present = results_at_chosen_rates(cells, look_up, search)
     else:
-        looked_up = {cell.id: found(cell) for cell in cells}
-        present = {name: result for name, result in looked_up.items() if result is not None}
+        results_of = {cell.id: look_up(cell) for cell in cells}
+        present = {name: result for name, result in results_of.items() if result is not None}
     return {name: result | {"purpose": "report"} for name, result in present.items()}

@@ -54,7 +54,7 @@ class EvaluationResult(NamedTuple):
         for test in self.tests:
             for name, value in test.metrics.items():
                 values.setdefault(name, []).append(value)
-        return {name: fmean(found) for name, found in values.items()}
+        return {name: fmean(of_tests) for name, of_tests in values.items()}
 
 
 class Evaluation:
@@ -89,8 +89,8 @@ class _Test:
     def __call__(self, stack: Stack) -> list[TestMetrics]:
         stack.model.eval()
         totals: list[Scores] = [{} for _ in range(self.streams.replicas)]
-        for drawn in self.batches:
-            batch = self.streams.spread(drawn)
+        for shared in self.batches:
+            batch = self.streams.spread(shared)
             with arithmetic(self.streams.protocol.precision, self.streams.device):
                 outputs = stack(batch.inputs, batch.positions).float()
             for r, total in enumerate(totals):
@@ -154,10 +154,10 @@ def _test_metrics(totals: _ReadScores) -> TestMetrics:
             if slice_name not in slices:
                 _, counts = totals[f"accuracy/{slice_name}"]
                 slices[slice_name] = {"at": [i for i, count in enumerate(counts) if count]}
-            found = slices[slice_name]
-            found[metric] = {
-                "sum": [_whole_if_possible(sums[i]) for i in found["at"]],
-                "weight": [_whole_if_possible(weights[i]) for i in found["at"]],
+            slice_ = slices[slice_name]
+            slice_[metric] = {
+                "sum": [_whole_if_possible(sums[i]) for i in slice_["at"]],
+                "weight": [_whole_if_possible(weights[i]) for i in slice_["at"]],
             }
         elif weights[0]:
             metrics[name] = sums[0] / weights[0]

@@ -5,6 +5,7 @@ today's. A result that was found by one of them is marked.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from linbench.engine.lr_search import model_key, with_chosen_rates
 from linbench.experiments.cell import Cell
@@ -12,7 +13,7 @@ from linbench.experiments.former_searches import formers
 from linbench.experiments.learning_rates import SearchSettings
 from linbench.results.record import Result
 
-Found = Callable[[Cell], Result | None]
+LookUp = Callable[[Cell], Result | None]
 """A look-up of a cell's stored result; None if there is none."""
 
 
@@ -22,7 +23,9 @@ def describe_former_rules(results: Sequence[Result]) -> list[str]:
     return [rule.says for rule in formers() if rule.mark in marks]
 
 
-def results_at_chosen_rates(cells: Sequence[Cell], found: Found, asked: SearchSettings) -> dict[str, Result]:
+def results_at_chosen_rates(
+    cells: Sequence[Cell], look_up: LookUp, search: SearchSettings
+) -> dict[str, Result]:
     """Return the stored results of cells at their models' learning rates, by the ids of the cells.
 
     All results of a model are by one rule: the search as asked for, unless a former rule finds more of them.
@@ -33,27 +36,27 @@ def results_at_chosen_rates(cells: Sequence[Cell], found: Found, asked: SearchSe
     for cell in cells:
         by_model.setdefault(model_key(cell), []).append(cell)
     best: dict[str, dict[str, Result]] = {model: {} for model in by_model}
-    for mark, search in _rules(asked):
-        incomplete = {model: own for model, own in by_model.items() if len(best[model]) < len(own)}
-        searched = with_chosen_rates([cell for own in incomplete.values() for cell in own], found, search)
-        for model, own in incomplete.items():
-            results = {cell.id: found(searched[cell.id]) for cell in own if cell.id in searched}
-            present = _marked(results, mark)
+    for mark, rule in _rules(search):
+        incomplete = {model: group for model, group in by_model.items() if len(best[model]) < len(group)}
+        searched = with_chosen_rates([*chain.from_iterable(incomplete.values())], look_up, rule)
+        for model, group in incomplete.items():
+            results = {cell.id: look_up(searched[cell.id]) for cell in group if cell.id in searched}
+            present = _with_mark(results, mark)
             if len(present) > len(best[model]):
                 best[model] = present
-    return {name: result for own in best.values() for name, result in own.items()}
+    return {name: result for results in best.values() for name, result in results.items()}
 
 
 def settled_by_former_rules(
-    cells: Sequence[Cell], found: Found, asked: SearchSettings | None
+    cells: Sequence[Cell], look_up: LookUp, search: SearchSettings | None
 ) -> dict[str, Result]:
     """Return the results, by cell id, of models that have all of theirs by a former rule.
 
     There is nothing to run for these models.
     """
-    if asked is None:
+    if search is None:
         return {}
-    results = results_at_chosen_rates(cells, found, asked)
+    results = results_at_chosen_rates(cells, look_up, search)
     unsettled = {
         model_key(cell)
         for cell in cells
@@ -77,15 +80,15 @@ def cells_to_run(cells: Sequence[Cell], results: Mapping[str, Result]) -> list[C
     ]
 
 
-def _rules(asked: SearchSettings) -> list[tuple[str, SearchSettings]]:
+def _rules(search: SearchSettings) -> list[tuple[str, SearchSettings]]:
     """Return the search as asked for, without a mark, then what former rules make of it, with theirs."""
-    former = [(rule.mark, rule.instead_of(asked)) for rule in formers()]
-    return [("", asked), *((mark, search) for mark, search in former if search is not None)]
+    former = [(rule.mark, rule.instead_of(search)) for rule in formers()]
+    return [("", search), *((mark, settings) for mark, settings in former if settings is not None)]
 
 
-def _marked(results: Mapping[str, Result | None], mark: str) -> dict[str, Result]:
+def _with_mark(results: Mapping[str, Result | None], mark: str) -> dict[str, Result]:
     """Return the results that are there, with the mark if there is one."""
-    there = {name: result for name, result in results.items() if result is not None}
+    present = {name: result for name, result in results.items() if result is not None}
     if not mark:
-        return there
-    return {name: {**result, "marks": [*result["marks"], mark]} for name, result in there.items()}
+        return present
+    return {name: {**result, "marks": [*result["marks"], mark]} for name, result in present.items()}

@@ -32,14 +32,14 @@ def groups(cells: Sequence[Cell], *, largest: int | None = None, sharing: int = 
         largest: cells of a group, at most; None for as many as suit the device.
         sharing: groups that will share a GPU.
     """
-    alike: dict[str, list[Cell]] = {}
+    by_structure: dict[str, list[Cell]] = {}
     for cell in cells:
-        alike.setdefault(_structure(cell), []).append(cell)
-    found = []
-    for members in alike.values():
+        by_structure.setdefault(_structure(cell), []).append(cell)
+    divided = []
+    for members in by_structure.values():
         size = largest or stack_size(members[0], sharing=sharing)
-        found += [members[start : start + size] for start in range(0, len(members), size)]
-    return found
+        divided += [members[start : start + size] for start in range(0, len(members), size)]
+    return divided
 
 
 def stack_size(cell: Cell, *, sharing: int = 1) -> int:

@@ -61,8 +61,8 @@ def _attributes(model: nn.Module) -> dict[str, Any]:
     places = [(name, vars(module)) for name, module in model.named_modules()]
     return {
         f"{name}.{key}": _snapshot(x)
-        for name, own in places
-        for key, x in own.items()
+        for name, attributes in places
+        for key, x in attributes.items()
         if key not in {"_parameters", "_buffers", "_modules"}
     }
 

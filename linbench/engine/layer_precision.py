@@ -20,21 +20,21 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Constants do not count, such as positions as floats.
     """
 
-    def __init__(self, given: Iterable[Tensor]) -> None:
+    def __init__(self, inputs: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.coarsest = torch.float64
         """The floating-point dtype with the fewest digits so far."""
         self._derived = WeakIdKeyDictionary()
-        self._note(given)
+        self._note(inputs)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if any(isinstance(leaf, Tensor) and leaf in self._derived for leaf in tree_leaves((args, kwargs))):
-            self._note(leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor))
-        return found
+            self._note(leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
+        return result
 
-    def _note(self, these: Iterable[Tensor]) -> None:
-        for tensor in these:
+    def _note(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
             # integers and booleans have no rounding
             if tensor.is_floating_point() or tensor.is_complex():
                 self._derived[tensor] = True

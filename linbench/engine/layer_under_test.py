@@ -13,7 +13,7 @@ from torch import Tensor
 
 from linbench.common.hashing import stable_key
 from linbench.engine.layer_precision import Witness, limit
-from linbench.engine.second_layer import Second
+from linbench.engine.second_layer import SecondLayer
 from linbench.experiments.cell import Cell
 from linbench.experiments.model_spec import LayerSpec
 from linbench.models.base import LayerInfo, Mixer
@@ -101,7 +101,7 @@ class LayerUnderTest:
         if index == 0:
             return first
         # another seed: with equal weights the first would hand on what the second computes itself
-        return Second(first, self.build(dtype, seed=index, index=index)).eval()
+        return SecondLayer(first, self.build(dtype, seed=index, index=index)).eval()
 
     def call(self, x: Tensor, index: int, *, training: bool) -> Tensor:
         """Return y of the mixer of the layer with this index.
@@ -205,17 +205,17 @@ def tensor_leaves(state: Any) -> Iterator[Tensor]:
             yield from tensor_leaves(part)
 
 
-def difference(given: Tensor, expected: Tensor, beside: Tensor | None = None) -> float:
+def difference(values: Tensor, expected: Tensor, scale: Tensor | None = None) -> float:
     """Return the largest difference relative to the largest expected value; infinite if one is not finite.
 
     Args:
-        given: the values to be tested.
+        values: the values to be tested.
         expected: the values that they should equal.
-        beside: values whose largest takes the place of the largest expected one. Rounding makes noise of one
+        scale: values whose largest takes the place of the largest expected one. Rounding makes noise of one
             size over a whole output, also where the expected part is nearly zero.
     """
-    given, expected = given.detach().double(), expected.detach().double()
-    if not (given.isfinite().all() and expected.isfinite().all()):
+    values, expected = values.detach().double(), expected.detach().double()
+    if not (values.isfinite().all() and expected.isfinite().all()):
         return float("inf")
-    largest = (expected if beside is None else beside.detach().double()).abs().max()
-    return float((given - expected).abs().max() / largest.clamp(min=1e-30))
+    largest = (expected if scale is None else scale.detach().double()).abs().max()
+    return float((values - expected).abs().max() / largest.clamp(min=1e-30))

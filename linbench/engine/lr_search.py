@@ -172,14 +172,14 @@ def run_searched(
     """
     search_settings = settings or default_search()
     searches = _searches(cells, search_settings)
-    asked = [(cell, searches[model_key(cell)]) for cell in {cell.id: cell for cell in cells}.values()]
+    with_searches = [(cell, searches[model_key(cell)]) for cell in {cell.id: cell for cell in cells}.values()]
     reports: dict[str, Cell] = {}
     annotated: dict[str, Result] = {}
 
     def next_cells(results: Mapping[str, Result]) -> Iterator[Cell]:
         """Yield cells to score rates, then cells at the best rates; annotate results that are there."""
-        for cell, search in asked:
-            if search.pending and all(each.id in results for each in search.pending):
+        for cell, search in with_searches:
+            if search.pending and all(trial.id in results for trial in search.pending):
                 search.record(results)
             if search.pending:
                 yield from search.pending
@@ -210,7 +210,7 @@ def run_searched(
             f"no learning rate of {', '.join(failed)} can be chosen: none has a number from every tuning"
             " seed; see why its runs ended as they did."
         )
-    return [annotated[cell.id] for cell, _ in asked]
+    return [annotated[cell.id] for cell, _ in with_searches]
 
 
 def pending_cells(
@@ -231,23 +231,23 @@ def pending_cells(
     Raises UserError: a seed to be reported is a tuning seed.
     """
 
-    def found(cell: Cell) -> Result | None:
+    def look_up(cell: Cell) -> Result | None:
         result = stored(cell.id)
         return result if is_final(result, again=False, retry=retry) else None
 
     if settings is None:
-        return [], {cell.id for cell in cells if not found(cell)}
-    return pending_search_cells(cells, found, settings)
+        return [], {cell.id for cell in cells if not look_up(cell)}
+    return pending_search_cells(cells, look_up, settings)
 
 
 def pending_search_cells(
-    cells: Sequence[Cell], found: Callable[[Cell], Result | None], settings: SearchSettings
+    cells: Sequence[Cell], look_up: Callable[[Cell], Result | None], settings: SearchSettings
 ) -> tuple[list[Cell], set[str]]:
     """Return what `run_searched` would run, as far as the results that are found lead.
 
     Args:
         cells: the cells to be reported.
-        found: a look-up of a cell's result.
+        look_up: a look-up of a cell's result.
         settings: the search for learning rates.
 
     Returns: the cells that score rates, and the ids of those of them, and of `cells`, that are left to run.
@@ -256,16 +256,16 @@ def pending_search_cells(
 
     Raises UserError: a seed to be reported is a tuning seed.
     """
-    searches, tuning, left = _follow_all(cells, found, settings)
+    searches, tuning, unfinished = _follow_all(cells, look_up, settings)
     for cell in cells:
         search = searches[model_key(cell)]
-        if search.pending or not (search.failed or found(search.at_best(cell))):
-            left.add(cell.id)
-    return tuning, left
+        if search.pending or not (search.failed or look_up(search.at_best(cell))):
+            unfinished.add(cell.id)
+    return tuning, unfinished
 
 
 def with_chosen_rates(
-    cells: Sequence[Cell], found: Callable[[Cell], Result | None], settings: SearchSettings
+    cells: Sequence[Cell], look_up: Callable[[Cell], Result | None], settings: SearchSettings
 ) -> dict[str, Cell]:
     """Return cells at their models' learning rates, by the ids that they have now.
 
@@ -275,12 +275,12 @@ def with_chosen_rates(
     """
     searches = _searches(cells, settings)
     for search in searches.values():
-        _follow(search, found)
+        _follow(search, look_up)
     owners = [(cell, searches[model_key(cell)]) for cell in cells]
     return {cell.id: search.at_best(cell) for cell, search in owners if not (search.pending or search.failed)}
 
 
-def _follow(search: Search, found: Callable[[Cell], Result | None]) -> None:
+def _follow(search: Search, look_up: Callable[[Cell], Result | None]) -> None:
     """Take a search as far as results lead.
 
     The last seed is looked for first: if a search was not run to its end, it is the one that is missing.
@@ -288,7 +288,7 @@ def _follow(search: Search, found: Callable[[Cell], Result | None]) -> None:
     while pending := search.pending:
         results: dict[str, Result] = {}
         for cell in reversed(pending):
-            result = found(cell)
+            result = look_up(cell)
             if result is None:
                 return
             results[cell.id] = result
@@ -296,21 +296,21 @@ def _follow(search: Search, found: Callable[[Cell], Result | None]) -> None:
 
 
 def _follow_all(
-    cells: Sequence[Cell], found: Callable[[Cell], Result | None], settings: SearchSettings
+    cells: Sequence[Cell], look_up: Callable[[Cell], Result | None], settings: SearchSettings
 ) -> tuple[dict[str, Search], list[Cell], set[str]]:
     """Return the searches as far as results lead, all their cells, and the ids of those without a result."""
     searches = _searches(cells, settings)
     tuning: list[Cell] = []
-    left: set[str] = set()
+    unfinished: set[str] = set()
     for search in searches.values():
         while pending := search.pending:
             tuning += pending
-            results = {cell.id: result for cell in pending if (result := found(cell))}
+            results = {cell.id: result for cell in pending if (result := look_up(cell))}
             if missing := {cell.id for cell in pending} - results.keys():
-                left |= missing
+                unfinished |= missing
                 break
             search.record(results)
-    return searches, tuning, left
+    return searches, tuning, unfinished
 
 
 def _searches(cells: Sequence[Cell], settings: SearchSettings) -> dict[str, Search]:

@@ -55,8 +55,9 @@ def measure(
 
     Raises DeviceLostError: the GPU answers this process no more, so that no other cell can run in it.
     """
-    raised: list[BaseException] = []
-    on_report, on_checkpoint = _noting(on_report, raised), _noting(on_checkpoint, raised)
+    from_callbacks: list[BaseException] = []
+    on_report = _noting_errors(on_report, from_callbacks)
+    on_checkpoint = _noting_errors(on_checkpoint, from_callbacks)
     waiting: list[tuple[list[Cell], str | None]] = [(list(cells), None)]
     while waiting:
         group, note = waiting.pop()
@@ -70,16 +71,16 @@ def measure(
             raise
         # the fault of a mixer, linbench's or a user's, SystemExit too: it is recorded, and the run goes on
         except BaseException as error:
-            if any(error is each for each in raised):  # the fault of a callback
+            if any(error is raised for raised in from_callbacks):  # the fault of a callback
                 raise
             if not device_responds(group[0].device):
                 raise DeviceLostError(
                     f"the GPU answers this process no more: {describe_error(error)}."
                 ) from error
             checkpoint = None
-            left = [cell for cell in group if cell.id not in done]
+            unfinished = [cell for cell in group if cell.id not in done]
             if len(group) > 1:
-                waiting += _smaller_groups(left, len(group), error)[::-1]
+                waiting += _smaller_groups(unfinished, len(group), error)[::-1]
             else:
                 yield new_record(group[0], 1, note) | _failure_fields(error, group[0].device)
         if group[0].device != "cpu":
@@ -87,27 +88,27 @@ def measure(
 
 
 def _smaller_groups(
-    left: Sequence[Cell], size: int, error: BaseException
+    cells: Sequence[Cell], size: int, error: BaseException
 ) -> list[tuple[list[Cell], str | None]]:
     """Divide what is left of a group of `size` cells that failed, and say why in a note."""
     if out_of_memory(error):
         part, note = size // 2, f"{size} were too many: {describe_error(error)}"
     else:
         part, note = 1, f"could not be stacked: {describe_error(error)}"
-    return [(list(left[start : start + part]), note) for start in range(0, len(left), part)]
+    return [(list(cells[start : start + part]), note) for start in range(0, len(cells), part)]
 
 
-def _noting(call: Callable[[T], None], raised: list[BaseException]) -> Callable[[T], None]:
+def _noting_errors(call: Callable[[T], None], raised: list[BaseException]) -> Callable[[T], None]:
     """Return a call that adds what it raises to a list."""
 
-    def noting(given: T) -> None:
+    def call_and_note(argument: T) -> None:
         try:
-            call(given)
+            call(argument)
         except BaseException as error:
             raised.append(error)
             raise
 
-    return noting
+    return call_and_note
 
 
 def _failure_fields(error: BaseException, device: str) -> dict[str, Any]:

@@ -88,11 +88,13 @@ class AdamW:
 
     def norms(self) -> Tensor:
         """Return the norm of each replica's gradient: [R]."""
-        each: list[Tensor] = [torch.linalg.vector_norm(flat.gradients, dim=1) for flat in self.stack.flats]
-        if len(each) == 1:
-            return each[0]
-        alike = torch.stack([x.to(each[0].dtype) for x in each])
-        norms: Tensor = torch.linalg.vector_norm(alike, dim=0)
+        norms_of_flats: list[Tensor] = [
+            torch.linalg.vector_norm(flat.gradients, dim=1) for flat in self.stack.flats
+        ]
+        if len(norms_of_flats) == 1:
+            return norms_of_flats[0]
+        in_one_dtype = torch.stack([x.to(norms_of_flats[0].dtype) for x in norms_of_flats])
+        norms: Tensor = torch.linalg.vector_norm(in_one_dtype, dim=0)
         return norms
 
     def part(self, stack: Stack, replicas: Sequence[int]) -> "AdamW":
@@ -104,7 +106,7 @@ class AdamW:
         """
         peaks = [self.rates.peaks[r] for r in replicas]
         decays = [self.rates.decays[r] for r in replicas]
-        kept = AdamW(
+        optimizer = AdamW(
             stack,
             self.rules,
             Rates(peaks, decays, self.rates.shares),
@@ -112,9 +114,9 @@ class AdamW:
             beta2=self.betas[1],
             clip=self.clip,
         )
-        kept.steps = self.steps.clone()
-        kept.moments = [Moments(*(x[list(replicas)] for x in moments)) for moments in self.moments]
-        return kept
+        optimizer.steps = self.steps.clone()
+        optimizer.moments = [Moments(*(x[list(replicas)] for x in moments)) for moments in self.moments]
+        return optimizer
 
 
 def _decaying(flat: Flat, rules: Mapping[str, Rule]) -> list[float]:

@@ -108,15 +108,15 @@ class Marks:
         """
         by_cell = {cell.id: _probes(cell) for cell in cells}
         probes: dict[str, Probe] = {}
-        for own in by_cell.values():
-            probes |= own
+        for probes_of_cell in by_cell.values():
+            probes |= probes_of_cell
         _run_new(probes, self.seconds)
         sentences = [_refusal(probe, _known[key], self.allow) for key, probe in probes.items()]
         refusals = [sentence for sentence in sentences if sentence]
         if refusals:
             raise UserError(" ".join(dict.fromkeys(refusals)))
-        for name, own in by_cell.items():
-            marks = [mark for key in own for mark in _marks(_known[key])]
+        for name, probes_of_cell in by_cell.items():
+            marks = [mark for key in probes_of_cell for mark in _marks(_known[key])]
             self._by_cell[name] = list(dict.fromkeys(marks))
 
     def on(self, result: Result) -> Result:
@@ -125,8 +125,8 @@ class Marks:
         The mark of a layer that could not be probed is left out if nothing was measured.
         """
         marks = self._by_cell.get(result["id"], ())
-        found = [mark for mark in marks if mark != UNPROBED or result["status"] in FINAL]
-        return {**result, "marks": [*result["marks"], *found]} if found else result
+        added = [mark for mark in marks if mark != UNPROBED or result["status"] in FINAL]
+        return {**result, "marks": [*result["marks"], *added]} if added else result
 
 
 def _probes(cell: Cell) -> dict[str, Probe]:
@@ -134,12 +134,12 @@ def _probes(cell: Cell) -> dict[str, Probe]:
     tasks = [*(segment.task for segment in cell.trained_on), *cell.tested_on]
     trained = {min(task.seq_len, LONGEST) for task in tasks}
     lengths = tuple(sorted({min(trained), max(trained)}))
-    found = {}
+    probes = {}
     for place, layer in enumerate(cell.model.layers):
         if not layer.entry.shipped:
-            how = [cell.model.backbone.d_model, lengths, cell.device, cell.protocol.precision]
-            found[digest([layer.identity(), *how])] = Probe(cell, place, lengths)
-    return found
+            conditions = [cell.model.backbone.d_model, lengths, cell.device, cell.protocol.precision]
+            probes[digest([layer.identity(), *conditions])] = Probe(cell, place, lengths)
+    return probes
 
 
 def _run_new(probes: Mapping[str, Probe], seconds: float) -> None:
@@ -148,12 +148,12 @@ def _run_new(probes: Mapping[str, Probe], seconds: float) -> None:
     if not new:
         return
     for number, outcome in outcomes(examine, [probes[key] for key in new], workers=1, seconds=seconds):
-        found = _known[new[number]] = outcome.value or Probed(trouble=outcome.failure)
-        if found.trouble:
+        result = _known[new[number]] = outcome.value or Probed(trouble=outcome.failure)
+        if result.trouble:
             name = probes[new[number]].layer.entry.name
             tell(
                 f"linbench: {name} could not be probed for the laws of layers, so whatever it scores has no"
-                f" verdict: {found.trouble}."
+                f" verdict: {result.trouble}."
             )
 
 
@@ -180,7 +180,7 @@ def _refusal(probe: Probe, probed: Probed, allow: frozenset[Law]) -> str | None:
         return f"{name} cannot be trained: {seen}."
     others = [breach.law.value for breach in wrong[1:] if breach.law]
     also = f" (it is {' and '.join(others)}, too)" if others else ""
-    option = " ".join(f"--allow {each}" for each in (law.value, *others))
+    option = " ".join(f"--allow {law_name}" for law_name in (law.value, *others))
     return (
         f"{name} is {law.value}{also}: {seen}. {_ADVICE[law]}; {option} trains it all the same, marked and"
         " without a verdict."
@@ -218,13 +218,13 @@ def _breaches(subject: LayerUnderTest, lengths: Sequence[int]) -> Iterator[Breac
         # every comparison below builds the layer anew, and would take this for a breach of another law
         yield breach
         return
-    found: dict[Law | None, Breach] = {}
+    first_breaches: dict[Law | None, Breach] = {}
     for length, index, training in product(lengths, LAYER_POSITIONS, (False, True)):
-        where = f"{', in training' if training else ''}{LAYER_POSITIONS[index]}"
+        circumstances = f"{', in training' if training else ''}{LAYER_POSITIONS[index]}"
         call = partial(subject.call, index=index, training=training)
-        for breach in _breaches_of_call(call, subject, length, where, alone=not training):
-            if breach.law not in found:
-                found[breach.law] = breach
+        for breach in _breaches_of_call(call, subject, length, circumstances, compare_alone=not training):
+            if breach.law not in first_breaches:
+                first_breaches[breach.law] = breach
                 yield breach
             if breach.law is None:
                 return
@@ -232,55 +232,60 @@ def _breaches(subject: LayerUnderTest, lengths: Sequence[int]) -> Iterator[Breac
 
 
 def _breaches_of_call(
-    call: Callable[[Tensor], Tensor], subject: LayerUnderTest, length: int, where: str, *, alone: bool
+    call: Callable[[Tensor], Tensor],
+    subject: LayerUnderTest,
+    length: int,
+    circumstances: str,
+    *,
+    compare_alone: bool,
 ) -> Iterator[Breach]:
     """Yield breaches that show when some tokens, or some rows, are replaced.
 
     Args:
         call: the layer.
-        where: words for messages.
-        alone: whether a row must also give the same outputs without the others.
+        circumstances: words for messages.
+        compare_alone: whether a row must also give the same outputs without the others.
     """
     x = subject.tokens(length, rows=ROWS)
-    whole = call(x)
-    if whole.shape != x.shape or not whole.isfinite().all():
-        wrong_shape = whole.shape != x.shape
-        wrong = f"it gives {list(whole.shape)}" if wrong_shape else "not all of its outputs are finite"
-        yield Breach(None, f"{wrong} for inputs {list(x.shape)} from N(0, 1){where}")
+    expected = call(x)
+    if expected.shape != x.shape or not expected.isfinite().all():
+        wrong_shape = expected.shape != x.shape
+        wrong = f"it gives {list(expected.shape)}" if wrong_shape else "not all of its outputs are finite"
+        yield Breach(None, f"{wrong} for inputs {list(x.shape)} from N(0, 1){circumstances}")
         return
     limit = subject.limit(1e-9)
-    if breach := _breach_of_causality(call, subject, x, whole, limit):
-        yield breach._replace(seen=breach.seen + where)
+    if breach := _breach_of_causality(call, subject, x, expected, limit):
+        yield breach._replace(seen=breach.seen + circumstances)
     y = call(torch.cat([x[:1], 5 * x[1:] + 1]))
-    moved = difference(y[:1], whole[:1], whole)
+    moved = difference(y[:1], expected[:1], expected)
     if moved > limit:
-        at = _worst(y[:1], whole[:1])
+        at = _worst(y[:1], expected[:1])
         yield Breach(
             Law.batch_mixing,
             f"with the other rows of a batch replaced, a row's output at token {at} of {length} moves by"
-            f" {_share(moved)}{where}",
+            f" {_share(moved)}{circumstances}",
         )
-    elif alone:
-        moved = difference(call(x[1:2]), whole[1:2])
+    elif compare_alone:
+        moved = difference(call(x[1:2]), expected[1:2])
         if moved > limit:
             yield Breach(
                 Law.batch_mixing,
                 f"a row of {length} tokens gives other outputs alone than in a batch of {ROWS}, by"
-                f" {_share(moved)}{where}",
+                f" {_share(moved)}{circumstances}",
             )
 
 
 def _breach_of_causality(
-    call: Callable[[Tensor], Tensor], subject: LayerUnderTest, x: Tensor, whole: Tensor, limit: float
+    call: Callable[[Tensor], Tensor], subject: LayerUnderTest, x: Tensor, expected: Tensor, limit: float
 ) -> Breach | None:
     """Return the breach that shows when the last tokens of x are replaced, if one does."""
     length = x.shape[1]
     for t in _splits(length):
-        others = 3 * subject.tokens(length, rows=ROWS, seed=t) + 1
-        y = call(torch.cat([x[:, :t], others[:, t:]], dim=1))
-        moved = difference(y[:, :t], whole[:, :t], whole)
+        replacements = 3 * subject.tokens(length, rows=ROWS, seed=t) + 1
+        y = call(torch.cat([x[:, :t], replacements[:, t:]], dim=1))
+        moved = difference(y[:, :t], expected[:, :t], expected)
         if moved > limit:
-            at = _worst(y[:, :t], whole[:, :t])
+            at = _worst(y[:, :t], expected[:, :t])
             seen = f"with the tokens from {t} of {length} on replaced, its output at token {at} moves by"
             return Breach(Law.non_causal, f"{seen} {_share(moved)}")
     return None
@@ -326,9 +331,9 @@ def _splits(length: int) -> list[int]:
     return sorted(positions, key=lambda t: abs(t - middle))
 
 
-def _worst(given: Tensor, expected: Tensor) -> int:
+def _worst(values: Tensor, expected: Tensor) -> int:
     """Return the position in [B, T, D] of the token that moved the most."""
-    return int((given - expected).abs().nan_to_num(torch.inf).amax(dim=(0, 2)).argmax())
+    return int((values - expected).abs().nan_to_num(torch.inf).amax(dim=(0, 2)).argmax())
 
 
 def _share(moved: float) -> str:

@@ -71,7 +71,7 @@ class Child:
     def pids(self) -> list[int]:
         """The ids of this process and of all that it has started, as far as they still run."""
         own = {self._process.pid} if self.code is None else set()
-        return sorted(own | set(_marked(self._mark)))
+        return sorted(own | set(_processes_with_mark(self._mark)))
 
     @property
     def code(self) -> int | None:
@@ -117,11 +117,11 @@ def be_killed_first() -> None:
 
 def children() -> list[int]:
     """Return the ids of running processes that this one has started; none if the system does not tell."""
-    found: list[int] = []
+    ids: list[int] = []
     for path in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
-            found += map(int, path.read_text(encoding="ascii").split())
-    return found
+            ids += map(int, path.read_text(encoding="ascii").split())
+    return ids
 
 
 def _watch(alive: int, mark: str) -> None:
@@ -132,15 +132,15 @@ def _watch(alive: int, mark: str) -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def _marked(mark: str) -> list[int]:
+def _processes_with_mark(mark: str) -> list[int]:
     """Return the ids of other processes that have the mark."""
-    wanted = f"{_MARK}={mark}".encode()
-    found = []
+    variable = f"{_MARK}={mark}".encode()
+    ids = []
     for path in Path("/proc").glob("[0-9]*/environ") if mark else ():
         with suppress(OSError):  # another user's, or it has just ended
-            if wanted in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-    return [pid for pid in found if pid != os.getpid()]
+            if variable in path.read_bytes().split(b"\0"):
+                ids.append(int(path.parent.name))
+    return [pid for pid in ids if pid != os.getpid()]
 
 
 def mark_children() -> str:
@@ -152,9 +152,10 @@ def mark_children() -> str:
 def kill_marked(mark: str) -> None:
     """Kill all other processes that have the mark, until there are none."""
     for _ in range(_ROUNDS):
-        if not (found := _marked(mark)):
+        ids = _processes_with_mark(mark)
+        if not ids:
             return
-        for pid in found:
+        for pid in ids:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)

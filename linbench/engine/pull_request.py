@@ -58,7 +58,7 @@ def plan(
     Raises UserError: as `comparing`, or all models are equal on both sides, so that the gate could not tell
     anything.
     """
-    chosen = parse_seeds(seeds)
+    all_seeds = parse_seeds(seeds)
     beside = len(set(models)) > 1 or bool(against) or not gated
     if beside:
         plan_comparison(models, suite, seeds=seeds, form=form, against=against, device=device)
@@ -66,15 +66,15 @@ def plan(
         chosen_suite = narrowed(suite, models=models, seeds=seeds, form=form)
         refuse_left_out(models, *blocks(chosen_suite, device=device))
     shared = [name for name in models if gated and same and _shipped(name, suite)]
-    own = [name for name in models if name not in shared]
-    if gated and not own:
+    on_both_sides = [name for name in models if name not in shared]
+    if gated and not on_both_sides:
         raise UserError(
             f"{', '.join(shared)}: linbench ships all of these, so head and base cannot differ; name a"
             " variant of the repository, or give no --base."
         )
-    bounds = [len(chosen) * i // rounds for i in range(rounds + 1)]
-    parts = [chosen[start:end] for start, end in pairwise(bounds)]
-    return Plan([part for part in parts if part], own, shared, beside)
+    bounds = [len(all_seeds) * i // rounds for i in range(rounds + 1)]
+    parts = [all_seeds[start:end] for start, end in pairwise(bounds)]
+    return Plan([part for part in parts if part], on_both_sides, shared, beside)
 
 
 def _shipped(name: str, suite: Suite) -> bool:
@@ -86,7 +86,7 @@ def _shipped(name: str, suite: Suite) -> bool:
 
 def present(models: Sequence[str]) -> list[str]:
     """Return the models that this side has. Raises BrokenBaseError: it has one that cannot be imported."""
-    found = []
+    known_models = []
     for name in models:
         try:
             for term in parse_pattern(name):
@@ -95,8 +95,8 @@ def present(models: Sequence[str]) -> list[str]:
             raise BrokenBaseError(f"the base cannot be gated against: {error}") from error
         except UserError:
             continue
-        found.append(name)
-    return found
+        known_models.append(name)
+    return known_models
 
 
 def share(head: Store, base: Store, models: Sequence[str]) -> int:
@@ -105,7 +105,7 @@ def share(head: Store, base: Store, models: Sequence[str]) -> int:
     Raises StorageError: a store cannot be read or written.
     """
     base.prepare()
-    found = [result for result in head.all() if result["label"] in models]
-    for result in found:
+    results = [result for result in head.all() if result["label"] in models]
+    for result in results:
         base.put(result)
-    return len(found)
+    return len(results)

@@ -85,19 +85,19 @@ def connect(address: str, *, gpus: float, timeout: float) -> Iterator["Cluster"]
 
 def _require_answer(address: str) -> None:
     """Raise UserError if nothing answers at an address; Ray itself would try for minutes."""
-    where = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
-    if where == "auto":
+    place = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+    if place == "auto":
         return
-    host, _, port = where.rpartition(":")
+    host, _, port = place.rpartition(":")
     number = whole(port, 1, 65535)
     if not host or number is None or "/" in host:
         raise UserError(
-            f"--address takes auto or HOST:PORT of a cluster that this machine is a node of, not '{where}'."
+            f"--address takes auto or HOST:PORT of a cluster that this machine is a node of, not '{place}'."
         )
     try:
         socket.create_connection((host, number), timeout=_ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise UserError(f"no Ray cluster answers at {where}: {one_line(error)}.") from error
+        raise UserError(f"no Ray cluster answers at {place}: {one_line(error)}.") from error
 
 
 @dataclass
@@ -257,8 +257,8 @@ def _wait_for(running: dict[Any, _Group]) -> list[tuple[Any, bool]]:
     import ray
 
     ray.wait([*running], timeout=_POLL_SECONDS)
-    ready, others = ray.wait([*running], num_returns=len(running), timeout=0)
-    return [(stream, True) for stream in ready] + [(stream, False) for stream in others]
+    ready, silent = ray.wait([*running], num_returns=len(running), timeout=0)
+    return [(stream, True) for stream in ready] + [(stream, False) for stream in silent]
 
 
 def _work_on_node(packed: bytes, names: list[str], gpus: float) -> Iterator[Message | None]:

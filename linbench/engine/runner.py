@@ -85,9 +85,9 @@ def run_cells(
         ledger.add(cells)
         while waiting := ledger.waiting:
             shareable = [cell for cell in waiting if cell.id not in ledger.needs_exclusive_gpu]
-            chosen = executor if shareable else executor.alone()
-            grouping = partial(groups, largest=stack, sharing=chosen.sharing)
-            if not ledger.run(shareable or waiting, chosen, grouping):
+            suitable = executor if shareable else executor.alone()
+            grouping = partial(groups, largest=stack, sharing=suitable.sharing)
+            if not ledger.run(shareable or waiting, suitable, grouping):
                 time.sleep(_POLL_SECONDS)  # other launchers are running all of them
     finally:
         ledger.release_claims()
@@ -175,11 +175,11 @@ class _RunLedger:
 
     def jobs(self, group: Sequence[Cell]) -> Iterator[Job]:
         """Claim the cells of a group, and yield jobs for those that have no final result."""
-        ours = [cell for cell in group if self.claim(cell)]
-        for cell in ours:
+        claimed = [cell for cell in group if self.claim(cell)]
+        for cell in claimed:
             if self.is_final(self.store.get(cell.id)):
                 self.finish(cell, stored=True)
-        missing = {cell.id: cell for cell in ours if cell.id not in self.results}
+        missing = {cell.id: cell for cell in claimed if cell.id not in self.results}
         folder = self.checkpoints.folder.absolute()
         for name, cells in self.checkpoints.resumable(group, missing, self.results.keys()):
             resumed = [cell.id for cell in cells if missing.pop(cell.id, None)]
@@ -208,9 +208,9 @@ class _RunLedger:
 
     def on_job_end(self, job: Job, outcome: Outcome) -> None:
         """Deal with the cells of a job that have no result: they failed, or are to be handed out again."""
-        left = [self.cells[name] for name in job.wanted if name in self.claims]
-        self.losses.update(cell.id for cell in left if outcome.lost)
-        for cell in left:
+        without_result = [self.cells[name] for name in job.wanted if name in self.claims]
+        self.losses.update(cell.id for cell in without_result if outcome.lost)
+        for cell in without_result:
             if outcome.lost and self.losses[cell.id] < TRIES:
                 self.claims.pop(cell.id).close()
                 self.requeued.append(cell)
@@ -233,9 +233,9 @@ class _RunLedger:
     def claim(self, cell: Cell) -> bool:
         """Claim a cell until it is finished, and return whether that worked."""
         with ExitStack() as claim:
-            if ours := claim.enter_context(self.store.claim(cell.id)):
+            if claimed := claim.enter_context(self.store.claim(cell.id)):
                 self.claims[cell.id] = claim.pop_all()
-        return ours
+        return claimed
 
     def release_claims(self) -> None:
         """Leave cells that are not finished to other launchers."""

@@ -14,7 +14,7 @@ class States(NamedTuple):
     second: Any = None
 
 
-class Second(Mixer):
+class SecondLayer(Mixer):
     """The second of two mixers, which gets what the first hands on to later layers.
 
     Both read the same x, so that a fault shows in the layer that has it. Methods are those of `Mixer`; y is
@@ -27,9 +27,9 @@ class Second(Mixer):
 
     def forward(self, x: Tensor, state: States | None = None, cross_layer: Any = None) -> Out:
         """Return y of the second layer, and the states of both."""
-        given = state or States()
-        before: Out = self.first(x, given.first, cross_layer)
-        return _join(before, self.second(x, given.second, before.cross_layer))
+        states = state or States()
+        first_out: Out = self.first(x, states.first, cross_layer)
+        return _join(first_out, self.second(x, states.second, first_out.cross_layer))
 
     def init_state(self, batch: int, *, capacity: int) -> States:
         """Return the initial states of both layers."""
@@ -37,13 +37,13 @@ class Second(Mixer):
 
     def prefill(self, x: Tensor, *, capacity: int, cross_layer: Any = None) -> Out:
         """Return y of the second layer for a prompt, and the states of both to decode from."""
-        before = self.first.prefill(x, capacity=capacity, cross_layer=cross_layer)
-        return _join(before, self.second.prefill(x, capacity=capacity, cross_layer=before.cross_layer))
+        first_out = self.first.prefill(x, capacity=capacity, cross_layer=cross_layer)
+        return _join(first_out, self.second.prefill(x, capacity=capacity, cross_layer=first_out.cross_layer))
 
     def decode(self, x: Tensor, state: States, cross_layer: Any = None) -> Out:
         """Return y of the second layer for one more token, and the new states."""
-        before = self.first.decode(x, state.first, cross_layer)
-        return _join(before, self.second.decode(x, state.second, before.cross_layer))
+        first_out = self.first.decode(x, state.first, cross_layer)
+        return _join(first_out, self.second.decode(x, state.second, first_out.cross_layer))
 
     def state_floats(self, seq_len: int) -> StateSize | None:
         """Return the sum of both state sizes; None if a layer declares none."""

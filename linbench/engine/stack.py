@@ -23,8 +23,8 @@ class Flat:
         self.names = list(stacked)
         self.replicas = len(next(iter(stacked.values())))
         self.shapes = [x.shape[1:] for x in stacked.values()]
-        self.rooms = [-(-prod(shape) // _ALIGNED) * _ALIGNED for shape in self.shapes]
-        self.weights = next(iter(stacked.values())).new_zeros(self.replicas, sum(self.rooms))
+        self.widths = [-(-prod(shape) // _ALIGNED) * _ALIGNED for shape in self.shapes]
+        self.weights = next(iter(stacked.values())).new_zeros(self.replicas, sum(self.widths))
         self.gradients = torch.zeros_like(self.weights)
         self._fill(self.weights, [x.detach() for x in stacked.values()])
         self.parameters = {name: x.requires_grad_() for name, x in self.views(self.weights).items()}
@@ -33,18 +33,18 @@ class Flat:
         """Copy gradients, one for each parameter in order; None stands for zeros."""
         self._fill(self.gradients, gradients)
 
-    def _fill(self, values: Tensor, given: Sequence[Tensor | None]) -> None:
-        both = list(zip(self.views(values).values(), given, strict=True))
-        targets = [own for own, x in both if x is not None]
-        sources = [x for _, x in both if x is not None]
+    def _fill(self, values: Tensor, new_values: Sequence[Tensor | None]) -> None:
+        pairs = list(zip(self.views(values).values(), new_values, strict=True))
+        targets = [target for target, x in pairs if x is not None]
+        sources = [x for _, x in pairs if x is not None]
         torch._foreach_copy_(targets, sources)
-        for own, x in both:
+        for target, x in pairs:
             if x is None:
-                own.zero_()
+                target.zero_()
 
     def views(self, values: Tensor) -> dict[str, Tensor]:
         """Return views of values [R, n] by the parameters' names, each [R, ...]."""
-        parts = zip(self.names, self.shapes, torch.split(values, self.rooms, dim=1), strict=True)
+        parts = zip(self.names, self.shapes, torch.split(values, self.widths, dim=1), strict=True)
         return {
             name: torch.unflatten(part[:, : prod(shape)], 1, shape) if shape else part[:, 0]
             for name, shape, part in parts
@@ -52,8 +52,8 @@ class Flat:
 
     def spread(self, values: Sequence[float]) -> Tensor:
         """Return values [n] for all weights, from one value for each parameter."""
-        given = torch.tensor(values, dtype=self.weights.dtype, device=self.weights.device)
-        return given.repeat_interleave(torch.tensor(self.rooms, device=self.weights.device))
+        tensor = torch.tensor(values, dtype=self.weights.dtype, device=self.weights.device)
+        return tensor.repeat_interleave(torch.tensor(self.widths, device=self.weights.device))
 
 
 class Stack:
@@ -82,19 +82,23 @@ class Stack:
         self.parameters = {name: x for flat in self.flats for name, x in flat.parameters.items()}
         self._move_in()
         self._leaves = [
-            self._own(flat) if self.replicas == 1 else list(flat.parameters.values()) for flat in self.flats
+            self._leaves_of_model(flat) if self.replicas == 1 else list(flat.parameters.values())
+            for flat in self.flats
         ]
 
     @classmethod
     def of(cls, models: Sequence[nn.Module]) -> "Stack":
         """Return a stack of models with their weights. Raises ValueError: they differ in structure."""
-        each = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in models]
+        tensors_of_models = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in models]
         kinds = [
-            {name: (x.shape, x.dtype, x.requires_grad) for name, x in tensors.items()} for tensors in each
+            {name: (x.shape, x.dtype, x.requires_grad) for name, x in tensors.items()}
+            for tensors in tensors_of_models
         ]
         if any(kind != kinds[0] for kind in kinds):
             raise ValueError("models that differ in structure cannot be stacked")
-        stacked = {name: torch.stack([tensors[name].detach() for tensors in each]) for name in kinds[0]}
+        stacked = {
+            name: torch.stack([tensors[name].detach() for tensors in tensors_of_models]) for name in kinds[0]
+        }
         # in the order of the module, not of a set, which changes from process to process: checkpoints hold
         # weights by their place
         trained = {name: x for name, x in stacked.items() if kinds[0][name][2]}
@@ -108,29 +112,29 @@ class Stack:
     def __call__(self, *args: Tensor) -> Any:
         """Return the models' outputs [R, ...] for arguments [R, ...]."""
         if self.replicas > 1:
-            return torch.vmap(self._one, randomness="different")(self.parameters, self.buffers, *args)
+            return torch.vmap(self._call_one, randomness="different")(self.parameters, self.buffers, *args)
         return self.model(*(x.squeeze(0) for x in args)).unsqueeze(0)
 
     def differentiate(self, loss: Tensor) -> None:
         """Compute the gradients of losses [R], each by its replica's parameters; `flats` keep them."""
-        leaves = [x for own in self._leaves for x in own]
+        leaves = [x for of_flat in self._leaves for x in of_flat]
         gradients = iter(torch.autograd.grad(loss.sum(), leaves, allow_unused=True))
         for flat in self.flats:
             flat.gather([next(gradients) for _ in flat.names])
 
-    def _one(self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], *args: Tensor) -> Any:
+    def _call_one(self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], *args: Tensor) -> Any:
         return functional_call(self.model, (parameters, buffers), args)
 
     def _move_in(self) -> None:
         """Let every model's own parameters and buffers share the memory of the stack's."""
         for r, model in enumerate(self.models):
-            for name, own in [*model.named_parameters(), *model.named_buffers()]:
+            for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
                 if name in self.parameters:
-                    own.data = self.parameters[name].detach()[r]
+                    tensor.data = self.parameters[name].detach()[r]
                 else:
-                    own.data = self.buffers[name][r]
+                    tensor.data = self.buffers[name][r]
 
-    def _own(self, flat: Flat) -> list[Tensor]:
+    def _leaves_of_model(self, flat: Flat) -> list[Tensor]:
         return [self.model.get_parameter(name) for name in flat.names]
 
     def part(self, replicas: Sequence[int]) -> "Stack":
@@ -141,7 +145,7 @@ class Stack:
         """
         if self.replicas == 1:
             return self
-        chosen = list(replicas)
-        parameters = {name: x[chosen] for name, x in self.parameters.items()}
-        buffers = {name: x[chosen] for name, x in self.buffers.items()}
+        rows = list(replicas)
+        parameters = {name: x[rows] for name, x in self.parameters.items()}
+        buffers = {name: x[rows] for name, x in self.buffers.items()}
         return Stack([self.models[r] for r in replicas], parameters, buffers)

@@ -9,10 +9,10 @@ from linbench.engine.progress import Report
 from linbench.engine.stack import Stack
 from linbench.engine.step import Run, Step, Training
 
-READS = 200
+MOST_READS = 200
 """Times that the loss is read from the device in a run, at most: each reading waits for the device."""
 
-APART = 20
+LEAST_STEPS_BETWEEN_READS = 20
 """Steps between two readings, at least, except for evaluations."""
 
 FinishedRuns = tuple[list[Run], Stack | None]
@@ -37,16 +37,16 @@ def train(
     cell = training.runs[0].cell
     steps, order = cell.steps, cell.curriculum
     evaluate_at = _evaluation_steps(cell.protocol.evaluations, steps)
-    apart = max(APART, steps // READS)
-    made: dict[int, Step] = {}
+    steps_between_reads = max(LEAST_STEPS_BETWEEN_READS, steps // MOST_READS)
+    step_of_segment: dict[int, Step] = {}
     evaluation, accuracy = _validation(training), None
     began = time.perf_counter()
     for step in range(training.step + 1, steps + 1):
         segment = order.segment(step - 1)
-        if segment not in made:
-            made[segment] = Step(training, segment, step - 1)
-        made[segment]()
-        if step - training.step < apart and step not in evaluate_at:
+        if segment not in step_of_segment:
+            step_of_segment[segment] = Step(training, segment, step - 1)
+        step_of_segment[segment]()
+        if step - training.step < steps_between_reads and step not in evaluate_at:
             continue
 
         runs = training.runs
@@ -56,17 +56,17 @@ def train(
             accuracy = _add_point(training, evaluation)
             for r in _stop_early(training):
                 yield [runs[r]], training.stack.part([r])
-        going = [r for r, run in enumerate(runs) if not run.done]
-        loss = _mean([means[r] for r in going])
+        unfinished = [r for r, run in enumerate(runs) if not run.done]
+        loss = _mean([means[r] for r in unfinished])
         on_report(Report(step, steps, loss, accuracy, training.trained / training.seconds))
-        if len(going) <= len(runs) / 2 or step == steps:
+        if len(unfinished) <= len(runs) / 2 or step == steps:
             if diverged := [run for run in runs if run.diverged is not None]:
                 yield diverged, None
-            if not going:
+            if not unfinished:
                 return
-            if len(going) < len(runs):
-                training.select_replicas(going)
-                made.clear()
+            if len(unfinished) < len(runs):
+                training.select_replicas(unfinished)
+                step_of_segment.clear()
                 evaluation = _validation(training)
         if step < steps and training.hidden_state is None:
             on_checkpoint(training)

@@ -280,13 +280,13 @@ class _Team:
             left = max(0.0, min(worker.deadline for worker in self.running) - time.monotonic())
             speaking = wait([worker.connection for worker in self.running], min(left, _LOOK_SECONDS))
             now = time.monotonic()
-            found = [
+            due = [
                 worker for worker in self.running if worker.connection in speaking or worker.deadline <= now
             ]
-            if not found:
-                found = self._too_large()
-            if found:
-                return found
+            if not due:
+                due = self._too_large()
+            if due:
+                return due
 
     def _too_large(self) -> list[_Worker]:
         """Return the worker that has taken the memory of this machine, if it is full and one has."""

@@ -75,4 +75,4 @@ def test_paragraphs_of_help_are_lines_that_the_terminal_wraps(linbench: Callable
         """
 
     assert help_of(verb) == "Do this, and that.\n\nThen more.\n\n  linbench do this"
-    assert "Exit code 1 if any law is broken." in " ".join(linbench("check", "--help").out.split())
+    assert "The exit code is 1 if any law is broken." in " ".join(linbench("check", "--help").out.split())

@@ -62,7 +62,7 @@ def cells(model: str = "gated_deltanet", seeds: Sequence[int] = (0, 1, 2), **set
 def at_every_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Save a checkpoint whenever one could be saved, which is after every step."""
     monkeypatch.setattr(jobs, "Checkpoints", lambda folder: Checkpoints(folder, seconds=0.0))
-    monkeypatch.setattr(train, "APART", 1)
+    monkeypatch.setattr(train, "LEAST_STEPS_BETWEEN_READS", 1)
 
 
 def broken_off(group: Sequence[Cell], folder: Path, *steps: int) -> list[Result]:

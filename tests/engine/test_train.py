@@ -89,8 +89,8 @@ def test_epochs_are_of_a_fixed_set(setting: dict[str, object]) -> None:
 def test_the_loss_is_read_at_evaluations_and_otherwise_seldom(
     steps: int, evaluations: int, reads: int, read_at: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "READS", reads)
-    monkeypatch.setattr(train, "APART", 4)
+    monkeypatch.setattr(train, "MOST_READS", reads)
+    monkeypatch.setattr(train, "LEAST_STEPS_BETWEEN_READS", 4)
     tiny = {
         "task__seq_len": 8,
         "task__kv_pairs": 2,

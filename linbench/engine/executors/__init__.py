@@ -17,13 +17,13 @@ from linbench.engine.executors.base import DEFAULT_TIMEOUT, Executor, OpenExecut
 
 def find_executors() -> dict[str, type[Executor]]:
     """Return the executors in this package by name, in the order of their files."""
-    found = [
+    executors = [
         member
         for module in submodules(sys.modules[__name__])
         for member in vars(module).values()
         if _is_executor(member) and member.__module__ == module.__name__
     ]
-    return {executor.name: executor for executor in found}
+    return {executor.name: executor for executor in executors}
 
 
 def _is_executor(member: object) -> bool:
@@ -71,11 +71,11 @@ def choose_executor(
     if name not in executors:
         raise unknown("executor", name, executors)
     known = {option.name: option for option in executors[name].options}
-    given = {key: value for key, value in (options or {}).items() if value is not None}
-    for key in given:
+    values_given = {key: value for key, value in (options or {}).items() if value is not None}
+    for key in values_given:
         if key not in known:
             raise _misplaced(key)
-    values = {key: known[key].parse(value) for key, value in given.items()}
+    values = {key: known[key].parse(value) for key, value in values_given.items()}
     return ExecutorChoice(name, device, timeout, values)
 
 

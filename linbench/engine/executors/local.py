@@ -17,13 +17,13 @@ MOST_WORKERS = 1024
 that a slip of the finger does not exhaust the machine."""
 
 
-def parse_devices(given: object) -> str | int:
+def parse_devices(value: object) -> str | int:
     """Return "all", or the number of GPUs that `--devices` was given. Raises UserError: it is neither."""
-    if given == "all":
+    if value == "all":
         return "all"
-    count = whole(given, 1, MOST_WORKERS)
+    count = whole(value, 1, MOST_WORKERS)
     if count is None:
-        raise UserError(f"--devices takes all, or a number of GPUs, not '{given}'.")
+        raise UserError(f"--devices takes all, or a number of GPUs, not '{value}'.")
     return count
 
 

@@ -9,9 +9,9 @@ from linbench.common.numbers import parse_number
 from linbench.engine.executors.base import Executor, OpenExecutor, Option
 
 
-def parse_gpus(given: object) -> float:
+def parse_gpus(value: object) -> float:
     """Return the share of a GPU that `--gpus` was given. Raises UserError: it is none above 0 and up to 1."""
-    share = parse_number("--gpus", 0, 1)(given)
+    share = parse_number("--gpus", 0, 1)(value)
     if share == 0:
         raise UserError("--gpus takes a share of one GPU, above 0 and at most 1, not 0.")
     return share
