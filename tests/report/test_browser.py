@@ -59,8 +59,9 @@ def browser(driver: Any, a_result: Any, tmp_path: Path) -> Any:
     curve = [
         {"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0} for i in range(1, 5)
     ]
+    slices = {"distance": {"at": [1, 2, 9], "accuracy": {"sum": [3, 1, 0], "weight": [3, 3, 3]}}}
     results = [
-        a_result(name, seed, round(0.9 - 0.15 * i, 2), curve=curve)
+        a_result(name, seed, round(0.9 - 0.15 * i, 2), curve=curve, slices=slices)
         for i, name in enumerate(NAMES)
         for seed in (0, 1)
     ]
@@ -125,7 +126,7 @@ def test_all_begins_folded_below_a_summary_and_the_contents_stay_in_view(browser
         figures = browser.find_elements("css selector", "#mqar-quick-native figure")
         (figure,) = (one for one in figures if one.is_displayed())
         shown.append(figure.get_attribute("data-name"))
-    assert shown == [tab.text for tab in tabs]
+    assert shown == [tab.text for tab in tabs] == ["learning curves", "distance"]
     browser.find_element("css selector", "[data-fold=close]").click()
     assert browser.find_elements("css selector", ".section[open]") == []
     browser.find_element("css selector", "[data-fold=open]").click()
@@ -223,3 +224,43 @@ def test_nothing_is_wider_than_the_screen(browser: Any, width: int) -> None:
     )
     browser.execute_script("document.querySelectorAll('details').forEach((one) => (one.open = true))")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_a_long_table_scrolls_in_its_own_box_below_its_headings(browser: Any) -> None:
+    browser.execute_script("document.querySelector('#mqar-quick-native').open = true")
+    box = browser.find_element("css selector", "#mqar-quick-native .table > .scroll")
+    browser.execute_script(
+        "const rows = arguments[0].querySelector('tbody');"
+        "for (let i = 0; i < 5; i++) for (const row of [...rows.rows]) rows.append(row.cloneNode(true))",
+        box,
+    )
+    assert browser.execute_script("return arguments[0].clientHeight < innerHeight", box)
+    browser.execute_script("arguments[0].scrollTop = 500", box)
+    head = box.find_element("css selector", "th")
+    assert browser.execute_script(
+        "return arguments[1].getBoundingClientRect().top - arguments[0].getBoundingClientRect().top",
+        box,
+        head,
+    ) == pytest.approx(0, abs=1), "the headings stay in view"
+
+
+def test_the_contents_say_which_section_is_open_also_if_it_is_the_last(browser: Any) -> None:
+    for section in ("mqar-quick-native", "failures", "summary"):
+        browser.find_element("css selector", f"nav a[href='#{section}']").click()
+        current = browser.find_elements("css selector", "nav a[aria-current]")
+        assert [link.get_attribute("hash") for link in current] == [f"#{section}"]
+
+
+def test_it_can_be_read_without_scripts(browser: Any) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.refresh()
+        assert not browser.find_element("css selector", "#mqar-quick-native .filter").is_displayed()
+        assert not browser.find_element("css selector", ".fold").is_displayed()
+        for section in browser.find_elements("css selector", ".section:not([open]) > summary"):
+            section.click()
+        assert browser.find_elements("css selector", ".section:not([open])") == []
+        figures = browser.find_elements("css selector", "#mqar-quick-native figure")
+        assert [figure.is_displayed() for figure in figures] == [True, True], "one below the other"
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -55,13 +55,16 @@ function reveal() {
   if (!target) return;
   for (let one = target; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
   target.scrollIntoView();
+  follow();
 }
 
 // the entry of the contents that is being read
 function follow() {
   const links = [...document.querySelectorAll("nav a")];
   const sections = links.map((link) => document.getElementById(decodeURIComponent(link.hash.slice(1))));
-  const last = sections.findLastIndex((section) => section && section.getBoundingClientRect().top < innerHeight / 3);
+  let last = sections.findLastIndex((section) => section && section.getBoundingClientRect().top < innerHeight / 3);
+  const atEnd = innerHeight + scrollY > document.documentElement.scrollHeight - 2; // a short last section cannot reach the top
+  if (atEnd) last = Math.max(last, links.findIndex((link) => link.hash === location.hash));
   links.forEach((link, i) => (i === Math.max(last, 0) ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
 }
 

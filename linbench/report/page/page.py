@@ -1,4 +1,4 @@
-"""The report: everything that a folder of results says, as one page of HTML that needs nothing beside it."""
+"""The report: all stored results of a folder as one HTML page that needs no network."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from linbench.common import escape
 from linbench.common.files import storage_sentence, try_named, write_named
+from linbench.common.text import pluralize
 from linbench.experiments.registry import card, controlled, model_settings, registry
 from linbench.report.data import ReportData
 from linbench.report.figure import Drawing
@@ -120,12 +121,20 @@ def _template() -> Template:
         lstrip_blocks=True,
         finalize=_visible,
     )
+    environment.filters["breakable"] = _breakable
+    environment.filters["pluralize"] = pluralize
     return environment.get_template("page.html")
 
 
 def _visible(value: Any) -> Any:
     """Return a value of the page with hidden characters spelt out; what is HTML already stays as it is."""
     return escape.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _breakable(name: str) -> Markup:
+    """Return a name as HTML that may go on in the next line between two settings."""
+    escaped = str(Markup.escape(escape.visible(name)))
+    return Markup(escaped.replace(",", ",<wbr>").replace("[", "<wbr>["))
 
 
 def _raw(name: str) -> Markup:
@@ -165,20 +174,18 @@ def _comparison(comparison: Comparison, pictures: Mapping[str, Picture]) -> dict
 def _speeds(
     tables: Sequence[Table], drawings: Sequence[Drawing], pictures: Mapping[str, Picture]
 ) -> list[dict[str, Any]]:
-    """Return the parts of the section on speeds: figures, and tables with the figure of the same slug."""
+    """Return the parts of the section on speeds: tables, each with the figure of its slug, then other figures."""
     by_slug = {drawing.slug: drawing for drawing in drawings if drawing.slug in pictures}
-    paired = {shown.slug for shown in tables}
     parts = []
-    for slug, drawing in by_slug.items():
-        if slug not in paired:
-            name = drawing.title or slug.replace("-", " ")
-            parts.append({"title": name, "figures": [_shown(pictures[slug], name, drawing.caption)]})
     for shown in tables:
         part = _captioned(shown)
         part["figures"] = []
-        if shown.slug in by_slug:
+        if by_slug.pop(shown.slug, None):
             part["figures"] = [_shown(pictures[shown.slug], shown.title, "")]
         parts.append(part)
+    for slug, drawing in by_slug.items():
+        name = drawing.title or slug.replace("-", " ")
+        parts.append({"title": name, "figures": [_shown(pictures[slug], name, drawing.caption)]})
     return parts
 
 
@@ -234,8 +241,25 @@ def _cards(mixers: Collection[str]) -> list[dict[str, Any]]:
 
 def _card(cls: Any) -> dict[str, Any]:
     return {
-        "text": card(cls),
+        "text": _unwrapped(card(cls)),
         "generation": getattr(cls, "generation", ""),
         "settings": model_settings(cls),
         "controlled": controlled(cls),
     }
+
+
+FULL_LINE = 75
+"""The columns from which on a line of a docstring was wrapped, and does not end where its author ended it."""
+
+
+def _unwrapped(text: str) -> str:
+    """Return a docstring whose paragraphs are one line each; shorter lines, such as equations, stay apart."""
+    joined = list[str]()
+    previous = ""
+    for line in text.splitlines():
+        if len(previous) >= FULL_LINE and line.strip():
+            joined[-1] += f" {line.strip()}"
+        else:
+            joined.append(line)
+        previous = line
+    return "\n".join(joined)

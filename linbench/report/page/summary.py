@@ -34,7 +34,7 @@ def facts(data: ReportData, answers: Sequence[str], aside: Sequence[str]) -> lis
         "In doubt": _in_doubt(data.comparisons),
         "Failures": _ended(data.cells),
         "Claims": _tally(answers),
-        "Set aside": f"{pluralize(len(aside), 'file')} that could not be read" if aside else "",
+        "Unreadable": f"{pluralize(len(aside), 'file')} that could not be read" if aside else "",
     }
     return [(name, words) for name, words in found.items() if words]
 
@@ -47,11 +47,11 @@ def _trained(data: ReportData) -> str:
     tasks = dict.fromkeys(one.task for one in data.comparisons)
     seeds = sorted({seed_of(result) for result in reports})
     models = {row.results[0]["label"] for one in data.comparisons for row in one.rows}
-    chosen = f", and {tuning:,} more to choose learning rates" if tuning else ""
+    chosen = f", and {_count(tuning, 'more run')} to choose learning rates" if tuning else ""
     return (
         f"{pluralize(len(models), 'model')} on {_named(list(tasks))} in"
-        f" {pluralize(len(data.comparisons), 'comparison')}: {_count(len(reports), 'run')} of seeds"
-        f" {_named(list(map(str, seeds)))}{chosen}"
+        f" {pluralize(len(data.comparisons), 'comparison')}: {_count(len(reports), 'run')} with"
+        f" {'seed' if len(seeds) == 1 else 'seeds'} {_named(list(map(str, seeds)))}{chosen}"
     )
 
 
@@ -65,8 +65,8 @@ def _measured(data: ReportData) -> str:
     return " and ".join(parts)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _count(number: int, what: str, several: str = "") -> str:
+    return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 
 def _commit(result: Result) -> str:
@@ -95,8 +95,10 @@ def _in_doubt(found: Sequence[Comparison]) -> str:
     if not doubtful:
         return ""
     marks = Counter(mark for row in doubtful for mark in _marks(row))
-    words = ", ".join(f"{mark}: {count}" for mark, count in marks.most_common())
-    return f"{len(doubtful)} of {_count(len(rows), 'model')} in no verdict ({words})"
+    words = ", ".join(f"{count} {mark}" for mark, count in marks.most_common())
+    return (
+        f"{len(doubtful)} of {_count(len(rows), 'accuracy', 'accuracies')} take part in no verdict ({words})"
+    )
 
 
 def _marks(row: Row) -> set[str]:
