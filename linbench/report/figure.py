@@ -240,8 +240,10 @@ def _lay_out(sheet: Sheet) -> None:
 
 
 def _escape(sheet: Sheet) -> None:
-    """Make all text of a figure `_drawable`, also the names of rows on an axis. The style says that none of it
-    is a formula."""
+    """Make all text of a figure `_drawable`, including the names of rows on an axis.
+
+    None of it is a formula: the style turns these off.
+    """
     for text in sheet.findobj(Text):
         assert isinstance(text, Text)
         text.set_text(_drawable(text.get_text()))

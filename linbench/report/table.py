@@ -64,7 +64,7 @@ class Column:
 
     @property
     def left(self) -> bool:
-        """Whether the column is aligned to the left."""
+        """True if the column is aligned to the left."""
         return self.align == "left" if self.align else not self.numeric
 
 
@@ -179,8 +179,10 @@ class Table:
         return f"### {heading}\n\n{self.body()}\n\n{caption}\n{more}"
 
     def body(self) -> str:
-        """Return the rows as Markdown, without heading and caption. All text is escaped but for that of type
-        `escape.Markdown`."""
+        """Return the rows as Markdown, without heading and caption.
+
+        All text is escaped but for that of type `escape.Markdown`.
+        """
         return str(
             tabulate(
                 [[_markdown_cell(text) for text in row] for row in self.texts],
@@ -192,8 +194,10 @@ class Table:
         )
 
     def to_latex(self) -> str:
-        """Return floating tables, this one and those of its appendix, for a document with the packages that
-        the first line names."""
+        """Return this table and those of its appendix as floating tables of LaTeX.
+
+        The first line names the packages that the document needs.
+        """
         return "\n".join(
             [LATEX_PACKAGES, *(_floating_table(table) for table in [self, *self.appendix.values()])]
         )

@@ -11,6 +11,8 @@ def show(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collect
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()) -> str:
-    """Return rows as a table of Markdown, without a heading; text is escaped but for that of type
-    `escape.Markdown`."""
+    """Return rows as a table of Markdown without a heading.
+
+    All text is escaped but for that of type `escape.Markdown`.
+    """
     return of_texts(columns, rows, left=left).body()

@@ -1,4 +1,4 @@
-"""What tests of figures share: figures by name, and their drawings and files."""
+"""Helpers of tests of figures: figures by name, and their drawings and files."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -55,7 +55,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def browser(driver: Any, a_result: Any, tmp_path: Path) -> Any:
-    """With the page of six models open."""
+    """The browser with the page of six models open."""
     curve = [
         {"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0} for i in range(1, 5)
     ]

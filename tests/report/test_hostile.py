@@ -61,8 +61,10 @@ OURS = {
 """Parts of Markdown that our tables, captions and sentences are made of."""
 
 COMMANDS = re.compile(
-    r"\\(?:begin|end)\{(?:table|tabular)\}|\\(?:centering|caption|label|resizebox|ifdim|width|linewidth|else|fi|toprule|midrule|bottomrule|pm|to"
-    r"|textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|textquotedbl|usepackage)(?![a-z])|\\[\\&%$#_{}]"
+    r"\\(?:begin|end)\{(?:table|tabular)\}"
+    r"|\\(?:centering|caption|label|resizebox|ifdim|width|linewidth|else|fi|toprule|midrule|bottomrule|pm|to"
+    r"|textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|textquotedbl|usepackage)"
+    r"(?![a-z])|\\[\\&%$#_{}]"
 )
 SMALL = {
     "task.seq_len": 16,
@@ -122,7 +124,7 @@ def assert_csv(text: str) -> None:
 
 
 def shown(found: list[Comparison]) -> Iterator[str]:
-    """As a terminal has it."""
+    """Yield the tables as a narrow and as a wide terminal shows them."""
     for width in (60, 400):
         console = Console(file=StringIO(), width=width)
         for comparison in found:
@@ -305,8 +307,9 @@ def test_two_tasks_of_one_name_for_files_have_files_each(a_result: Make, tmp_pat
 
 def test_ordinary_labels_stay_as_they_are() -> None:
     ordinary = (
-        "fox[forget_bias=8]", "deltanet+attention[window=16]", "deltanet (heads 2, lr 0.001)", "rfa[directions=16,gated=true]", "0.550 ± 0.071",
-        "+0.012 [-0.100, +0.124]", "<0.001", "scores < 1e-5", "stale_previous", "lr_edge 1/3, failed 1/3", "1,234", "mqar quick-hard", "R & D",
+        "fox[forget_bias=8]", "deltanet+attention[window=16]", "deltanet (heads 2, lr 0.001)",
+        "rfa[directions=16,gated=true]", "0.550 ± 0.071", "+0.012 [-0.100, +0.124]", "<0.001",
+        "scores < 1e-5", "stale_previous", "lr_edge 1/3, failed 1/3", "1,234", "mqar quick-hard", "R & D",
         "[0, 4]", "feature_map=elu+1]", "Intel(R) Xeon(R) CPU @ 2.20GHz", "head_dim None", "±", "–",
     )  # fmt: skip
     for text in ordinary:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Tags(HTMLParser):
-    """What a browser would find: every tag with its attributes, and the words between."""
+    """The parts that a browser would find: every tag with its attributes, and the words between."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

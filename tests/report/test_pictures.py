@@ -57,7 +57,7 @@ def test_a_figure_names_every_model_and_carries_the_hash_of_its_results(
     "other", [{"seed": 1}, {"curve": curve(0.1, 0.6)}, {"purpose": "tuning", "seed": 1000}]
 )
 def test_other_results_another_hash(a_result: Any, other: dict[str, Any]) -> None:
-    """Of another seed, of the same cell measured anew, and of the runs that chose the rate."""
+    """Another seed, the same cell measured anew, and the runs that chose the rate change the hash."""
     result = a_result(curve=curve(0.1, 0.5))
     said = []
     for results in (
@@ -88,7 +88,7 @@ def test_three_formats_each_with_the_hash_and_the_same_bytes_again(a_result: Any
 
 
 def test_numbers_in_names_stay_whole(a_result: Any, tmp_path: Path) -> None:
-    """Those of lines are cut to hundredths of a point, and there are no comments."""
+    """Only numbers of lines are cut to hundredths of a point; comments are gone."""
     results = [a_result("deltanet", lr=lr, curve=curve(0.1, 0.123456789)) for lr in (0.00316, 0.0001)]
     save_figures(comparisons(results), tmp_path, ["learning-curves"], ["svg"])
     text = (tmp_path / "mqar-quick-native-learning-curves.svg").read_text()
@@ -286,7 +286,7 @@ def test_a_diverged_seed_counts_as_chance_from_there_on(a_result: Any) -> None:
 
 
 def overwritten(accuracy: list[int], stale: list[int]) -> dict[str, Any]:
-    """Of four answers after 0, 1 and 4 overwrites each."""
+    """Return a slice of four answers after 0, 1 and 4 overwrites each."""
     return {
         "at": [0, 1, 4],
         "accuracy": {"sum": accuracy, "weight": [4, 4, 4]},

@@ -88,7 +88,7 @@ def test_a_crowd_shows_the_front_of_all_in_every_panel_and_the_others_in_grey(a_
 
 
 def marks(axes: Axes) -> list[tuple[float, float]]:
-    """Where they stand, the lowest first."""
+    """Return the places of all marks, the lowest first."""
     own = [line for line in axes.lines if line.get_marker() in MARKS and len(line.get_xdata()) == 1]  # type: ignore[arg-type]
     return sorted(
         ((float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in own), key=lambda at: at[1]

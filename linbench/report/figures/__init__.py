@@ -1,4 +1,4 @@
-"""Figures of stored results, one module for each: whatever lies here is found by its `FIGURE`.
+"""Figures of stored results, one module for each; a scan of this folder finds each by its `FIGURE`.
 
 The module's name with hyphens is the name of the figure on the command line and in files.
 """
@@ -45,8 +45,9 @@ def drawings_after_run(comparisons: "Sequence[Comparison]") -> "list[Drawing]":
 
 
 def drawings(data: "ReportData", names: Collection[str] | None = None) -> "list[Drawing]":
-    """Return all that can be drawn of stored results: every figure of one comparison after the other, then
-    the figures of speeds.
+    """Return all that can be drawn of stored results.
+
+    The figures of each comparison come first, one comparison after the other, then the figures of speeds.
 
     Args:
         data: the results.

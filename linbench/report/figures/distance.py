@@ -5,6 +5,7 @@ from matplotlib.figure import Figure as Sheet
 from linbench.report.figure import ComparisonFigure
 from linbench.report.style.layout import panels
 from linbench.report.style.lines import draw_slice
+from linbench.report.style.wording import SEED_LINES
 from linbench.results.comparison import Comparison
 from linbench.results.slices import slices
 
@@ -26,6 +27,5 @@ FIGURE = ComparisonFigure(
     applies=_applies,
     shows_chance=True,
     after_run=True,
-    caption="""Test accuracy against the distance that an answer must be carried: the mean over seeds, and each of
-        them thin, with a band from the worst to the best where models are few.""",
+    caption=f"""Test accuracy against the distance over which an answer must be carried. {SEED_LINES}""",
 )

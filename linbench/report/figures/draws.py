@@ -3,4 +3,6 @@
 from linbench.report.style.bench_rows import bench_figure
 from linbench.results.store import DRAW
 
-FIGURE = bench_figure(DRAW, "Drawing examples", order=320, note=" A dot for each preset of a task.")
+FIGURE = bench_figure(
+    DRAW, "Drawing examples", order=320, note=" Each preset of a task has a mark of its own."
+)

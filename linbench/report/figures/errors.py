@@ -167,8 +167,9 @@ FIGURE = ComparisonFigure(
     draw=draw,
     applies=_applies,
     marks_doubt=False,
-    caption="""What the answers of every model are, the best above: the last value of what was asked, an older
-        one (the one before, the first, or between these; where but one is older, the one before), another
-        key's, or one that never occurred. A strip for each seed, blank and below the others where it
-        diverged.""",
+    caption="""What each model answers, the best model at the top. An answer is the last value written to the
+        key that was asked for, another value of that key (the one before the last, the first, one between
+        these, or a newer one), a value of another key, or a value that never occurred. If the key has only
+        one older value, that is the one before. Each seed has a strip of its own. A seed that diverged is
+        blank and stands below the others.""",
 )

@@ -8,6 +8,7 @@ from linbench.report.figure import ComparisonFigure
 from linbench.report.style.labels import Named, chance_line, label_lines, unmeasured
 from linbench.report.style.layout import panels
 from linbench.report.style.lines import draw_seeds, marker_face, styled
+from linbench.report.style.wording import HOLLOW, SEED_LINES
 from linbench.results.comparison import Comparison
 from linbench.results.record import FINAL
 
@@ -51,7 +52,6 @@ FIGURE = ComparisonFigure(
     order=10,
     draw=draw,
     after_run=True,
-    caption="""Validation accuracy against tokens seen: the mean over seeds, and each of them thin, with a band
-        from the worst to the best where models are few. A run that diverged counts as chance from there on. A
-        hollow end: undertrained, or its learning rate in doubt.""",
+    caption=f"""Validation accuracy against the number of tokens seen in training. {SEED_LINES} From the step
+        at which a run diverged, it counts as chance. {HOLLOW}""",
 )

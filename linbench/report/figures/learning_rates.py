@@ -25,7 +25,7 @@ PALEST, DARKEST = 0.98, 0.7
 """The greys of the accuracies 0 and 1, on which text, lines and frames can be seen."""
 
 UNDER = 0.33
-"""How far below the middle of a cell the line under a number is, and how far it goes to either side."""
+"""The distance of the line under a number from the middle of its cell, downwards and to either side."""
 
 HOLLOW_POINTS, WITHIN_POINTS = 3.2, 1.6
 """The thickness of a hollow line, and of the white in it."""
@@ -213,8 +213,7 @@ def window(of: Tried) -> Window | None:
 
 
 def _edge(means: Sequence[tuple[float, float]]) -> tuple[float, bool]:
-    """Return how far from the first point, which is above `LEARNED`, the line stays above it; and whether it
-    never goes below."""
+    """Return where the line first falls below `LEARNED`, or its last point, and whether it never falls."""
     for (at, above), (beyond, value) in pairwise(means):
         if value < LEARNED:
             return at + (beyond - at) * (above - LEARNED) / (above - value), False
@@ -228,12 +227,13 @@ FIGURE = ComparisonFigure(
     marks_doubt=False,
     tuning=True,
     applies=lambda comparison: any(row.tuning for row in comparison.rows),
-    caption="""Validation accuracy of the tuning runs by learning rate, the model with the widest window above: a
-        cell for every rate that was tried, the darker the better, with a strip for each tuning seed and their
-        mean as a number, which is rounded, but never up to 0.90. Bold and underlined: the rate that was
-        chosen. Not bold, the line hollow: it is in doubt, as the first or last of those tried, beside one
-        that could not be tried, or a guess, where the best of them led no further than a twentieth of the way
-        from chance to 1. A frame: the window around the best rate in which accuracy is at least 0.9; beside
-        it how many decades wide it is, on straight lines between the rates that were tried, ≥ where it is
-        open at the last of them.""",
+    caption="""Validation accuracy of the runs that chose the learning rate. A row is a model, the one with
+        the widest window at the top, and a cell is a learning rate that was tried. The darker a cell, the
+        higher the accuracy, with a strip for each tuning seed; the number is their mean, which is never
+        rounded up to 0.90. The chosen rate is bold and underlined. If the choice is in doubt, it is not bold
+        and its line is hollow: it is the lowest or the highest rate that was tried, a rate next to it could
+        not be tried, or no rate came further than a twentieth of the way from chance to 1. The frame is the
+        window around the best rate in which accuracy is at least 0.9. The number at the right is its width in
+        decades, with straight lines drawn between the rates that were tried; with ≥ the window is still open
+        at the last of them.""",
 )

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure as Sheet
 from linbench.report.figure import ComparisonFigure
 from linbench.report.style.layout import panels
 from linbench.report.style.lines import Point, draw_lines
+from linbench.report.style.wording import SEED_LINES
 from linbench.results.comparison import Comparison
 from linbench.results.record import Result
 from linbench.results.scores import accuracies_by_test
@@ -49,6 +50,5 @@ FIGURE = ComparisonFigure(
     uses_tests=True,
     shows_chance=True,
     after_run=True,
-    caption="""Test accuracy against the length of the tested sequences: the mean over seeds, and each of them
-        thin, with a band from the worst to the best where models are few.""",
+    caption=f"""Test accuracy against the length of the tested sequences. {SEED_LINES}""",
 )

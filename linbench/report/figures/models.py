@@ -13,6 +13,7 @@ from linbench.report.style.labels import CHANCE, CHANCE_LINE, GUIDE, MAX_LINES_P
 from linbench.report.style.layout import fit_rows
 from linbench.report.style.lines import marker_face
 from linbench.report.style.sizes import Model, by_name
+from linbench.report.style.wording import HOLLOW, SHADES
 from linbench.results.comparison import Comparison
 
 BETWEEN = 0.36
@@ -89,9 +90,8 @@ FIGURE = ComparisonFigure(
     uses_tests=True,
     averages_tests=True,
     shows_chance=True,
-    caption="""Test accuracy of every model, of several tests their mean, the best above: a small dot for each
-        seed, a large one for their mean, hollow where it was undertrained or its learning rate was in doubt. A
-        model of several sizes has a line of dots for each: the dots of a greater width are larger and stand
-        above; of one width, what carries more stands above. A colour for each generation, with a shade for
-        each variant.""",
+    caption=f"""Test accuracy of every model, the best at the top. If there are several tests, accuracy is
+        their mean. A small dot is one seed and a large dot the mean over seeds. {HOLLOW} A model of several
+        sizes has a line of dots for each size: greater widths have larger dots and stand above smaller ones,
+        and of one width a larger state stands above a smaller one. {SHADES}""",
 )

@@ -5,6 +5,7 @@ from matplotlib.figure import Figure as Sheet
 from linbench.report.figure import ComparisonFigure
 from linbench.report.style.layout import panels
 from linbench.report.style.lines import draw_slice
+from linbench.report.style.wording import SEED_LINES
 from linbench.results.comparison import Comparison
 from linbench.results.slices import slices
 
@@ -28,7 +29,6 @@ FIGURE = ComparisonFigure(
     applies=_applies,
     shows_chance=True,
     after_run=True,
-    caption="""Test accuracy, and the share of answers that are an older value of what was asked, against how
-        often that had been overwritten: means over seeds, and each of them thin, with bands from the worst to
-        the best where models are few.""",
+    caption=f"""Test accuracy (left), and the share of answers that are an older value of the same key
+        (right), against how often the value of that key had been overwritten. {SEED_LINES}""",
 )

@@ -22,7 +22,7 @@ from linbench.report.style.labels import (
     status_summary,
 )
 from linbench.report.style.layout import PANEL_INCHES
-from linbench.report.style.wording import averaged_answers, diverged_runs, setting
+from linbench.report.style.wording import HOLLOW, SEED_BARS, averaged_answers, diverged_runs, setting
 from linbench.results.comparison import Comparison, Row, broken, laws_said
 from linbench.results.layer_speeds import ASKED, Way, best_way, layer_of
 from linbench.results.record import Result, fingerprint
@@ -143,10 +143,10 @@ def _point(name: str, row: Row, rates: dict[str, Rate]) -> Point:
 
 def _caption(comparison: Comparison, ways: Iterable[Way]) -> str:
     about = "; ".join(way.about for way in ways)
-    text = f"""Test accuracy, the mean over seeds with a bar from the worst to the best, against the measured
-        speed of one such layer alone, the median with a bar between the fifths ({about}). A hollow mark:
-        undertrained, or its learning rate in doubt. In grey: what has no accuracy or no such speed, of the
-        same width. {averaged_answers(comparison)} {diverged_runs(comparison)} {laws_said(comparison.rows)}
+    text = f"""Test accuracy against the speed of one layer of the model, which was measured alone ({about}).
+        {SEED_BARS} A mark stands at the median speed, and its other bar reaches from the slowest fifth of the
+        calls to the fastest. {HOLLOW} Names in grey are models of the same width that have no accuracy or
+        no such speed. {averaged_answers(comparison)} {diverged_runs(comparison)} {laws_said(comparison.rows)}
         {setting(comparison)}"""
     return " ".join(text.split())
 

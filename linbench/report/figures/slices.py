@@ -6,6 +6,7 @@ from linbench.report.figure import ComparisonFigure
 from linbench.report.figures import comparison_figures
 from linbench.report.style.layout import panels
 from linbench.report.style.lines import draw_slice
+from linbench.report.style.wording import SEED_LINES
 from linbench.results.comparison import Comparison
 from linbench.results.slices import slices
 
@@ -39,6 +40,5 @@ FIGURE = ComparisonFigure(
     draw=draw,
     applies=_applies,
     shows_chance=True,
-    caption="""Test accuracy against all that it was told apart by besides: the mean over seeds, and each of them
-        thin, with a band from the worst to the best where models are few.""",
+    caption=f"""Test accuracy against other properties of a question. {SEED_LINES}""",
 )

@@ -25,7 +25,7 @@ SIZES = {
     "peak of training, MiB": (("sides", OURS, "peak_bytes"), 2**20),
     "state of one sequence, KiB": (("state", "bytes"), 2**10),
 }
-"""What is drawn of memory: by label where the bytes lie in a result, and how many are a unit."""
+"""The quantities of memory that are drawn, by label: where the bytes lie in a result, and a unit's bytes."""
 
 
 def drawings(data: ReportData) -> list[Drawing]:
@@ -57,8 +57,9 @@ def _of_times(these: Speeds) -> Iterator[Drawing]:
         title = f"{TITLES[these.question].lower()}, tokens per second\n{HOW[timing]}"
         lines = [_line(series, timing) for series in these.series if series.rates(timing)]
         caption = (
-            f"{NOTES[these.question]} {TIMING[timing]} Bands lie between the fifths. {GROWTH} It stands beside"
-            f" each name. {_where(these)}"
+            f"{NOTES[these.question]} {TIMING[timing]} A line joins medians, and its band reaches from the"
+            f" slowest fifth of the calls to the fastest. {GROWTH} T to that power stands beside each name."
+            f" {_where(these)}"
         )
         yield _drawing(these, timing, {title: lines}, caption)
 

@@ -11,6 +11,7 @@ from linbench.report.figure import ComparisonFigure
 from linbench.report.style.labels import GUIDE
 from linbench.report.style.layout import panels
 from linbench.report.style.sizes import Sized, distinct_sizes, draw_sizes, sized
+from linbench.report.style.wording import HOLLOW, SEED_BARS, SHADES
 from linbench.results.comparison import Comparison
 
 TEXT_HEIGHT = 0.07
@@ -41,9 +42,10 @@ def _thousands(value: float) -> str:
 
 
 def _front(axes: Axes, every: Sequence[Sized], chance: float) -> None:
-    """Draw the best accuracy that any model of at most this size reaches, of those that take part in verdicts.
+    """Draw the Pareto front: the best accuracy that any model of at most this size reaches.
 
-    Its name stands where the line of chance does not go through it.
+    Models that take part in no verdict are left out. The name of the front stands where the line of chance
+    does not go through it.
     """
     best = list[Sized]()
     for one in sorted(every, key=lambda one: (one.at, -one.mean)):
@@ -84,10 +86,9 @@ FIGURE = ComparisonFigure(
     uses_tests=True,
     averages_tests=True,
     shows_chance=True,
-    caption="""Test accuracy, of several tests their mean, against the floats that one sequence of the longest
-        tested length carries from token to token: the mean over seeds, faint bars from the worst to the best,
-        which lie upon each other where models are of one size; a line through the sizes of one model. Grey:
-        the Pareto front, the most that any model reaches that carries no more, and the models of other panels.
-        A hollow mark: undertrained, or its learning rate in doubt, and no part of the front. A colour for each
-        generation, with a shade for each variant.""",
+    caption=f"""Test accuracy against the number of floats that one sequence of the longest tested length
+        carries from token to token. If there are several tests, accuracy is their mean. {SEED_BARS} A line
+        joins the sizes of one model. The grey step line is the Pareto front: the best accuracy of all models
+        that carry at most so many floats. Grey dots are the models of other panels. {HOLLOW} It is no part of
+        the front either. {SHADES}""",
 )

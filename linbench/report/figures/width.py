@@ -6,6 +6,7 @@ from matplotlib.figure import Figure as Sheet
 from linbench.report.figure import ComparisonFigure
 from linbench.report.style.layout import panels
 from linbench.report.style.sizes import distinct_sizes, draw_sizes, sized
+from linbench.report.style.wording import HOLLOW, SEED_BARS
 from linbench.results.comparison import Comparison
 
 
@@ -35,8 +36,8 @@ FIGURE = ComparisonFigure(
     uses_tests=True,
     averages_tests=True,
     shows_chance=True,
-    caption="""Test accuracy, of several tests their mean, against the width of the model: the mean over seeds,
-        bars from the worst to the best; marks of one width stand side by side. Grey: the models of other
-        panels. A hollow mark: undertrained, or its learning rate in doubt. A name says where a model was not
-        measured at every width.""",
+    caption=f"""Test accuracy against the width of the model. If there are several tests, accuracy is their
+        mean. {SEED_BARS} Marks of one width are moved apart so that they can be seen. Grey dots are the
+        models of other panels. {HOLLOW} A note beside a name says at which widths the model was measured, if
+        not at all.""",
 )

@@ -29,7 +29,7 @@ from linbench.results.record import Result, fingerprint
 
 
 class Claimed(NamedTuple):
-    """What stored results say of a claim.
+    """The verdict that stored results give on a claim.
 
     Attributes:
         row: its id, the verdict, what it says, and why it is undecided.
@@ -174,7 +174,7 @@ def _comparison(comparison: Comparison, pictures: Mapping[str, Picture]) -> dict
 def _speeds(
     tables: Sequence[Table], drawings: Sequence[Drawing], pictures: Mapping[str, Picture]
 ) -> list[dict[str, Any]]:
-    """Return the parts of the section on speeds: tables, each with the figure of its slug, then other figures."""
+    """Return the parts of the section on speeds: tables with their figures, then the other figures."""
     by_slug = {drawing.slug: drawing for drawing in drawings if drawing.slug in pictures}
     parts = []
     for shown in tables:

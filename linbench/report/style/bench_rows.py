@@ -71,10 +71,10 @@ def _drawing(bench: Bench, title: str, note: str) -> Drawing:
     quantity = f"tokens per second, {HOW[timing]}"
     sides = ""
     if any(set(row.rates) - {OURS} for row in rows):
-        sides = f" Hollow: {', '.join(bench.peers)}, in turn with ours."
+        sides = f" Hollow marks are {', '.join(bench.peers)}, timed in turn with linbench."
     caption = (
-        f"{title}: {quantity}. Bars lie between the fifths.{note}{sides} At {bench.about};"
-        f" {commits(bench.results)}."
+        f"{title}: {quantity}. A mark is the median, and its bar reaches from the slowest fifth of the calls"
+        f" to the fastest.{note}{sides} At {bench.about}; {commits(bench.results)}."
     )
     draw = partial(_draw, rows=rows, peers=bench.peers, label=quantity, title=f"{title}: {bench.about}")
     return Drawing(bench.slug, draw, caption, fingerprint(bench.results))

@@ -24,16 +24,17 @@ DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.
 MARKS = ("o", "s", "^", "D", "v")
 
 VARIANT = 9
-"""How many pairs of dash and mark lie between two models of one mixer.
+"""The number of pairs of dash and mark between two models of one mixer.
 
 There are `len(DASHES) * len(MARKS)` pairs. Those of the mixers of a generation are next to each other, and
 nine is far enough to miss them.
 """
 
 CAME = (
-    "attention", "fox", "linear_attention", "transnormer", "performer", "rfa", "retnet", "lightning", "gla", "hgrn2", "mamba2", "mlstm", "dfw", "rwkv4",
-    "rwkv5", "rwkv6", "deltanet", "gated_deltanet", "comba", "deltaproduct", "gated_deltaproduct", "kda", "normalised_deltanet", "rwkv7", "base_conv", "lstm",
-    "mamba", "s4d", "h3",
+    "attention", "fox", "linear_attention", "transnormer", "performer", "rfa", "retnet", "lightning", "gla",
+    "hgrn2", "mamba2", "mlstm", "dfw", "rwkv4", "rwkv5", "rwkv6", "deltanet", "gated_deltanet", "comba",
+    "deltaproduct", "gated_deltaproduct", "kda", "normalised_deltanet", "rwkv7", "base_conv", "lstm", "mamba",
+    "s4d", "h3",
 )  # fmt: skip
 """The shipped mixers, in the order in which they were added.
 
@@ -41,7 +42,7 @@ Add new ones at the end: then the others keep their shades, and stored pictures 
 """
 
 DARKER, LIGHTER, TURN = 0.14, 0.08, 0.01
-"""How far the shades of a family go from its colour: in lightness, either way, and in hue."""
+"""The range of the shades of a family around its colour: in lightness, either way, and in hue."""
 
 CONTRAST = 4.5
 """The least contrast of text on white: WCAG 2, level AA."""
@@ -117,8 +118,10 @@ def ink(colour: str) -> str:
 
 
 def _shade(colour: str, place: int) -> str:
-    """Return a shade of a colour. Each further one halves a gap between two (van der Corput's sequence), so
-    that there may be any number of them."""
+    """Return a shade of a colour by its place among all shades.
+
+    Each further shade halves a gap between two (van der Corput's sequence), so there may be any number.
+    """
     hue, light, full = _hls(colour)
     along = sum((place >> bit & 1) / (2 << bit) for bit in range(place.bit_length()))
     light += (DARKER + LIGHTER) * along - DARKER

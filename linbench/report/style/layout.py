@@ -73,8 +73,10 @@ def panels(
 
 
 def _parts(comparison: Comparison) -> dict[str, Comparison]:
-    """Return many models by generation: small generations together, large ones divided. Few stay together,
-    without a name."""
+    """Return many models by generation: small generations together, large ones divided.
+
+    Few models stay together, and their part has no name.
+    """
     if len(comparison.rows) <= MAX_LINES_PER_PANEL:
         return {"": comparison}
     by_generation: dict[str, list[Row]] = {}
@@ -95,8 +97,10 @@ def _parts(comparison: Comparison) -> dict[str, Comparison]:
 
 
 def _divided(name: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return a generation in parts of about one length, about `MOST` each. The rows of one model stay together
-    unless they are more."""
+    """Return a generation in parts of about one length, about `MOST` rows each.
+
+    The rows of one model stay together unless they are more than that.
+    """
     units = list[list[Row]]()
     for _, of_model in groupby(rows, key=lambda row: row.results[0]["label"]):
         own = list(of_model)
@@ -113,8 +117,10 @@ def _divided(name: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _by_width(name: str, part: Comparison) -> dict[str, Comparison]:
-    """Return a part of several widths divided by them. Labels do not repeat the width where it alone told
-    models apart."""
+    """Return a part of several widths divided by them.
+
+    Labels do not repeat the width where it alone told models apart.
+    """
     by_width: dict[int, list[Row]] = {}
     for row in sorted(part.rows, key=lambda row: row.width):
         by_width.setdefault(row.width, []).append(row)
@@ -132,8 +138,13 @@ def _by_width(name: str, part: Comparison) -> dict[str, Comparison]:
 
 
 def fit_rows(figure: Figure, comparison: Comparison, inches: float = 0.17) -> None:
-    """Size a figure for a row with a name for each model. inches: the height of a row, where models are
-    many."""
+    """Size a figure for a row with a name for each model.
+
+    Args:
+        figure: to be sized.
+        comparison: the models.
+        inches: the height of a row, where models are many.
+    """
     each = inches if len(comparison.rows) > MAX_LINES_PER_PANEL else FEW_INCHES
     longer = max(0, min(LONGEST, max(len(row.label) for row in comparison.rows)) - 2 * NAME)
     figure.set_size_inches(

@@ -122,8 +122,10 @@ def draw_lines(
 
 
 def bin_edges(found: Sequence[dict[str, Any]], metric: str = "accuracy") -> list[int]:
-    """Return the last value of each bin: every value where there are few, else the edges of `BINS` bins with
-    about as many answers in each."""
+    """Return the last value of each bin of a slice.
+
+    Each value is a bin of its own where there are few; else there are `BINS` bins with about as many answers.
+    """
     counts: Counter[int] = Counter()
     for one in found:
         for at, weight in zip(one["at"], one[metric]["weight"], strict=True):

@@ -16,7 +16,7 @@ ALIKE = 1.06
 """The largest ratio of two sizes that count as the same; a figure of such sizes alone would say nothing."""
 
 ASIDE = 0.025
-"""How far marks of one width are moved apart, as a share of the axis."""
+"""The distance between marks of one width, as a share of the axis."""
 
 MARGIN = 0.18
 """The margin on either side, as a share of what lies between the sizes."""

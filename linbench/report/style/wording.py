@@ -16,33 +16,38 @@ TITLES = {"train": "Training", "prefill": "Prompts", "decode": "Decoding", "memo
 """Titles of what is measured of layers, by question."""
 
 NOTES = {
-    "train": "Forward and backward of one layer, to the gradients of its input and of every parameter.",
-    "prefill": "Forward from an empty state, which is kept; no gradients.",
-    "decode": "One token for every sequence, after so many tokens, from a carried state; no gradients.",
+    "train": "Forward and backward of one layer, with gradients for its input and every parameter.",
+    "prefill": "Forward of one layer from an empty state, without gradients; the state at the end is kept.",
+    "decode": (
+        "One more token for every sequence, from the state that so many tokens before it have left, without"
+        " gradients."
+    ),
     "memory": (
-        "Peak: what forward and backward take at most beyond weights and input; on a CPU bytes of tensors"
-        " that torch holds, without what its operators use while they work. State: what one sequence leaves"
-        " behind at that length, by its tensors."
+        "Peak: the most memory that forward and backward take beyond weights and input. On a CPU only tensors"
+        " that torch holds count, not what its operators use while they work. State: the bytes of the tensors"
+        " that one sequence of that length leaves behind."
     ),
 }
 """Explanations of what is measured of layers, by question."""
 
 TIMING = {
-    REPLAYED: "Replayed from a CUDA graph, caches overwritten before.",
-    AS_CALLED: "Wall clock around the call until the device is done, a GPU's caches overwritten before.",
+    REPLAYED: "Device time of calls replayed from a CUDA graph; caches are overwritten before each.",
+    AS_CALLED: (
+        "Wall-clock time from the call until the device is done; a GPU's caches are overwritten before each."
+    ),
 }
 """Explanations of how calls are timed."""
 
 GROWTH = (
-    "Growth is e where the time of a sequence grows as its length to the power e, fitted over all lengths; of"
-    " decoding, where that of a token does."
+    "Growth is the exponent e if the time of a sequence grows as its length to the power e, fitted over all"
+    " lengths; for decoding, it is that of the time of a token."
 )
 
 ROOFLINE = (
-    "Of the longest: the operations and bytes that a token takes at the least, and the roofline, the time"
-    " that these take at the rates of a matrix product and of a copy in the same run, whichever is longer,"
-    " over the time measured. First call: the longest, with what had to be compiled, on a GPU beside others"
-    " that compiled."
+    "kFLOP and bytes are the least that a token needs at the greatest length. Roofline is the least time for"
+    " these (at the rate of a matrix product and of a copy in the same run, whichever takes longer) over the"
+    " measured time. First call is the longest of all first calls, with compilation; on a GPU others compiled"
+    " meanwhile."
 )
 
 FORMS = {
@@ -54,6 +59,24 @@ FORMS = {
     ),
 }
 """Explanations of the forms of models."""
+
+SEED_LINES = (
+    "A thick line is the mean over seeds, and a thin line is one seed. A band reaches from the worst seed"
+    " to the best; there is none if it would cover other models."
+)
+"""The explanation of lines with their spread over seeds, in captions."""
+
+SEED_BARS = "A mark is the mean over seeds, and its bar reaches from the worst seed to the best."
+"""The explanation of marks with their spread over seeds, in captions."""
+
+HOLLOW = (
+    "A model with a hollow mark takes part in no verdict: it was undertrained, or its learning rate is in"
+    " doubt."
+)
+"""The explanation of hollow marks, in captions."""
+
+SHADES = "Each generation of models has a colour, and each model of it a shade."
+"""The explanation of colours, in captions."""
 
 QUANTITIES = {
     "distance": "tokens between what is asked and its answer",
@@ -130,8 +153,7 @@ def training(comparison: Comparison) -> str:
 
 
 def _task(task: Mapping[str, Any]) -> str:
-    """Return the settings of a task. Where it is trained and tested on several mixtures: the settings that
-    all share, then those of each."""
+    """Return the settings of a task; of several mixtures those that all share, then those of each."""
     train, test = (task.get(name, [task]) for name in ("train", "test"))
     parts = [part["settings"] for part in [*train, *test]]
     shared = ", ".join(
@@ -189,8 +211,10 @@ def metric_words(name: str) -> str:
 
 
 def averaged_answers(comparison: Comparison) -> str:
-    """Return over which answers an accuracy is the mean, by the slices that tell them apart; nothing where
-    there are no such slices."""
+    """Return over which answers an accuracy is the mean, by the slices that tell them apart.
+
+    Nothing is returned where there are no such slices.
+    """
     found = next((one for result in comparison.results if (one := slices(result))), {})
     parts = []
     for name, one in found.items():
@@ -203,8 +227,8 @@ def averaged_answers(comparison: Comparison) -> str:
     if not parts:
         return ""
     return (
-        f"An accuracy is the mean over all answers of a test alike ({'; '.join(parts)}): right at some and at"
-        " chance at others stands in between."
+        f"An accuracy is the mean over all answers of a test alike ({'; '.join(parts)}): a model that is"
+        " right at some of these and at chance at others has an accuracy in between."
     )
 
 

@@ -1,4 +1,4 @@
-"""Tables of stored results, one module for each kind: whatever lies here with a `TABLES` is found."""
+"""Tables of stored results, one module for each kind; a scan of this folder finds each by its `TABLES`."""
 
 import sys
 from collections.abc import Callable

@@ -22,8 +22,7 @@ EXAMPLES = 100_000
 
 
 def bench_tables(results: Sequence[Result]) -> list[Table]:
-    """Return a table for each shape of kernels, one or two for each of training steps, and one of all
-    tasks."""
+    """Return tables of kernels for each shape, of training steps, and of the drawing of examples."""
     steps = benches(results, STEP)
     in_parts = [bench for bench in steps if any(result.get("parts") for result in bench.results)]
     return [
@@ -61,13 +60,14 @@ def _kernels(bench: Bench) -> Table:
         {"operation": Cell(result["label"])} | _of_kernel(result, bench.peers) for result in bench.results
     ]
     note = (
-        f"{TIMING[AS_CALLED]} forward: with what backward needs; of a call: the share of both that a function"
-        " of Python's takes which makes room for output and gradients and computes nothing, as stands before"
-        f" every kernel of Triton's, in turn with the others. device: {_lower(TIMING[REPLAYED])} Of bytes, of"
-        " arithmetic: how near both come to the floors, the inputs read by each, output and gradients"
-        " written and read once at the bandwidth of a copy, and the least matrix arithmetic at the rate of a"
-        " matrix product, both measured in the same run. Peak: of both, beyond the inputs. x: the peer's"
-        " over ours."
+        f"{TIMING[AS_CALLED]} Forward saves what backward needs. 'of a call' is the share of forward and"
+        " backward that a Python function takes which allocates output and gradients and computes nothing;"
+        f" one like it stands before every Triton kernel. 'device': {_lower(TIMING[REPLAYED])} 'of bytes'"
+        " and 'of arithmetic' are the least possible time over the measured time: for bytes, to read the"
+        " inputs in both passes and to write and read output and gradients once, at the bandwidth of a"
+        " copy; for arithmetic, the least matrix products, at the rate of one. Both rates were measured in"
+        " the same run. 'peak' is that of forward and backward beyond the inputs. 'x' is the peer's time"
+        " over linbench's."
     )
     rates = [
         f"Copy {best['bytes_per_second'] / 1e9:,.0f} GB/s, product {best['flops_per_second'] / 1e12:,.2f}"
@@ -147,10 +147,11 @@ def _steps(bench: Bench) -> Table:
             row |= {"x": _ratio(result, peer, AS_CALLED)}
         rows.append(row | {"notes": Cell(notes(result))})
     note = (
-        "Medians over windows of many steps, ± half of what lies between the fifths, wall clock until the"
-        " device is done. A step: batch, forward, loss at the labelled positions, backward, clipping, AdamW;"
-        " on a GPU captured and replayed; drawing examples is included. MQAR with vocabulary 8192, T/16"
-        " pairs, two layers, heads of 64, no channel mixer. x: the peer's over ours."
+        "Medians over windows of many steps, ± half the distance from the slowest fifth to the fastest;"
+        " wall-clock time until the device is done. A step draws a batch and takes forward, the loss at"
+        " labelled positions, backward, clipping and AdamW; on a GPU it is captured and replayed. The task"
+        " is MQAR with vocabulary 8192 and T/16 pairs, the model two layers with heads of 64 and no channel"
+        " mixer. 'x' is the peer's time over linbench's."
     )
     return _table(f"Training steps: {bench.about}", rows, note, bench)
 
@@ -170,7 +171,7 @@ def _parts(bench: Bench) -> Table:
         | {"in all": _microseconds(sum(result["parts"].values()))}
         for result in measured
     ]
-    note = "Device time of kernels by what they are for; the step runs as it is, not captured."
+    note = "Device time of kernels by their purpose, in a step that is not captured."
     title = f"Where the time of a training step goes, microseconds: {bench.about}"
     return _table(title, rows, note, bench._replace(slug=f"parts-{bench.slug}", results=tuple(measured)))
 
@@ -197,9 +198,10 @@ def _draws(bench: Bench) -> Table:
             }
         rows.append(row | {"notes": Cell(notes(result))})
     note = (
-        "Medians, ± half of what lies between the fifths, in blocks as training draws them, of about 2^19"
-        " numbers by one thread of a CPU and 2^25 on a GPU, there replayed from a graph, with the peak of a"
-        " block; a batch alone: of 2^18 tokens. x: the peer's over ours."
+        "Medians, ± half the distance from the slowest fifth to the fastest. Examples are drawn in blocks,"
+        " as in training: about 2^19 numbers by one thread of a CPU, and 2^25 on a GPU, replayed from a"
+        " CUDA graph. 'peak' is that of a block. A batch alone has 2^18 tokens. 'x' is the peer's time over"
+        " linbench's."
     )
     return _table(f"Drawing examples: {bench.about}", rows, note, bench)
 
@@ -220,8 +222,13 @@ def _summary(bench: Bench, peer: str, what: str, timing: str) -> str:
 
 
 def _ratio(result: Result, peer: str, *path: str) -> Cell:
-    """Return what a peer takes over what linbench takes. path: where in a side the number lies, or the
-    seconds whose medians are compared."""
+    """Return what a peer takes over what linbench takes.
+
+    Args:
+        result: the measurement.
+        peer: its name.
+        path: where in a side the number lies, or the seconds whose medians are compared.
+    """
     theirs, ours = (_number(result, side, *path) for side in (peer, OURS))
     if theirs is None or not ours:
         return NO_VALUE

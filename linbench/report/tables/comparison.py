@@ -17,7 +17,7 @@ MODEL = Column("model", numeric=False)
 SPARED_IN_LATEX = frozenset({"latex"})
 
 MANY_METRICS = 8
-"""Of metrics numbered beyond this those of powers of two are shown, as the widths of papers are limited."""
+"""The number of a metric up to which all are shown; beyond it powers of two alone, as pages are narrow."""
 
 
 def comparison_tables(data: ReportData) -> list[Table]:
@@ -87,14 +87,18 @@ def caption(comparison: Comparison) -> str:
         f"Accuracy on the test split{tests}, mean ± standard deviation over seeds; "
         f"chance is {comparison.results[0]['chance']:.3f}, and scaled is (accuracy - chance) / (1 - chance). "
         f"State floats are those of one sequence at the {tested} length, all layers. "
-        "Steps to 0.9: of training, until validation accuracy is that high. "
-        "Seconds: median wall time of a run, no measure of a layer's speed."
+        "Steps to 0.9 is the number of training steps until validation accuracy first reaches 0.9. "
+        "Seconds is the median wall-clock time of a run, which is no measure of a layer's speed."
     )
 
 
 def _columns(*, searched: bool, marked: bool) -> tuple[Column, ...]:
-    """Return the columns. searched: whether learning rates were searched for; marked: whether any model has
-    marks."""
+    """Return the columns of a comparison.
+
+    Args:
+        searched: whether learning rates were searched for.
+        marked: whether any model has marks.
+    """
     rate = [Column("learning rate")] if searched else []
     omitted = frozenset[str]() if marked else SPARED_IN_LATEX
     return (
@@ -159,8 +163,10 @@ def _by_test(records: Records) -> Pivoted:
 
 
 def _by_metric(records: Records) -> Pivoted:
-    """Return means by model and metric; of metrics that are numbered, as `weight_on_old_0` is, the first and
-    those of powers of two."""
+    """Return means by model and metric.
+
+    Of numbered metrics, such as `weight_on_old_0`, the first ones and the powers of two are shown.
+    """
     return _pivot(
         (one["model"], one["metric"], Cell(_three(one["mean"]), one["mean"]))
         for one in records
@@ -218,8 +224,10 @@ def _model_record(row: Row) -> dict[str, Any]:
 
 
 def _steps_to_learned(row: Row) -> float | None:
-    """Return the median over seeds of the first step at which validation accuracy reached `LEARNED`; None
-    where most seeds never did."""
+    """Return the median over seeds of the first step at which validation accuracy reached `LEARNED`.
+
+    It is None where most seeds never reached it.
+    """
     reached = sorted(steps_to(result, LEARNED) for result in row.results)
     middle = reached[(len(reached) - 1) // 2]
     return None if middle == inf else middle

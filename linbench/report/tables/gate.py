@@ -155,12 +155,13 @@ def outcome(found: Gate) -> str:
 def caption(policy: Policy) -> str:
     """Return the rule by which cells are judged."""
     return (
-        f"A cell is red if mean test accuracy falls by more than {policy.drop:.3g} and that is shown at"
-        f" {policy.alpha:g} among all cells that are gated: by Welch's one-sided t, or where the policy says"
-        " that seeds either learn or do not, by Fisher's exact test on how many do; p is by Holm's"
-        " correction. Difference: candidate less baseline, with its own 95 % interval. Marks excuse nothing,"
-        " as both sides had the same budget. Diverged runs are chance. Cannot be red: with these seeds not"
-        " even a fall of all to chance would be shown. Uninformative: both sides are at chance."
+        f"A cell is red if mean test accuracy falls by more than {policy.drop:.3g} and the fall is"
+        f" significant at {policy.alpha:g} among all gated cells: by Welch's one-sided t-test or, where the"
+        " policy says that seeds either learn or do not, by Fisher's exact test on how many do. p is after"
+        " Holm's correction. Difference is candidate minus baseline, with its own 95 % interval. A marked"
+        " cell is judged like any other, as both sides had the same budget. Diverged runs count as chance."
+        " A cell cannot be red if with these seeds not even a fall of all to chance would be significant."
+        " It is uninformative if both sides are at chance."
     )
 
 
@@ -169,13 +170,14 @@ def speed_caption(policy: Policy) -> str:
     rule = "Speeds are shown and never red, as the policy does not gate them"
     if policy.slower is not None:
         rule = (
-            f"A speed is red if the candidate takes more than {policy.slower:g} times as long and the fifths"
-            " of both sides lie apart"
+            f"A speed is red if the candidate takes more than {policy.slower:g} times as long and the middle"
+            " three fifths of the calls of both sides do not overlap"
         )
     return (
-        f"{rule}. Thousand tokens per second of one layer alone as `linbench bench` stored them, the median ±"
-        " half of what lies between the fifths; times as long: by medians, and by the fifths at the least"
-        " and at the most. What was busy or throttled on either side is not judged."
+        f"{rule}. Speeds are thousand tokens per second of one layer alone, as `linbench bench` stored them:"
+        " the median ± half the distance from the slowest fifth of the calls to the fastest. Times as long"
+        " compares medians, and in brackets the fifths: at the least and at the most. A speed that was"
+        " measured on a busy or throttled device on either side is not judged."
     )
 
 

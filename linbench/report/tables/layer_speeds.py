@@ -60,8 +60,8 @@ def _timed(these: Speeds, timing: str) -> Table:
             )
         )
     about = (
-        f"{NOTES[these.question]} {TIMING[timing]} Medians of {unit}, ± half of what lies between the fifths."
-        f" {GROWTH} {ROOFLINE}"
+        f"{NOTES[these.question]} {TIMING[timing]} Medians in {unit}, ± half the distance from the slowest"
+        f" fifth of the calls to the fastest. {GROWTH} {ROOFLINE}"
     )
     extra = ["growth", "kFLOP a token", "bytes a token", "roofline", "first call, s"]
     return Table(
@@ -98,8 +98,15 @@ def _record(series: Series, length: int, timing: str) -> dict[str, Any]:
 
 
 def _memory(these: Speeds, title: str, pick: tuple[str, ...], unit: int, name: str) -> Table:
-    """Return a table of bytes. pick: where in a result these lie; unit: bytes in a unit of the title; name:
-    of the quantity, for files and records."""
+    """Return a table of bytes.
+
+    Args:
+        these: the measurements.
+        title: of the table.
+        pick: where in a result the bytes lie.
+        unit: how many bytes a unit of the title has.
+        name: of the quantity, for files and records.
+    """
     rows, records = [], Records()
     for series in these.series:
         known = series.numbers(pick)

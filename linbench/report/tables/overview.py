@@ -13,8 +13,8 @@ IN_DOUBT = "†"
 """The sign after an accuracy that takes part in no verdict."""
 
 CAPTION = (
-    f"Accuracy, mean ± standard deviation over seeds. {IN_DOUBT}: undertrained, or its learning rate in"
-    " doubt. –: not there, or not measured."
+    f"Test accuracy, mean ± standard deviation over seeds. {IN_DOUBT}: the model was undertrained or its"
+    " learning rate is in doubt. –: not measured."
 )
 
 
