@@ -124,7 +124,7 @@ class Task(ABC):
         return IO(self.settings.vocab_size, self.settings.vocab_size)
 
     @property
-    def loss(self) -> str:
+    def loss(self) -> Literal["nll", "mse"]:
         """Name of the mean that training minimises."""
         return "nll" if self.io.vocab_out is not None else "mse"
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from linbench.cli import answer
 from linbench.experiments.registry import registry
-from linbench.results.record import Result
+from linbench.results.schema import Result
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

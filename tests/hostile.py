@@ -4,7 +4,7 @@ that they get in by."""
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from linbench.results.record import Result
+from linbench.results.schema import Result
 
 TEXTS = (
     "<script>alert(1)</script>",

@@ -3,7 +3,7 @@
 from typing import Any
 
 from linbench.experiments.cell import SCHEMA
-from linbench.results.record import Result
+from linbench.results.schema import Result
 
 
 def a_point(accuracy: float = 0.5, step: int = 7) -> dict[str, float]:

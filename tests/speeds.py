@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 
 

@@ -22,7 +22,7 @@ from linbench.common.errors import unknown
 from linbench.engine.workers import outcomes
 from linbench.experiments.precision import DTYPES, Precision, pick_precision
 from linbench.kernels.family import Inputs, Operation, Shape
-from linbench.results.record import Result
+from linbench.results.schema.benchmarks import BenchmarkResult
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.store import OPERATION, Store
 from linbench.verify.kernel_errors import relative
@@ -314,7 +314,7 @@ def plan(
 
 def add_cold_calls(
     cases: Sequence[KernelCase],
-    results: Sequence[Result],
+    results: Sequence[BenchmarkResult],
     store: Store,
     *,
     again: bool,

@@ -16,7 +16,7 @@ from linbench.experiments.cell import SCHEMA
 from linbench.experiments.loading import describe_error
 from linbench.results.environment import environment
 from linbench.results.kernel_changes import CHANGES
-from linbench.results.record import Result
+from linbench.results.schema.benchmarks import BenchmarkResult
 from linbench.results.store import DRAW, OPERATION, SPEED, STEP, Store
 
 COMPILE_SECONDS = 900.0
@@ -50,7 +50,7 @@ BENCHMARKS = {
 
 def run(
     cases: Sequence[BenchmarkCase], store: Store, *, again: bool = False, tell: Callable[[str], None]
-) -> list[Result]:
+) -> list[BenchmarkResult]:
     """Return a result for every case, in their order; all cases are of one kind.
 
     A stored result is read if its status is final, unless `again`. Other cases are measured and stored at
@@ -73,9 +73,9 @@ def run(
     Raises StorageError.
     """
     store.prepare()
-    results: dict[int, Result] = {}
+    results: dict[int, BenchmarkResult] = {}
     for i, case in enumerate(cases):
-        stored = None if again else store.get(case.id)
+        stored = None if again else store.get_benchmark(case.id)
         if stored is not None and stored["status"] in FINAL_STATUSES:
             results[i] = stored
     if results:
@@ -93,13 +93,15 @@ def run(
     return [results[i] for i in range(len(cases))]
 
 
-def _outcome_words(result: Result) -> str:
+def _outcome_words(result: BenchmarkResult) -> str:
     if result["status"] != "ok":
         return f": {result['status']}, {result['reason']}"
     return f" ({', '.join(result['marks'])})" if result["marks"] else ""
 
 
-def _measure_all(cases: Sequence[BenchmarkCase], tell: Callable[[str], None]) -> Iterable[tuple[int, Result]]:
+def _measure_all(
+    cases: Sequence[BenchmarkCase], tell: Callable[[str], None]
+) -> Iterable[tuple[int, BenchmarkResult]]:
     """Compile and measure cases; yield the index and the result of each as it ends."""
     cuda, timeout = cases[0].device != "cpu", cases[0].timeout
     workers = int(cuda)  # a GPU is measured in another process, a CPU in this one
@@ -168,7 +170,7 @@ def empty_fields() -> dict[str, Any]:
 
 def result_of(
     case: BenchmarkCase, outcome: Outcome, peaks: DevicePeaks | None, first_call: float | None
-) -> Result:
+) -> BenchmarkResult:
     """Return the result that is stored.
 
     Args:
@@ -182,7 +184,7 @@ def result_of(
         "reason": outcome.failure,
         "environment": environment(case.device),
     }
-    return {
+    result: Any = {  # `misfit` checks it against the type of its kind when it is stored
         "schema": SCHEMA,
         "kind": case.kind,
         "id": case.id,
@@ -195,3 +197,5 @@ def result_of(
         "first_call": fields["first_call"] if first_call is None else first_call,
         "ceilings": None if peaks is None else peaks._asdict(),
     }
+    typed: BenchmarkResult = result
+    return typed

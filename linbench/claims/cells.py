@@ -19,7 +19,7 @@ from linbench.experiments.device import device_class
 from linbench.experiments.labels import all_settings
 from linbench.experiments.pattern import split_task
 from linbench.experiments.suite import Suite, SuiteModel, SuiteTask, expand, load
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class CellSource(Source):
         """Return the ids of the results of its cells."""
         return {result["id"] for result in self._results(measure, stored, kind, budget).values()}
 
-    def _results(self, measure: Measure, stored: Stored, kind: str, budget: int) -> dict[str, Result]:
+    def _results(self, measure: Measure, stored: Stored, kind: str, budget: int) -> dict[str, CellResult]:
         return stored.find(self.cells(measure, budget=budget), self.suite.search, kind)
 
 

@@ -14,7 +14,9 @@ from linbench.common.errors import HopelessError
 from linbench.experiments.cell import Cell
 from linbench.experiments.device import device_class
 from linbench.experiments.learning_rates import SearchSettings
-from linbench.results.record import Result
+from linbench.results.schema import Result
+from linbench.results.schema.benchmarks import BenchmarkResult
+from linbench.results.schema.cells import CellResult
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,9 @@ class Runner:
 
     device: str
     """The device on which they are made, such as "cpu" or "cuda:0"."""
-    train: Callable[[Sequence[Cell], SearchSettings | None], list[Result]]
+    train: Callable[[Sequence[Cell], SearchSettings | None], list[CellResult]]
     """Train cells and store their results; may raise HopelessError if no learning rate works for a model."""
-    time_layers: Callable[[Sequence[LayerCase]], list[Result]]
+    time_layers: Callable[[Sequence[LayerCase]], list[BenchmarkResult]]
     """Time layers and store their results."""
     warn: Callable[[str], None]
     """Tell the user of a model that could not be run."""

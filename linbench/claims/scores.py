@@ -11,7 +11,8 @@ from linbench.claims.seed_evidence import ExcludedSeed, SeedEvidence
 from linbench.engine.former import describe_former_rules
 from linbench.experiments.cell import Cell
 from linbench.experiments.labels import all_settings
-from linbench.results.record import NO_VERDICT, UNDERTRAINED, UNLAWFUL, Result
+from linbench.results.record import NO_VERDICT, UNDERTRAINED, UNLAWFUL
+from linbench.results.schema.cells import CellResult
 from linbench.results.scores import LEARNED, above_chance, accuracy, steps_to
 from linbench.results.slices import slices
 
@@ -23,7 +24,7 @@ SHARES = ("accuracy", "scaled")
 
 
 def seed_evidence(
-    settings: MeasureSettings, cells: Sequence[Cell], results: Mapping[str, Result]
+    settings: MeasureSettings, cells: Sequence[Cell], results: Mapping[str, CellResult]
 ) -> SeedEvidence:
     """Read the value of a measure for each seed.
 
@@ -58,13 +59,13 @@ def seed_evidence(
     )
 
 
-def _exclusion(results: Sequence[Result], settings: MeasureSettings) -> str:
+def _exclusion(results: Sequence[CellResult], settings: MeasureSettings) -> str:
     """Return the gravest reason why a seed does not count: a broken law first, "still improving" last."""
     reasons = [reason for result in results for reason in _reasons(result, settings)]
     return min(reasons, key=lambda why: (why == UNDERTRAINED) - (why in UNLAWFUL), default="")
 
 
-def _reasons(result: Result, settings: MeasureSettings) -> list[str]:
+def _reasons(result: CellResult, settings: MeasureSettings) -> list[str]:
     if result["status"] not in ("ok", "diverged"):
         return [str(result["status"])]
     at_chance = settings.of in (*SHARES, STEPS) or settings.along  # what a diverged run counts as
@@ -74,13 +75,15 @@ def _reasons(result: Result, settings: MeasureSettings) -> list[str]:
     return [mark for mark in result["marks"] if mark in excluding]
 
 
-def _bounds(settings: MeasureSettings, cells: Sequence[Cell], results: Sequence[Result]) -> Interval:
+def _bounds(settings: MeasureSettings, cells: Sequence[Cell], results: Sequence[CellResult]) -> Interval:
     if settings.along:
         return _largest_reached(settings, cells, results)
     return monotone(mean)(*(_value(settings, result, settings.at) for result in results))
 
 
-def _largest_reached(settings: MeasureSettings, cells: Sequence[Cell], results: Sequence[Result]) -> Interval:
+def _largest_reached(
+    settings: MeasureSettings, cells: Sequence[Cell], results: Sequence[CellResult]
+) -> Interval:
     """Return the largest value of a slice or setting up to which all scores are high enough; 0 if none is.
 
     Scores beyond the first that is too low do not matter.
@@ -105,13 +108,13 @@ def _largest_reached(settings: MeasureSettings, cells: Sequence[Cell], results: 
     return monotone(largest)(*(score for _, score in curve))
 
 
-def _value(settings: MeasureSettings, result: Result, at: Mapping[str, int | str]) -> Interval:
+def _value(settings: MeasureSettings, result: CellResult, at: Mapping[str, int | str]) -> Interval:
     """Return the value of a run; if it was still improving, with the most that a share can become."""
     value = _read(settings, result, at)
     return Interval(value, max(1.0, value)) if UNDERTRAINED in result["marks"] else point(value)
 
 
-def _read(settings: MeasureSettings, result: Result, at: Mapping[str, int | str]) -> float:
+def _read(settings: MeasureSettings, result: CellResult, at: Mapping[str, int | str]) -> float:
     if settings.of == STEPS:
         return steps_to(result, LEARNED)
     part = _part(settings, result)
@@ -125,7 +128,7 @@ def _read(settings: MeasureSettings, result: Result, at: Mapping[str, int | str]
     return above_chance(value, part["chance"]) if settings.of == "scaled" else value
 
 
-def _part(settings: MeasureSettings, result: Result) -> Mapping[str, Any]:
+def _part(settings: MeasureSettings, result: CellResult) -> Mapping[str, Any]:
     """Return the metrics, slices and chance of the whole result, or of one of its tests."""
     if not settings.test or "tests" not in result:
         return {

@@ -7,7 +7,8 @@ from typing import Any
 from linbench.bench.machine import BUSY
 from linbench.claims.evidence import Evidence, Obstacle
 from linbench.results.kernel_changes import outdated
-from linbench.results.record import Result
+from linbench.results.roofline import timing_of
+from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.speeds import Rate, Series
 
@@ -88,7 +89,7 @@ class SpeedEvidence(Evidence):
         return f"{self.value:,.0f} ± {self.spread:,.0f}" if self.rate else "–"
 
 
-def speed_evidence(result: Result | None, kind: str) -> SpeedEvidence:
+def speed_evidence(result: SpeedResult | None, kind: str) -> SpeedEvidence:
     """Read the rate of a timing on a kind of device.
 
     A timing that ran beside other programs, or in few calls, decides nothing and is to be repeated. One with
@@ -106,7 +107,8 @@ def speed_evidence(result: Result | None, kind: str) -> SpeedEvidence:
     rate = Series(result["label"], OURS, {length: result}).rate(length, timing)
     if rate is None:
         return SpeedEvidence(marks=marks, obstacle="could not be replayed as a CUDA graph")
-    calls = int(result["sides"][OURS][timing]["calls"])
+    seconds = timing_of(result, OURS, timing)
+    calls = seconds["calls"] if seconds else 0
     obstacle = ""
     if BUSY in marks:
         obstacle = "timed while other programs used the device"

@@ -14,7 +14,8 @@ from linbench.experiments.learning_rates import SearchSettings
 from linbench.experiments.pattern import split_task
 from linbench.experiments.suite import Suite, SuiteTask
 from linbench.results.comparison import Comparison, comparisons
-from linbench.results.record import Result
+from linbench.results.schema.benchmarks import SpeedResult
+from linbench.results.schema.cells import CellResult
 from linbench.results.speeds import Speeds, speeds
 from linbench.results.store import CELL, SPEED, Store
 
@@ -28,11 +29,9 @@ class Stored:
             by_place.setdefault(store.folder.resolve(), store)  # a folder with two names counts once
         self.stores = list(by_place.values())
         self.by_folder = {store.folder: store.by_kind() for store in self.stores}
-        self.results = self._by_id(CELL)
-        self.speeds = self._by_id(SPEED)
-
-    def _by_id(self, kind: str) -> dict[str, Result]:
-        return {result["id"]: result for kept in self.by_folder.values() for result in kept[kind]}
+        folders = self.by_folder.values()
+        self.results = {result["id"]: result for kept in folders for result in kept[CELL]}
+        self.speeds = {result["id"]: result for kept in folders for result in kept[SPEED]}
 
     @property
     def set_aside(self) -> dict[Path, str]:
@@ -40,7 +39,7 @@ class Stored:
         return {path: why for store in self.stores for path, why in store.set_aside.items()}
 
     @cached_property
-    def timed(self) -> dict[str, Result]:
+    def timed(self) -> dict[str, SpeedResult]:
         """Timings of layers by `linbench.bench.case.anywhere`; of several CPUs, the latest."""
         by_date = sorted(self.speeds.values(), key=lambda result: result.get("when", ""))
         return {cpu_independent_id(result["bench"]): result for result in by_date}
@@ -82,7 +81,7 @@ class Stored:
         found: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
         for result in self.results.values():
             cell = result["cell"]
-            settings = cell["task"]["settings"]
+            settings = dict(cell["task"]["settings"])
             key = (cell["device"], cell["task"]["name"], _mixers(result["label"]))
             found.setdefault(key, {})[canonical(settings)] = settings
         return {key: list(different.values()) for key, different in found.items()}
@@ -98,7 +97,7 @@ class Stored:
             for settings in self._task_settings.get((kind, split_task(task.task)[0], _mixers(model)), ())
         )
 
-    def find(self, cells: Sequence[Cell], search: SearchSettings | None, kind: str) -> dict[str, Result]:
+    def find(self, cells: Sequence[Cell], search: SearchSettings | None, kind: str) -> dict[str, CellResult]:
         """Return the results that cells have on a kind of device.
 
         Args:
@@ -112,7 +111,7 @@ class Stored:
             results by the ids of `cells`.
         """
 
-        def stored(cell: Cell) -> Result | None:
+        def stored(cell: Cell) -> CellResult | None:
             return self.results.get(digest({**cell.identity, "device": kind}))
 
         if search:

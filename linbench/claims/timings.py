@@ -19,7 +19,7 @@ from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.experiments.device import device_class
 from linbench.experiments.precision import pick_precision
-from linbench.results.record import Result
+from linbench.results.schema.benchmarks import SpeedResult
 
 TRAINING = "training tokens per second"
 """The speed of forward and backward.
@@ -111,7 +111,7 @@ class TimingSource(Source):
     def _evidence(self, measure: Measure, stored: Stored, kind: str) -> SpeedEvidence:
         return speed_evidence(self._result(measure, stored, kind), kind)
 
-    def _result(self, measure: Measure, stored: Stored, kind: str) -> Result | None:
+    def _result(self, measure: Measure, stored: Stored, kind: str) -> SpeedResult | None:
         """Return the timing of a measure; of several CPUs, the latest."""
         length = measure.settings.where["length"]
         return stored.timed.get(_stored_key(self.shapes.preset, measure.model, length, kind))

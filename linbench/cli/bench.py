@@ -25,7 +25,7 @@ from linbench.common.streams import tell
 if TYPE_CHECKING:
     from linbench.bench.presets import Preset
     from linbench.report.table import Table
-    from linbench.results.record import Result
+    from linbench.results.schema.benchmarks import BenchmarkResult
 
 Shape = TypeVar("Shape")
 
@@ -212,7 +212,8 @@ def _pick_shapes(
     return () if shapes is None else parse(shapes)
 
 
-def _tables(results: "Sequence[Result]") -> "list[Table]":
+def _tables(results: "Sequence[BenchmarkResult]") -> "list[Table]":
     from linbench.report.tables.benchmarks import bench_tables
+    from linbench.results.record import timing_results
 
-    return bench_tables(results)
+    return bench_tables(timing_results(results))

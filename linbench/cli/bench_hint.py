@@ -55,7 +55,7 @@ def _shape_options(question: str, line: Line, way: Way | None) -> list[str]:
         batch, length = bench["shape"]["batch"], bench["shape"]["length"]
         many = ["--batch", str(batch)] if question == "decode" else ["--tokens", str(batch * length)]
         return ["--lengths", str(length), *many, "--dtype", bench["precision"], *device]
-    length = cell["task"]["settings"].get("seq_len")
-    if length is None or length > resolve_preset(default_preset(cell["device"])).tokens:
+    tested = cell["task"]["settings"].get("seq_len")
+    if tested is None or tested > resolve_preset(default_preset(cell["device"])).tokens:
         return device
-    return ["--lengths", str(length), *device]
+    return ["--lengths", str(tested), *device]

@@ -95,9 +95,10 @@ def _run(options: LayerOptions, cases: CasesOfVerb, *, gpu_preset: str = "benchm
     """Measure and print the cases of a verb. gpu_preset: the preset on a GPU if none is given."""
     from linbench.experiments.device import pick_device
     from linbench.report.tables.layer_speeds import tables
+    from linbench.results.record import speed_results
 
     options.settings()  # what contradicts itself is refused before anything is looked up
     device = pick_device(options.device)
     shape = options.shape(device, gpu_preset)
     planned = cases(lambda preset: options.cases(preset, device), shape)
-    measure_and_show(planned, tables, options)
+    measure_and_show(planned, lambda results: tables(speed_results(results)), options)

@@ -18,7 +18,7 @@ from linbench.common.streams import tell
 if TYPE_CHECKING:
     from linbench.bench.case import BenchmarkCase
     from linbench.report.table import Table
-    from linbench.results.record import Result
+    from linbench.results.schema.benchmarks import BenchmarkResult
     from linbench.results.store import Store
 
 SHAPE, LAYER, TIMING = "Shape", "Layer", "Measuring"
@@ -86,10 +86,10 @@ def takes(options: type[Options], *, without: Sequence[str] = ()) -> Callable[..
 
 def measure_and_show(
     cases: "Sequence[BenchmarkCase]",
-    tables: "Callable[[Sequence[Result]], Sequence[Table]]",
+    tables: "Callable[[Sequence[BenchmarkResult]], Sequence[Table]]",
     options: BenchOptions,
     *,
-    extend: "Callable[[list[Result], Store], None] | None" = None,
+    extend: "Callable[[list[BenchmarkResult], Store], None] | None" = None,
 ) -> None:
     """Measure cases, or read what was measured, and print the results as `linbench table` does.
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from linbench.common.laws import Law
 from linbench.common.numbers import parse_whole, whole
 from linbench.common.quotes import plain, split, unquoted
 from linbench.common.streams import tell
+
+if TYPE_CHECKING:
+    from linbench.results.schema import Result
 
 MOST = 1 << 30
 """The largest count an option takes. Each thing counted costs memory, so that more is a slip."""
@@ -104,7 +107,7 @@ def warn_left_out(missing: Mapping[str, str]) -> None:
         tell(f"linbench: left out {name}: {sentence}")
 
 
-def exit_if_failed(results: Sequence[dict[str, Any]]) -> None:
+def exit_if_failed(results: "Sequence[Result]") -> None:
     """Print a line on standard error and exit with code 3 if any cell failed."""
     bad = [result for result in results if result["status"] != "ok"]
     if bad:

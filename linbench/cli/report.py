@@ -26,7 +26,7 @@ def report(
     from linbench.claims.report_section import claim_sections
     from linbench.claims.stored_results import Stored
     from linbench.report.page.page import page, save_page
-    from linbench.results.record import benched
+    from linbench.results.record import benchmark_results
     from linbench.results.reference import place_beside, store_at, stores_below
     from linbench.results.store import CELL, SPEED
 
@@ -46,15 +46,12 @@ def report(
             title=title,
             aside=aside,
             speeds=kept[SPEED],
-            benched=benched(kept),
+            benched=benchmark_results(kept),
             claims=claim_sections(stored),
         ),
     )
     warn_ignored_files(stored.set_aside)
-    if not any(kept.values()):
+    count = len(kept[CELL]) + len(kept[SPEED]) + len(benchmark_results(kept))
+    if not count:
         tell(f"linbench: there are no results in {results}; the page has none of its own.")
-    print(
-        json.dumps({"file": str(path), "results": sum(map(len, kept.values())), "set_aside": aside})
-        if as_json
-        else path
-    )
+    print(json.dumps({"file": str(path), "results": count, "set_aside": aside}) if as_json else path)

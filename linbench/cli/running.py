@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from linbench.engine.executors import ExecutorChoice
     from linbench.experiments.cell import Cell
     from linbench.experiments.learning_rates import SearchSettings
-    from linbench.results.record import Result
+    from linbench.results.schema.cells import CellResult
     from linbench.results.store import Store
 
 
@@ -22,7 +22,7 @@ def run_with_progress(
     allow: Iterable[str] = (),
     executor: "ExecutorChoice",
     here: bool = False,
-) -> "list[Result]":
+) -> "list[CellResult]":
     """Run the cells that are missing, show progress on standard error, and return the results of all.
 
     Args:

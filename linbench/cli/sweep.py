@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from linbench.experiments.cell import Cell
     from linbench.experiments.labels import Names
     from linbench.experiments.learning_rates import SearchSettings
-    from linbench.results.record import Result
+    from linbench.results.schema.cells import CellResult
     from linbench.results.store import Store
 
 EXAMPLES = """
@@ -209,7 +209,7 @@ def _matches(cell: "Cell", pattern: str) -> bool:
 
 def _keep_former(
     cells: "list[Cell]", store: "Store", search: "SearchSettings | None", *, retry: bool
-) -> "dict[str, Result]":
+) -> "dict[str, CellResult]":
     """Return stored results whose learning rates a former rule chose, for models that have no others.
 
     They are not run again; a line on standard error says so.
@@ -217,7 +217,7 @@ def _keep_former(
     from linbench.engine.former import describe_former_rules, settled_by_former_rules
     from linbench.engine.runner import is_final
 
-    def found(cell: "Cell") -> "Result | None":
+    def found(cell: "Cell") -> "CellResult | None":
         result = store.get(cell.id)
         return result if is_final(result, again=False, retry=retry) else None
 
@@ -227,7 +227,9 @@ def _keep_former(
     return kept
 
 
-def _run(cells: "list[Cell]", kept: "dict[str, Result]", store: "Store", **how: Any) -> "list[Result]":
+def _run(
+    cells: "list[Cell]", kept: "dict[str, CellResult]", store: "Store", **how: Any
+) -> "list[CellResult]":
     """Return the results of the cells; those that are not kept are run."""
     from linbench.cli.running import run_with_progress
 
@@ -257,7 +259,7 @@ class _PlannedGroup(NamedTuple):
 
 def _print_plan(
     cells: "list[Cell]",
-    kept: "dict[str, Result]",
+    kept: "dict[str, CellResult]",
     store: "Store",
     stack: int | None,
     *,
@@ -273,7 +275,7 @@ def _print_plan(
     from linbench.engine.lr_search import pending_cells
     from linbench.experiments.labels import naming_scheme
 
-    known: list[Result] = store.all() if store.folder.is_dir() else []
+    known: list[CellResult] = store.all() if store.folder.is_dir() else []
     by_id = {result["id"]: result for result in known}
     not_kept = [cell for cell in cells if cell.id not in kept]
     tuning, missing = pending_cells(not_kept, by_id.get, search, retry=retry)

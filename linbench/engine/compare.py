@@ -10,8 +10,10 @@ from linbench.experiments.learning_rates import SearchSettings
 from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.registry import registry
 from linbench.experiments.suite import Suite, SuiteBlock, blocks, narrowed
-from linbench.results.record import FINAL, Result
+from linbench.results.record import FINAL
 from linbench.results.reference import REFERENCE, stores_at
+from linbench.results.schema.benchmarks import SpeedResult
+from linbench.results.schema.cells import CellResult
 from linbench.results.side_by_side import SideBySide, side_by_side
 from linbench.results.speeds import speeds
 from linbench.results.store import SPEED, Store
@@ -22,7 +24,7 @@ class ComparisonPlan:
     """A comparison of variants on a suite, before its missing cells are run."""
 
     blocks: list[SuiteBlock]
-    known: dict[str, Result]
+    known: dict[str, CellResult]
     """Stored results by the ids of their cells."""
     cells: list[Cell]
     """The cells that are to be run."""
@@ -31,7 +33,7 @@ class ComparisonPlan:
     stores: list[Store]
     """The stores that were read."""
 
-    def tables(self, results: Sequence[Result], store: Store) -> list[SideBySide]:
+    def tables(self, results: Sequence[CellResult], store: Store) -> list[SideBySide]:
         """Return the tables of the comparison.
 
         Args:
@@ -41,10 +43,10 @@ class ComparisonPlan:
         Raises StorageError: stored speeds cannot be read.
         """
         new = {cell.id: result for cell, result in zip(self.cells, results, strict=True)}
-        layer_speeds: dict[str, Result] = {}
+        layer_speeds: dict[str, SpeedResult] = {}
         for each_store in (*self.stores, store):
             if each_store.folder.is_dir():
-                layer_speeds |= {result["id"]: result for result in each_store.all(SPEED)}
+                layer_speeds |= {result["id"]: result for result in each_store.by_kind()[SPEED]}
         return side_by_side(self.blocks, self.known | new, speeds(layer_speeds.values()))
 
 
@@ -151,7 +153,7 @@ def _reason(name: str, missing: Mapping[str, str]) -> str:
 
 def stored(
     cells: Sequence[Cell], stores: Sequence[Store], search: SearchSettings | None
-) -> dict[str, Result]:
+) -> dict[str, CellResult]:
     """Return the stored results of exactly these cells, by id: of the same code and kind of device.
 
     With a `search` they are those at the learning rate that the stored results of the search lead to. If it
@@ -160,7 +162,7 @@ def stored(
     Raises UserError: a seed to be reported is a tuning seed; StorageError: stored results cannot be read.
     """
 
-    def look_up(cell: Cell) -> Result | None:
+    def look_up(cell: Cell) -> CellResult | None:
         results = (store.get(cell.id) for store in stores)
         return next((result for result in results if result is not None and result["status"] in FINAL), None)
 

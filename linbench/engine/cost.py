@@ -7,7 +7,7 @@ from typing import NamedTuple
 from linbench.common.hashing import digest
 from linbench.experiments.cell import Cell
 from linbench.experiments.device import device_class
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 
 
 class CostModel(NamedTuple):
@@ -69,7 +69,7 @@ def least_bytes(cell: Cell) -> int:
     return 16 * parameters + layer_inputs
 
 
-def fit_cost_model(results: Iterable[Result], device: str) -> CostModel | None:
+def fit_cost_model(results: Iterable[CellResult], device: str) -> CostModel | None:
     """Return a cost model fitted to finished cells of this kind of device; None if there are none."""
     steps = _measured_steps(results, device_class(device))
     if not steps:
@@ -82,7 +82,7 @@ def fit_cost_model(results: Iterable[Result], device: str) -> CostModel | None:
     return CostModel(least, operation, {name: median(values) for name, values in times.items()})
 
 
-def _measured_steps(results: Iterable[Result], kind: str) -> list[_MeasuredStep]:
+def _measured_steps(results: Iterable[CellResult], kind: str) -> list[_MeasuredStep]:
     steps = []
     for result in results:
         per_token = result["model"].get("flops_per_token")

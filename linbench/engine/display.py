@@ -9,10 +9,10 @@ from linbench.common import escape
 from linbench.engine.progress import Report
 from linbench.experiments.cell import Cell
 from linbench.experiments.labels import Names, format_cells, naming_scheme
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 
 
-def outcome(result: Result) -> str:
+def outcome(result: CellResult) -> str:
     """Return a result in a few words."""
     if result["status"] != "ok":
         return f"{result['status']}: {result['reason']}"
@@ -20,7 +20,7 @@ def outcome(result: Result) -> str:
     return f"accuracy {result['metrics']['accuracy']:.4f}{marks}"
 
 
-def took(result: Result) -> str:
+def took(result: CellResult) -> str:
     """Return how long a cell took, with how many others, and the note on its stack if there is one."""
     size, note = result["stack"]["size"], result["stack"]["note"]
     words = f"{result['seconds']:.0f} s"
@@ -46,7 +46,7 @@ class LineDisplay:
     def report(self, cells: Sequence[Cell], report: Report) -> None:
         """Show nothing: reports are too many for a log."""
 
-    def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
+    def finished(self, cell: Cell, result: CellResult, *, stored: bool) -> None:
         """Print a line such as `3/12 mqar quick deltanet seed 2: accuracy 0.9981, 41 s`."""
         self.count += 1
         when = "finished earlier" if stored else took(result)
@@ -108,7 +108,7 @@ class LiveDisplay:
         self.bars.update(self.running[group], completed=report.step, numbers=numbers)
         self._count(cells, report.step / report.steps)
 
-    def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
+    def finished(self, cell: Cell, result: CellResult, *, stored: bool) -> None:
         """Print the cell's line; remove the bar of its group if all of its cells are finished."""
         self.over.add(cell.id)
         self._drop([group for group in self.running if group <= self.over])

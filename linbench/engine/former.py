@@ -11,13 +11,13 @@ from linbench.engine.lr_search import model_key, with_chosen_rates
 from linbench.experiments.cell import Cell
 from linbench.experiments.former_searches import formers
 from linbench.experiments.learning_rates import SearchSettings
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 
-LookUp = Callable[[Cell], Result | None]
+LookUp = Callable[[Cell], CellResult | None]
 """A look-up of a cell's stored result; None if there is none."""
 
 
-def describe_former_rules(results: Sequence[Result]) -> list[str]:
+def describe_former_rules(results: Sequence[CellResult]) -> list[str]:
     """Return a phrase for each former rule that chose the learning rate of a result."""
     marks = {mark for result in results for mark in result["marks"]}
     return [rule.says for rule in formers() if rule.mark in marks]
@@ -25,7 +25,7 @@ def describe_former_rules(results: Sequence[Result]) -> list[str]:
 
 def results_at_chosen_rates(
     cells: Sequence[Cell], look_up: LookUp, search: SearchSettings
-) -> dict[str, Result]:
+) -> dict[str, CellResult]:
     """Return the stored results of cells at their models' learning rates, by the ids of the cells.
 
     All results of a model are by one rule: the search as asked for, unless a former rule finds more of them.
@@ -35,7 +35,7 @@ def results_at_chosen_rates(
     by_model: dict[str, list[Cell]] = {}
     for cell in cells:
         by_model.setdefault(model_key(cell), []).append(cell)
-    best: dict[str, dict[str, Result]] = {model: {} for model in by_model}
+    best: dict[str, dict[str, CellResult]] = {model: {} for model in by_model}
     for mark, rule in _rules(search):
         incomplete = {model: group for model, group in by_model.items() if len(best[model]) < len(group)}
         searched = with_chosen_rates([*chain.from_iterable(incomplete.values())], look_up, rule)
@@ -49,7 +49,7 @@ def results_at_chosen_rates(
 
 def settled_by_former_rules(
     cells: Sequence[Cell], look_up: LookUp, search: SearchSettings | None
-) -> dict[str, Result]:
+) -> dict[str, CellResult]:
     """Return the results, by cell id, of models that have all of theirs by a former rule.
 
     There is nothing to run for these models.
@@ -65,7 +65,7 @@ def settled_by_former_rules(
     return {cell.id: results[cell.id] for cell in cells if model_key(cell) not in unsettled}
 
 
-def cells_to_run(cells: Sequence[Cell], results: Mapping[str, Result]) -> list[Cell]:
+def cells_to_run(cells: Sequence[Cell], results: Mapping[str, CellResult]) -> list[Cell]:
     """Return the cells that are to be run.
 
     These are the cells without a result and, of the same models, those whose result was found by a former
@@ -86,7 +86,7 @@ def _rules(search: SearchSettings) -> list[tuple[str, SearchSettings]]:
     return [("", search), *((mark, settings) for mark, settings in former if settings is not None)]
 
 
-def _with_mark(results: Mapping[str, Result | None], mark: str) -> dict[str, Result]:
+def _with_mark(results: Mapping[str, CellResult | None], mark: str) -> dict[str, CellResult]:
     """Return the results that are there, with the mark if there is one."""
     present = {name: result for name, result in results.items() if result is not None}
     if not mark:

@@ -9,7 +9,7 @@ from linbench.engine.checkpoint import Checkpoints, composition
 from linbench.engine.measure import measure
 from linbench.engine.progress import Report
 from linbench.experiments.cell import Cell
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 
 
 class Job(NamedTuple):
@@ -38,7 +38,7 @@ class Reported(NamedTuple):
     report: Report
 
 
-Message = Reported | Result
+Message = Reported | CellResult
 
 
 def plugin_sources(cell: Cell) -> frozenset[str]:

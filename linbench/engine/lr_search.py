@@ -7,7 +7,7 @@ seeds.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from linbench.common.errors import HopelessError, UserError
 from linbench.common.hashing import digest
@@ -20,7 +20,9 @@ from linbench.engine.progress import Progress
 from linbench.engine.runner import is_final, run_cells
 from linbench.experiments.cell import Cell, Purpose
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
-from linbench.results.record import EDGE, UNTRIED, Result
+from linbench.results.record import EDGE, UNTRIED
+from linbench.results.schema.cells import CellResult
+from linbench.results.schema.cells import Search as SearchSummary
 from linbench.results.scores import validation_accuracy, validation_loss
 from linbench.results.store import Store
 
@@ -37,7 +39,7 @@ class RateScore(NamedTuple):
     """Mean validation loss."""
 
     @classmethod
-    def of(cls, results: Sequence[Result]) -> "RateScore | None":
+    def of(cls, results: Sequence[CellResult]) -> "RateScore | None":
         """Return the score of a rate's results; None if one of them has no accuracy."""
         accuracies = [validation_accuracy(result) for result in results]
         known = [accuracy for accuracy in accuracies if accuracy is not None]
@@ -120,7 +122,7 @@ class Search:
         """Cells to run now to score rates; none if the search is over."""
         return [cell for cells in self.trials.values() for cell in cells]
 
-    def record(self, results: Mapping[str, Result]) -> None:
+    def record(self, results: Mapping[str, CellResult]) -> None:
         """Take up the results, by id, of the cells that were pending."""
         for n, cells in self.trials.items():
             self.tried[n] = RateScore.of([results[cell.id] for cell in cells])
@@ -133,7 +135,7 @@ class Search:
         """Return a cell of the model at the best rate."""
         return self.at(self.best, [cell.seed], "report")[0]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> SearchSummary:
         """Return the field `search` of results: rates with accuracies, tuning seeds, and the choice."""
         scores = sorted(self.tried.items())
         return {
@@ -155,7 +157,7 @@ def run_searched(
     retry: bool = True,
     stack: int | None = None,
     allow: Iterable[str] = (),
-) -> list[Result]:
+) -> list[CellResult]:
     """Run cells at the learning rates that searches find, and return their results in order.
 
     The learning rates that the cells have are ignored. All models are searched side by side, each as far as
@@ -174,9 +176,9 @@ def run_searched(
     searches = _searches(cells, search_settings)
     with_searches = [(cell, searches[model_key(cell)]) for cell in {cell.id: cell for cell in cells}.values()]
     reports: dict[str, Cell] = {}
-    annotated: dict[str, Result] = {}
+    annotated: dict[str, CellResult] = {}
 
-    def next_cells(results: Mapping[str, Result]) -> Iterator[Cell]:
+    def next_cells(results: Mapping[str, CellResult]) -> Iterator[Cell]:
         """Yield cells to score rates, then cells at the best rates; annotate results that are there."""
         for cell, search in with_searches:
             if search.pending and all(trial.id in results for trial in search.pending):
@@ -215,7 +217,7 @@ def run_searched(
 
 def pending_cells(
     cells: Sequence[Cell],
-    stored: Callable[[str], Result | None],
+    stored: Callable[[str], CellResult | None],
     settings: SearchSettings | None,
     *,
     retry: bool,
@@ -231,7 +233,7 @@ def pending_cells(
     Raises UserError: a seed to be reported is a tuning seed.
     """
 
-    def look_up(cell: Cell) -> Result | None:
+    def look_up(cell: Cell) -> CellResult | None:
         result = stored(cell.id)
         return result if is_final(result, again=False, retry=retry) else None
 
@@ -241,7 +243,7 @@ def pending_cells(
 
 
 def pending_search_cells(
-    cells: Sequence[Cell], look_up: Callable[[Cell], Result | None], settings: SearchSettings
+    cells: Sequence[Cell], look_up: Callable[[Cell], CellResult | None], settings: SearchSettings
 ) -> tuple[list[Cell], set[str]]:
     """Return what `run_searched` would run, as far as the results that are found lead.
 
@@ -265,7 +267,7 @@ def pending_search_cells(
 
 
 def with_chosen_rates(
-    cells: Sequence[Cell], look_up: Callable[[Cell], Result | None], settings: SearchSettings
+    cells: Sequence[Cell], look_up: Callable[[Cell], CellResult | None], settings: SearchSettings
 ) -> dict[str, Cell]:
     """Return cells at their models' learning rates, by the ids that they have now.
 
@@ -280,13 +282,13 @@ def with_chosen_rates(
     return {cell.id: search.at_best(cell) for cell, search in owners if not (search.pending or search.failed)}
 
 
-def _follow(search: Search, look_up: Callable[[Cell], Result | None]) -> None:
+def _follow(search: Search, look_up: Callable[[Cell], CellResult | None]) -> None:
     """Take a search as far as results lead.
 
     The last seed is looked for first: if a search was not run to its end, it is the one that is missing.
     """
     while pending := search.pending:
-        results: dict[str, Result] = {}
+        results: dict[str, CellResult] = {}
         for cell in reversed(pending):
             result = look_up(cell)
             if result is None:
@@ -296,7 +298,7 @@ def _follow(search: Search, look_up: Callable[[Cell], Result | None]) -> None:
 
 
 def _follow_all(
-    cells: Sequence[Cell], look_up: Callable[[Cell], Result | None], settings: SearchSettings
+    cells: Sequence[Cell], look_up: Callable[[Cell], CellResult | None], settings: SearchSettings
 ) -> tuple[dict[str, Search], list[Cell], set[str]]:
     """Return the searches as far as results lead, all their cells, and the ids of those without a result."""
     searches = _searches(cells, settings)
@@ -331,10 +333,10 @@ def model_key(cell: Cell) -> str:
     )
 
 
-def _annotate(result: Result, search: Search, store: Store) -> Result:
+def _annotate(result: CellResult, search: Search, store: Store) -> CellResult:
     """Return the result with what was tried, and keep it so in the store."""
     marks = [mark for mark in result["marks"] if mark not in (EDGE, UNTRIED)] + search.marks
-    annotated = {**result, "marks": marks, "search": search.summary()}
+    annotated: CellResult = {**result, "marks": marks, "search": search.summary()}
     if annotated != result:
         store.put(annotated)
     return annotated

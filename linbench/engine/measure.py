@@ -4,7 +4,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -15,14 +15,14 @@ from linbench.engine.cost import least_bytes
 from linbench.engine.evaluate import Evaluation, EvaluationResult
 from linbench.engine.hidden_state import hidden_state_reason
 from linbench.engine.progress import Report
-from linbench.engine.record import final_fields, model_size, new_record
+from linbench.engine.record import FinalFields, final_fields, model_size, new_record
 from linbench.engine.stack import Stack
 from linbench.engine.step import Training
 from linbench.engine.surroundings import Surroundings
 from linbench.engine.train import train
 from linbench.experiments.cell import Cell
 from linbench.experiments.loading import describe_error
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def measure(
     *,
     on_checkpoint: Callable[[Training], None] = lambda training: None,
     checkpoint: Checkpoint | None = None,
-) -> Iterator[Result]:
+) -> Iterator[CellResult]:
     """Train and evaluate a group of cells as one program, and yield each result as soon as it is there.
 
     Whatever goes wrong in a cell becomes its status, so that others can go on. A group that does not fit in
@@ -82,7 +82,11 @@ def measure(
             if len(group) > 1:
                 waiting += _smaller_groups(unfinished, len(group), error)[::-1]
             else:
-                yield new_record(group[0], 1, note) | _failure_fields(error, group[0].device)
+                failed: CellResult = {
+                    **new_record(group[0], 1, note),
+                    **_failure_fields(error, group[0].device),
+                }
+                yield failed
         if group[0].device != "cpu":
             gc.collect()  # captured graphs refer to themselves, and would keep memory from the next group
 
@@ -111,7 +115,7 @@ def _noting_errors(call: Callable[[T], None], raised: list[BaseException]) -> Ca
     return call_and_note
 
 
-def _failure_fields(error: BaseException, device: str) -> dict[str, Any]:
+def _failure_fields(error: BaseException, device: str) -> FinalFields:
     """Return status and reason of a cell; other processes may have taken the memory that it lacked."""
     if not out_of_memory(error):
         return {"status": "failed", "reason": describe_error(error)}
@@ -167,7 +171,7 @@ def _run_group(
     on_report: Callable[[Report], None],
     on_checkpoint: Callable[[Training], None],
     checkpoint: Checkpoint | None,
-) -> Iterator[Result]:
+) -> Iterator[CellResult]:
     began = time.perf_counter()
     first = cells[0]
     _require_memory(cells)
@@ -185,8 +189,14 @@ def _run_group(
             for run, evaluation in zip(runs, evaluations, strict=True):
                 record = new_record(run.cell, len(cells), training.note)
                 seconds = time.perf_counter() - began
-                record |= {"model": size, "curve": run.curve, "seconds": seconds}
-                yield record | final_fields(run, evaluation)
+                result: CellResult = {
+                    **record,
+                    "model": size,
+                    "curve": run.curve,
+                    "seconds": seconds,
+                    **final_fields(run, evaluation),
+                }
+                yield result
 
 
 def _surroundings(cells: Sequence[Cell]) -> Surroundings:

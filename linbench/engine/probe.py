@@ -23,7 +23,8 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.loading import describe_error
 from linbench.experiments.model_spec import LayerSpec
 from linbench.experiments.precision import arithmetic
-from linbench.results.record import FINAL, UNPROBED, Result
+from linbench.results.record import FINAL, UNPROBED
+from linbench.results.schema.cells import CellResult
 
 LONGEST = 512
 """Longest sequence of a probe. Layers that are trained on longer ones are probed at this length, so that a
@@ -119,7 +120,7 @@ class Marks:
             marks = [mark for key in probes_of_cell for mark in _marks(_known[key])]
             self._by_cell[name] = list(dict.fromkeys(marks))
 
-    def on(self, result: Result) -> Result:
+    def on(self, result: CellResult) -> CellResult:
         """Return a result with the marks of its layers.
 
         The mark of a layer that could not be probed is left out if nothing was measured.

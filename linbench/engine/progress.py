@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from linbench.experiments.cell import Cell
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Progress(Protocol):
     def report(self, cells: Sequence[Cell], report: Report) -> None:
         """Hear how the training of a group of cells is going."""
 
-    def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
+    def finished(self, cell: Cell, result: CellResult, *, stored: bool) -> None:
         """Hear of a cell's result. stored: it is from an earlier run."""
 
     def end(self) -> None:
@@ -48,7 +48,7 @@ class NoProgress:
     def report(self, cells: Sequence[Cell], report: Report) -> None:
         """Do nothing."""
 
-    def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
+    def finished(self, cell: Cell, result: CellResult, *, stored: bool) -> None:
         """Do nothing."""
 
     def end(self) -> None:

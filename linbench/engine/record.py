@@ -3,32 +3,39 @@
 import math
 from typing import Any
 
-from linbench.engine.evaluate import EvaluationResult
+from typing_extensions import TypedDict
+
+from linbench.engine.evaluate import EvaluationResult, TestMetrics
 from linbench.engine.step import Curve, Run
 from linbench.experiments.cell import SCHEMA, Cell
+from linbench.models.base import StateSize
 from linbench.results.environment import environment
-from linbench.results.record import UNDERTRAINED, Result
+from linbench.results.record import UNDERTRAINED
+from linbench.results.schema.cells import BuiltModel, CellResult, Metrics, Slices, State, TakenTest
+from linbench.results.schema.fields import STATUSES
+from linbench.tasks.base import Task
 
 UNDERTRAINED_GAIN = 0.01
 """Gain in accuracy over the last fifth of a run above which the run is marked: it has not shown what it can
 do. A convention of linbench."""
 
 
-def new_record(cell: Cell, stacked: int, note: str | None) -> Result:
+def new_record(cell: Cell, stacked: int, note: str | None) -> CellResult:
     """Return the record of a cell that is not measured yet.
 
     Args:
         stacked: number of cells that train together.
         note: the reason why no more of them do, if there is one.
     """
-    return {
+    identity: Any = cell.identity  # `misfit` checks it against its type when the result is stored
+    record: CellResult = {
         "schema": SCHEMA,
         "id": cell.id,
         "label": cell.model.label,
         "preset": cell.preset,
         "purpose": cell.purpose,
         "search": None,
-        "cell": cell.identity,
+        "cell": identity,
         "scoring": cell.task.scoring,
         "chance": cell.chance,
         "status": "ok",
@@ -37,29 +44,41 @@ def new_record(cell: Cell, stacked: int, note: str | None) -> Result:
         "marks": [],
         "metrics": {},
         "slices": {},
-        **({"tests": _new_tests(cell)} if len(cell.tests) > 1 else {}),
         "curve": [],
         "model": {},
         "seconds": 0.0,
         "stack": {"size": stacked, "note": note},
         "environment": environment(cell.device),
     }
+    if len(cell.tests) > 1:
+        record["tests"] = [_test_record(test, TestMetrics({}, {})) for test in cell.tests]
+    return record
 
 
-def _new_tests(cell: Cell) -> list[dict[str, Any]]:
-    return [
-        {
-            "settings": test.settings.model_dump(mode="json"),
-            "seq_len": test.seq_len,
-            "chance": test.chance(),
-            "metrics": {},
-            "slices": {},
-        }
-        for test in cell.tests
-    ]
+def _test_record(test: Task, measured: TestMetrics) -> TakenTest:
+    settings: Any = test.settings.model_dump(mode="json")
+    return {
+        "settings": settings,
+        "seq_len": test.seq_len,
+        "chance": test.chance(),
+        "metrics": measured.metrics,
+        "slices": measured.slices,
+    }
 
 
-def final_fields(run: Run, evaluation: EvaluationResult | None) -> dict[str, Any]:
+class FinalFields(TypedDict, total=False):
+    """The fields of a record that say how its cell ended."""
+
+    status: STATUSES
+    reason: str | None
+    outside: bool
+    metrics: Metrics
+    slices: Slices
+    tests: list[TakenTest]
+    marks: list[str]
+
+
+def final_fields(run: Run, evaluation: EvaluationResult | None) -> FinalFields:
     """Return the fields of a record that say how a run ended; without an evaluation it diverged."""
     if evaluation is None:
         return {"status": "diverged", "reason": run.diverged}
@@ -70,7 +89,7 @@ def final_fields(run: Run, evaluation: EvaluationResult | None) -> dict[str, Any
     marks = [UNDERTRAINED] if not run.stopped and undertrained(run.curve) else []
     if len(tests) == 1:
         return {"metrics": metrics, "slices": tests[0].slices, "marks": marks}
-    records = [record | test._asdict() for record, test in zip(_new_tests(run.cell), tests, strict=True)]
+    records = [_test_record(task, measured) for task, measured in zip(run.cell.tests, tests, strict=True)]
     return {"metrics": metrics, "tests": records, "marks": marks}
 
 
@@ -80,15 +99,25 @@ def undertrained(curve: Curve) -> bool:
     return curve[-1]["accuracy"] - before_last_fifth["accuracy"] > UNDERTRAINED_GAIN
 
 
-def model_size(cell: Cell, model: Any) -> dict[str, Any]:
+def model_size(cell: Cell, model: Any) -> BuiltModel:
     """Return the field `model` of a record: parameters, floats of state, and FLOPs per token.
 
     The FLOPs are those of the longest test.
     """
     test = cell.longest_test
-    state = model.state_size(test.seq_len)
+    state: StateSize | None = model.state_size(test.seq_len)
     return {
         "parameters": model.parameter_count(),
-        "state": None if state is None else {**state._asdict(), "total": state.total},
+        "state": None if state is None else _state_record(state),
         "flops_per_token": model.flops_per_token(test.seq_len, test.answers),
+    }
+
+
+def _state_record(state: StateSize) -> State:
+    return {
+        "recurrent": state.recurrent,
+        "cache": state.cache,
+        "convolution": state.convolution,
+        "shift": state.shift,
+        "total": state.total,
     }

@@ -15,7 +15,7 @@ from linbench.engine.runner import run_cells
 from linbench.engine.surroundings import tampered
 from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 from linbench.results.store import Store
 
 
@@ -28,7 +28,7 @@ def carry_out(
     executor: ExecutorChoice = DEFAULT_EXECUTOR,
     here: bool = False,
     **how: Any,
-) -> list[Result]:
+) -> list[CellResult]:
     """Run the cells that have no stored result, and return the results of all, in order.
 
     Args:

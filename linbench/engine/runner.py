@@ -19,7 +19,9 @@ from linbench.engine.progress import Progress
 from linbench.engine.record import new_record
 from linbench.engine.workers import Outcome
 from linbench.experiments.cell import Cell
-from linbench.results.record import FINAL, Result, from_outside
+from linbench.results.record import FINAL, from_outside
+from linbench.results.schema.cells import CellResult
+from linbench.results.schema.fields import STATUSES
 from linbench.results.store import Store
 
 TRIES = 3
@@ -28,7 +30,7 @@ TRIES = 3
 _POLL_SECONDS = 0.5
 """Seconds between two looks at cells that other launchers are running."""
 
-NextCells = Callable[[Mapping[str, Result]], Iterable[Cell]]
+NextCells = Callable[[Mapping[str, CellResult]], Iterable[Cell]]
 """A callback: given the results so far by cell id, it returns further cells to run. Repeats are ignored."""
 
 Grouping = Callable[[Sequence[Cell]], Iterable[Sequence[Cell]]]
@@ -46,7 +48,7 @@ def run_cells(
     stack: int | None = None,
     next_cells: NextCells | None = None,
     allow: Iterable[str] = (),
-) -> list[Result]:
+) -> list[CellResult]:
     """Run the cells that have no stored result, and return the results of all, in order and each once.
 
     A result is stored as soon as it is there. Cells that differ in seed, learning rate and weight decay alone
@@ -102,14 +104,14 @@ class _RunLedger:
         self,
         store: Store,
         progress: Progress,
-        is_final: Callable[[Result | None], bool],
+        is_final: Callable[[CellResult | None], bool],
         next_cells: NextCells | None,
         marks: Marks,
     ) -> None:
         self.store, self.progress, self.marks = store, progress, marks
         self.is_final, self.next_cells = is_final, next_cells
         self.cells: dict[str, Cell] = {}
-        self.results: dict[str, Result] = {}
+        self.results: dict[str, CellResult] = {}
         self.claims: dict[str, ExitStack] = {}
         self.needs_exclusive_gpu: set[str] = set()
         """Ids of cells that ran out of memory on a GPU that they shared."""
@@ -243,7 +245,8 @@ class _RunLedger:
             self.claims.popitem()[1].close()
 
 
-def _failed_record(cell: Cell, job: Job, outcome: Outcome) -> Result:
+def _failed_record(cell: Cell, job: Job, outcome: Outcome) -> CellResult:
+    status: STATUSES
     if outcome.late:
         status = "timeout"
     elif outcome.full:
@@ -251,14 +254,15 @@ def _failed_record(cell: Cell, job: Job, outcome: Outcome) -> Result:
     else:
         status = "failed"
     reason = outcome.failure or "its worker lost it"
-    return new_record(cell, len(job.cells), None) | {
+    return {
+        **new_record(cell, len(job.cells), None),
         "status": status,
         "reason": f"{TRIES} times over: {reason}" if outcome.lost else reason,
         "outside": outcome.outside or outcome.failure is None,
     }
 
 
-def stored_result(cell: Cell, store: Store) -> Result:
+def stored_result(cell: Cell, store: Store) -> CellResult:
     """Return the stored result of a cell that has one; its purpose becomes the cell's.
 
     Raises StorageError: the result is gone or was altered.
@@ -275,7 +279,7 @@ def stored_result(cell: Cell, store: Store) -> Result:
     return result
 
 
-def is_final(result: Result | None, *, again: bool, retry: bool) -> bool:
+def is_final(result: CellResult | None, *, again: bool, retry: bool) -> bool:
     """Return whether a stored result is final, so that its cell is not run.
 
     It is not if cells are to be run `again`, if something from outside ended its run, or, with `retry`, if

@@ -17,9 +17,10 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.precision import arithmetic
 from linbench.kernels.precompile import compile_ahead
 from linbench.models.base import Rule
+from linbench.results.schema.cells import Point
 from linbench.tasks.base import Batch
 
-Curve = list[dict[str, float]]
+Curve = list[Point]
 
 
 @dataclass

@@ -8,6 +8,7 @@ from linbench.engine.evaluate import Evaluation
 from linbench.engine.progress import Report
 from linbench.engine.stack import Stack
 from linbench.engine.step import Run, Step, Training
+from linbench.results.schema.cells import Point
 
 MOST_READS = 200
 """Times that the loss is read from the device in a run, at most: each reading waits for the device."""
@@ -107,13 +108,13 @@ def _add_point(training: Training, evaluation: Evaluation) -> float | None:
             where = f"at step {training.step} of {run.cell.steps}"
             run.diverged = f"the validation loss was {metrics[loss_name]} {where}"
         if run.diverged is None:
-            point = {
+            point: Point = {
                 "step": training.step,
                 "tokens": run.cell.curriculum.tokens(training.step),
                 "loss": run.loss / run.losses,
                 "accuracy": metrics["accuracy"],
-                loss_name: metrics[loss_name],
             }
+            point[loss_name] = metrics[loss_name]
             run.curve.append(point)
         run.loss, run.losses = 0.0, 0
     accuracies = [run.curve[-1]["accuracy"] for run in training.runs if run.diverged is None]

@@ -1,11 +1,14 @@
 """The stored results that tables, figures and the report are made of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from linbench.results.comparison import Comparison, comparisons
-from linbench.results.record import Result, benched
+from linbench.results.record import benchmark_results
+from linbench.results.schema import Result, ResultsByKind
+from linbench.results.schema.benchmarks import SpeedResult, TimingResult
+from linbench.results.schema.cells import CellResult
 from linbench.results.store import CELL, SPEED
 
 
@@ -19,14 +22,14 @@ class ReportData:
         benchmarks: measurements of kernels, training steps and the drawing of examples.
     """
 
-    cells: Sequence[Result] = ()
-    speeds: Sequence[Result] = ()
-    benchmarks: Sequence[Result] = ()
+    cells: Sequence[CellResult] = ()
+    speeds: Sequence[SpeedResult] = ()
+    benchmarks: Sequence[TimingResult] = ()
 
     @classmethod
-    def from_kinds(cls, kept: Mapping[str, Sequence[Result]]) -> "ReportData":
+    def from_kinds(cls, results: ResultsByKind) -> "ReportData":
         """Return the data for what a store holds, by kind of result."""
-        return cls(kept[CELL], kept[SPEED], benched(kept))
+        return cls(results[CELL], results[SPEED], benchmark_results(results))
 
     @cached_property
     def comparisons(self) -> list[Comparison]:

@@ -1,100 +1,173 @@
-"""Stored speeds of kernels, whole training steps and the drawing of examples: which of them may stand side by
-side."""
+"""Stored speeds of kernels, training steps and the drawing of examples, grouped into what one table may hold."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from linbench.common.files import file_name
-from linbench.results.record import Result
-from linbench.results.speed_labels import OURS
+from linbench.results.schema.benchmarks import (
+    DrawResult,
+    KernelShape,
+    KernelSide,
+    OperationResult,
+    Side,
+    StepResult,
+    Timing,
+    TimingResult,
+)
+from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.speeds import current, machine
 from linbench.results.store import DRAW, OPERATION, STEP
 
+ResultT = TypeVar("ResultT", bound=TimingResult)
+ResultT_co = TypeVar("ResultT_co", bound=TimingResult, covariant=True)
 
-class Bench(NamedTuple):
-    """Results of one kind that may stand in one table, a row for each; what they are of, where, and a name
-    for files."""
+NAMES = {OPERATION: "kernels", STEP: "steps", DRAW: "draws"}
+"""Names of the figures by kind of result."""
+
+
+class Bench(NamedTuple, Generic[ResultT_co]):
+    """Results of one kind that may stand in one table.
+
+    Attributes:
+        about: the shape, precision and machine that all have in common.
+        slug: a name for files.
+        results: one for each row of the table.
+    """
 
     kind: str
     about: str
     slug: str
-    results: tuple[Result, ...]
+    results: tuple[ResultT_co, ...]
 
     @property
     def peers(self) -> list[str]:
-        """That any stands beside."""
-        return list(
-            dict.fromkeys(side for result in self.results for side in result["sides"] if side != OURS)
-        )
+        """Names of the peers that any result was measured beside."""
+        sides = [side for result in self.results for side in result["sides"]]
+        return [side for side in dict.fromkeys(sides) if side != OURS]
 
 
-def benches(results: Iterable[Result], kind: str) -> list[Bench]:
-    """Those of a kind, by name. Of what was asked again, alone or beside a peer, that which is `current`."""
-    groups: dict[str, dict[str, list[Result]]] = {}
-    for result in (one for one in results if one["kind"] == kind):
-        groups.setdefault(_ABOUT[kind](result), {}).setdefault(_ROW[kind](result), []).append(result)
-    found = []
-    for about, rows in sorted(groups.items()):
-        slug = file_name(f"{NAMES[kind]} {about}")
-        found.append(Bench(kind, about, slug, tuple(sorted(map(current, rows.values()), key=_order))))
-    return found
-
-
-def _order(result: Result) -> tuple[str, int, int]:
-    bench = result["bench"]
-    return result["label"], bench.get("seq_len", 0), bench.get("replicas", 0)
-
-
-NAMES = {OPERATION: "kernels", STEP: "steps", DRAW: "draws"}
-"""Of the figures that are drawn of them."""
-
-
-def shape_of(result: Result) -> str:
-    """B256xT256xH2xD64."""
-    shape = result["bench"]["shape"]
-    return "x".join(f"{name}{shape[name]}" for name in "BTHD" if name in shape)
-
-
-_ABOUT: dict[str, Callable[[Result], str]] = {
-    OPERATION: lambda one: f"{shape_of(one)}, {one['bench']['precision']}, {machine(one)}",
-    STEP: lambda one: f"{shape_of(one)}, {one['bench']['precision']}, {machine(one)}",
-    DRAW: lambda one: (
-        f"{one['environment']['device']['name']}"
-        + (", one thread" if one["bench"]["device"] == "cpu" else "")
-    ),
-}
-_ROW: dict[str, Callable[[Result], str]] = {
-    OPERATION: lambda one: str(one["label"]),
-    STEP: lambda one: f"{one['label']} {one['bench']['model']} {one['bench']['replicas']}",
-    DRAW: lambda one: str(one["label"]),
-}
-
-
-def seconds_of(result: Result, side: str, *path: str) -> Mapping[str, float] | None:
-    """A median with its fifths; None where nothing was timed."""
-    found = result["sides"].get(side, {})
-    for name in path:
-        found = found.get(name) or {}
-    return found or None
-
-
-def tokens_of(result: Result) -> int:
-    """Of a call, of a step of all replicas, or of an example."""
-    bench = result["bench"]
-    return int(
-        bench["seq_len"]
-        if result["kind"] == DRAW
-        else bench["shape"]["B"] * bench["shape"]["T"] * bench.get("replicas", 1)
+def kernel_benches(results: Iterable[TimingResult]) -> list[Bench[OperationResult]]:
+    """Return the results of kernels, grouped by shape, precision and machine."""
+    return _benches(
+        OPERATION,
+        [result for result in results if result["kind"] == OPERATION],
+        about=_shape_and_machine,
+        row=lambda result: result["label"],
+        order=lambda result: result["label"],
     )
 
 
-def notes(result: Result) -> str:
-    """What went wrong or was in doubt, of ours and of a peer's."""
-    said = [*result["marks"]] if result["status"] == "ok" else [f"{result['status']}: {result['reason']}"]
-    for side, found in result["sides"].items():
-        said += [
-            found[name] if side == OURS else f"{side}: {found[name]}"
-            for name in ("reason", "note")
-            if found.get(name)
-        ]
-    return "; ".join(said)
+def step_benches(results: Iterable[TimingResult]) -> list[Bench[StepResult]]:
+    """Return the results of training steps, grouped by shape, precision and machine."""
+    return _benches(
+        STEP,
+        [result for result in results if result["kind"] == STEP],
+        about=_shape_and_machine,
+        row=lambda result: f"{result['label']} {result['bench']['model']} {result['bench']['replicas']}",
+        order=lambda result: (result["label"], result["bench"]["replicas"]),
+    )
+
+
+def draw_benches(results: Iterable[TimingResult]) -> list[Bench[DrawResult]]:
+    """Return the results of drawing examples, grouped by machine."""
+    return _benches(
+        DRAW,
+        [result for result in results if result["kind"] == DRAW],
+        about=_drawing_machine,
+        row=lambda result: result["label"],
+        order=lambda result: (result["label"], result["bench"]["seq_len"]),
+    )
+
+
+def benches(results: Iterable[TimingResult], kind: str) -> Sequence[Bench[TimingResult]]:
+    """Return the results of one kind, grouped into what one table may hold."""
+    if kind == OPERATION:
+        return kernel_benches(results)
+    return step_benches(results) if kind == STEP else draw_benches(results)
+
+
+def _benches(
+    kind: str,
+    results: Iterable[ResultT],
+    *,
+    about: Callable[[ResultT], str],
+    row: Callable[[ResultT], str],
+    order: Callable[[ResultT], str | tuple[str, int]],
+) -> list[Bench[ResultT]]:
+    """Group results by `about`. Of several results of one `row` the `current` one is taken."""
+    groups: dict[str, dict[str, list[ResultT]]] = {}
+    for result in results:
+        groups.setdefault(about(result), {}).setdefault(row(result), []).append(result)
+    found = []
+    for words, rows in sorted(groups.items()):
+        latest = sorted((current(members) for members in rows.values()), key=order)
+        found.append(Bench(kind, words, file_name(f"{NAMES[kind]} {words}"), tuple(latest)))
+    return found
+
+
+def _shape_and_machine(result: OperationResult | StepResult) -> str:
+    bench = result["bench"]
+    return f"{shape_words(bench['shape'])}, {bench['precision']}, {machine(result)}"
+
+
+def _drawing_machine(result: DrawResult) -> str:
+    name = result["environment"]["device"]["name"]
+    return f"{name}, one thread" if result["bench"]["device"] == "cpu" else name
+
+
+def shape_words(shape: KernelShape) -> str:
+    """Return a shape in words, such as B256xT256xH2xD64."""
+    heads = f"xH{shape['H']}" if "H" in shape else ""
+    return f"B{shape['B']}xT{shape['T']}{heads}xD{shape['D']}"
+
+
+def side_of(result: TimingResult, side: str) -> Side | KernelSide:
+    """Return what was measured of linbench's side or a peer's; empty if nothing was."""
+    if result["kind"] == OPERATION:
+        return result["sides"].get(side, {})
+    return result["sides"].get(side, {})
+
+
+def seconds_of(result: TimingResult, side: str, timing: str) -> Timing | None:
+    """Return the seconds of a call of one side; None if it was not timed that way.
+
+    Args:
+        timing: `as_called`, `replayed` or `batch`. For a kernel the call is forward and backward.
+    """
+    if result["kind"] == OPERATION:
+        return kernel_seconds(result, side, "both", timing)
+    measured = result["sides"].get(side, {})
+    if timing == AS_CALLED:
+        return measured.get("as_called")
+    return measured.get("replayed") if timing == REPLAYED else measured.get("batch")
+
+
+def kernel_seconds(result: OperationResult, side: str, passes: str, timing: str) -> Timing | None:
+    """Return the seconds of a kernel's call; None if it was not timed that way.
+
+    Args:
+        passes: `forward` or `both`, with the backward pass.
+        timing: `as_called` or `replayed`.
+    """
+    measured = result["sides"].get(side, {})
+    timings = (measured.get("forward") if passes == "forward" else measured.get("both")) or {}
+    return timings.get("as_called") if timing == AS_CALLED else timings.get("replayed")
+
+
+def tokens_of(result: TimingResult) -> int:
+    """Return the number of tokens in a call, in a step of all replicas, or in an example."""
+    if result["kind"] == DRAW:
+        return result["bench"]["seq_len"]
+    shape = result["bench"]["shape"]
+    replicas = result["bench"]["replicas"] if result["kind"] == STEP else 1
+    return shape["B"] * shape["T"] * replicas
+
+
+def notes(result: TimingResult) -> str:
+    """Return what went wrong or is in doubt, on linbench's side and on peers'."""
+    words = [*result["marks"]] if result["status"] == "ok" else [f"{result['status']}: {result['reason']}"]
+    for side in result["sides"]:
+        measured = side_of(result, side)
+        said = [text for text in (measured.get("reason"), measured.get("note")) if text]
+        words += said if side == OURS else [f"{side}: {text}" for text in said]
+    return "; ".join(words)

@@ -12,7 +12,9 @@ from linbench.common.hashing import canonical, digest
 from linbench.experiments.labels import distinguishing_labels, distinguishing_settings, mixture, unique_labels
 from linbench.experiments.presets import preset_of
 from linbench.models.blocks.heads import CONTROLLED
-from linbench.results.record import NO_VERDICT, UNLAWFUL, Result, fingerprint, rate_of, seed_of, size_of
+from linbench.results.record import NO_VERDICT, UNLAWFUL, ModelSize, fingerprint, rate_of, seed_of, size_of
+from linbench.results.schema import Result
+from linbench.results.schema.cells import CellResult, Model
 from linbench.results.scores import accuracy
 
 _ABSENT = object()
@@ -23,8 +25,8 @@ class Row:
     """One model of a comparison: its results over seeds."""
 
     label: str
-    results: tuple[Result, ...]
-    tuning: tuple[Result, ...] = ()
+    results: tuple[CellResult, ...]
+    tuning: tuple[CellResult, ...] = ()
     """Those that chose its learning rate."""
 
     @property
@@ -59,14 +61,14 @@ class Row:
         return not any(mark in NO_VERDICT for result in self.results for mark in result["marks"])
 
     @property
-    def size(self) -> dict[str, Any]:
-        """As `size_of` the first result whose model was built."""
+    def size(self) -> ModelSize:
+        """The size of the model, from the first result whose model was built."""
         return size_of(next((result for result in self.results if result["model"]), self.results[0]))
 
     @property
     def state_floats(self) -> int:
         """That a sequence carries; 0: it does not say."""
-        return int(self.size["state_total"] or 0)
+        return self.size["state_total"] or 0
 
     @property
     def width(self) -> int:
@@ -149,7 +151,7 @@ class Comparison:
         }
 
     @property
-    def results(self) -> list[Result]:
+    def results(self) -> list[CellResult]:
         """All of them."""
         return [result for row in self.rows for result in row.results]
 
@@ -159,15 +161,15 @@ class Comparison:
         return fingerprint(one for row in self.rows for one in (*row.results, *row.tuning))
 
 
-def comparisons(results: Iterable[Result], order: Sequence[str] = ()) -> list[Comparison]:
+def comparisons(results: Iterable[CellResult], order: Sequence[str] = ()) -> list[Comparison]:
     """Results grouped into what may be compared; those that chose a learning rate are no rows, but go with
     the row of their model. Controlled and native forms never meet.
 
     Rows stand in the `order` of labels given, then by label. Models of one label that differ in settings are
     told apart by them.
     """
-    groups: dict[str, list[Result]] = {}
-    tuning: dict[str, list[Result]] = {}
+    groups: dict[str, list[CellResult]] = {}
+    tuning: dict[str, list[CellResult]] = {}
     for result in results:
         (groups if result["purpose"] == "report" else tuning).setdefault(_comparable(result), []).append(
             result
@@ -224,9 +226,8 @@ def _settings(c: Comparison) -> dict[str, Any]:
     """All that comparisons of one task differ by, what a reader would name first before the rest."""
     cell = c.results[0]["cell"]
     task, protocol = cell["task"], cell["protocol"]
-    train, test = (
-        [{**part["settings"], **_examples(part)} for part in task.get(name, [])] for name in ("train", "test")
-    )
+    train = [{**part["settings"], "examples": part["examples"]} for part in task.get("train", [])]
+    test = [dict(part["settings"]) for part in task.get("test", [])]
     mixed = mixture(task["settings"], train, test)
     of_protocol = {f"protocol.{name}": value for name, value in protocol["settings"].items() if name != "lr"}
     of_models = {f"model.{name}": value for name, value in c.shared_settings.items()}
@@ -251,14 +252,10 @@ _LAST = ("version", "version of draws", "protocol.version", "source", "compariso
 and in the end how their key begins."""
 
 
-def _examples(part: dict[str, Any]) -> dict[str, Any]:
-    return {"examples": part["examples"]} if "examples" in part else {}
-
-
-def _comparable(result: Result) -> str:
+def _comparable(result: CellResult) -> str:
     cell = result["cell"]
     protocol = {name: value for name, value in cell["protocol"]["settings"].items() if name != "lr"}
-    kept = {
+    kept: dict[str, Any] = {
         "task": cell["task"],
         "form": cell["model"]["form"],
         "protocol": [cell["protocol"]["version"], protocol],
@@ -268,7 +265,7 @@ def _comparable(result: Result) -> str:
     return digest({**kept, "device": cell["device"], "schema": cell["schema"]})
 
 
-def _surroundings(model: dict[str, Any]) -> list[str]:
+def _surroundings(model: Model) -> list[str]:
     """What the controlled form promises to be the same for all, as this model has it; a layer that lacks a
     setting cannot differ in it."""
     backbone = {
@@ -284,16 +281,16 @@ def _surroundings(model: dict[str, Any]) -> list[str]:
 
 
 def _comparison(
-    key: str, members: Sequence[Result], tuning: Sequence[Result], order: Sequence[str]
+    key: str, members: Sequence[CellResult], tuning: Sequence[CellResult], order: Sequence[str]
 ) -> Comparison:
-    by_model: dict[str, list[Result]] = {}
+    by_model: dict[str, list[CellResult]] = {}
     for result in members:
         by_model.setdefault(
             canonical([result["cell"]["model"], result["cell"]["protocol"]["settings"]["lr"]]), []
         ).append(result)
     groups = [sorted(group, key=seed_of) for group in by_model.values()]
     labels = unique_labels([group[0]["label"] for group in groups], [_flat(group[0]) for group in groups])
-    tried: dict[str, list[Result]] = {}
+    tried: dict[str, list[CellResult]] = {}
     for result in tuning:
         tried.setdefault(canonical(result["cell"]["model"]), []).append(result)
     rows = [
@@ -341,17 +338,20 @@ def laws_said(rows: Iterable[Row]) -> str:
 def _broken_told(row: Row) -> Row:
     """Return the row with that behind its name, in its results too, as figures name models by these."""
     words = broken(row.results)
-    results = tuple(
+    if not words:
+        return row
+    label = f"{row.label.removesuffix(words)}{words}"
+    results: list[CellResult] = [
         {**result, "label": f"{result['label'].removesuffix(words)}{words}"} for result in row.results
-    )
-    return replace(row, label=f"{row.label.removesuffix(words)}{words}", results=results) if words else row
+    ]
+    return replace(row, label=label, results=tuple(results))
 
 
-def _width(result: Result) -> Any:
+def _width(result: CellResult) -> Any:
     return result["cell"]["model"]["backbone"]["settings"].get("d_model")
 
 
-def _flat(result: Result) -> dict[str, Any]:
+def _flat(result: CellResult) -> dict[str, Any]:
     cell = result["cell"]
     backbone = cell["model"]["backbone"]["settings"]
     flat = {"d_model": backbone.get("d_model"), **backbone}  # what a reader would name first

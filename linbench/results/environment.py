@@ -6,9 +6,11 @@ import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import torch
+from typing_extensions import TypedDict
+
+from linbench.results.schema.cells import Device, Environment
 
 _VARIABLES = (
     "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_DEFAULT_FPMATH_MODE",
@@ -22,20 +24,23 @@ _LONGEST_VALUE = 40
 _PACKAGES = ("linbench", "torch", "triton", "numpy", "pydantic", "pandas")
 
 
-def environment(device: str) -> dict[str, Any]:
-    """Commit and dirtiness where known, package versions, device, threads, and variables that decide numbers,
-    where they are set. Nothing that names a person or a machine."""
+def environment(device: str) -> Environment:
+    """Return the environment of a measurement on a device. Nothing in it names a person or a machine."""
     variables = {name: os.environ[name][:_LONGEST_VALUE] for name in _VARIABLES if name in os.environ}
-    return {
-        **_source(),
+    source = _source()
+    measured_with: Environment = {
+        "commit": source["commit"],
+        "dirty": source["dirty"],
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},
         "device": _device(device),
         "threads": torch.get_num_threads(),
         "deterministic": device == "cpu",
-        **({"variables": variables} if variables else {}),
     }
+    if variables:
+        measured_with["variables"] = variables
+    return measured_with
 
 
 @cache
@@ -46,9 +51,16 @@ def _version(name: str) -> str | None:
         return None
 
 
+class _Source(TypedDict):
+    """The commit of the code, and whether there are changes that are not committed."""
+
+    commit: str | None
+    dirty: bool | None
+
+
 @cache
-def _source() -> dict[str, Any]:
-    """The commit of the checkout that linbench runs from, when it is one."""
+def _source() -> _Source:
+    """Return the commit of the checkout that linbench runs from; None in a wheel."""
     folder = Path(__file__).resolve().parents[1]
     if not (folder.parent / ".git").exists():
         return {"commit": None, "dirty": None}
@@ -69,7 +81,7 @@ def _git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def _device(device: str) -> dict[str, Any]:
+def _device(device: str) -> Device:
     if device.startswith("cuda"):
         properties = torch.cuda.get_device_properties(device)
         return {"type": "cuda", "name": properties.name, "cuda": torch.version.cuda}

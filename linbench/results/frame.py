@@ -4,21 +4,22 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from linbench.common.hashing import canonical
-from linbench.results.record import Result, size_of
+from linbench.results.record import size_of
+from linbench.results.schema.cells import CellResult
 from linbench.results.scores import above_chance, accuracy
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def frame(results: Iterable[Result]) -> "pd.DataFrame":
+def frame(results: Iterable[CellResult]) -> "pd.DataFrame":
     """One row per result, with every setting in a column of its own."""
     import pandas as pd  # it takes long to load, and training does not need it
 
     return pd.DataFrame([_row(result) for result in results])
 
 
-def _row(result: Result) -> dict[str, Any]:
+def _row(result: CellResult) -> dict[str, Any]:
     cell = result["cell"]
     layers = cell["model"]["layers"]
     return {

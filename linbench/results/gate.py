@@ -8,7 +8,8 @@ from linbench.common.text import pluralize
 from linbench.results.gate_policy import Bimodal, Policy
 from linbench.results.judgement import Judged, Pair, Verdict, judge, why_untold
 from linbench.results.matching import Match, matches
-from linbench.results.record import Result
+from linbench.results.schema.benchmarks import SpeedResult
+from linbench.results.schema.cells import CellResult
 from linbench.results.speed_gate import Pace, paces
 
 
@@ -44,11 +45,11 @@ class Gate:
 
 
 def gate(
-    baseline: Iterable[Result],
-    candidate: Iterable[Result],
+    baseline: Iterable[CellResult],
+    candidate: Iterable[CellResult],
     policy: Policy,
     *,
-    speeds: tuple[Sequence[Result], Sequence[Result]] = ((), ()),
+    speeds: tuple[Sequence[SpeedResult], Sequence[SpeedResult]] = ((), ()),
     unreadable: Sequence[str] = (),
 ) -> Gate:
     """Rows are matched by task, settings, model, form, protocol and seed; what code they ran is left aside,
@@ -143,13 +144,13 @@ def _learnt(match: Match, policy: Policy) -> float | None:
     )
 
 
-def _names(result: Result) -> list[tuple[str, str]]:
+def _names(result: CellResult) -> list[tuple[str, str]]:
     """By which a policy may know it."""
     task, preset = result["cell"]["task"]["name"], result["preset"]
     return [(name, result["label"]) for name in (task, *([f"{task}/{preset}"] if preset else []))]
 
 
-def _refuse_unknown(bimodal: Sequence[Bimodal], results: Sequence[Result]) -> None:
+def _refuse_unknown(bimodal: Sequence[Bimodal], results: Sequence[CellResult]) -> None:
     """Raises UserError."""
     known = {" ".join(name) for result in results for name in _names(result)}
     for one in bimodal:

@@ -5,7 +5,9 @@ an older speed beside a newer one compares two kernels and not two layers.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from linbench.results.schema.benchmarks import SpeedResult
 
 
 class Change(NamedTuple):
@@ -21,11 +23,11 @@ class Change(NamedTuple):
     their code had."""
     on_gpu: bool
     """Whether it concerns GPUs, or CPUs."""
-    concerns: Callable[[Mapping[str, Any]], bool]
+    concerns: Callable[[Mapping[str, object]], bool]
     """Whether it concerns a layer with these settings."""
 
 
-def _sees_less(settings: Mapping[str, Any]) -> bool:
+def _sees_less(settings: Mapping[str, object]) -> bool:
     """Whether attention has gates, slopes or a window."""
     return (
         "forget_bias" in settings
@@ -43,7 +45,7 @@ CHANGES = (
 many of them its code had."""
 
 
-def outdated(result: Mapping[str, Any]) -> str | None:
+def outdated(result: SpeedResult) -> str | None:
     """Return why our side of a layer's stored speed is no longer that of our code, in words; None where it
     is."""
     bench, known = result["bench"], result.get("kernel_changes")

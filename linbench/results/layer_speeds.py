@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from linbench.common.hashing import canonical
 from linbench.results.kernel_changes import outdated
-from linbench.results.record import Result
+from linbench.results.schema.benchmarks import SpeedResult
+from linbench.results.schema.cells import CellResult
 from linbench.results.speed_labels import AS_CALLED, HOW, OURS, REPLAYED
 from linbench.results.speeds import Rate, Speeds, asked
 
@@ -22,7 +23,7 @@ class Way:
     speeds: Speeds
     length: int
     timing: str
-    results: Mapping[str, Result]
+    results: Mapping[str, SpeedResult]
     rates: Mapping[str, Rate]
 
     @property
@@ -45,7 +46,7 @@ class Way:
         return str(result["status"]) if result["status"] != "ok" else ", ".join(result["marks"])
 
 
-def layer_of(result: Result) -> str | None:
+def layer_of(result: CellResult) -> str | None:
     """The layer that a model is made of, as a speed's identity has it; None where it is made of several."""
     model = result["cell"]["model"]
     layers = {

@@ -2,23 +2,28 @@
 they did."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from linbench.common.hashing import canonical
 from linbench.results.comparison import Row, broken, comparisons
-from linbench.results.record import DIVERGED, Result, seed_of
+from linbench.results.record import DIVERGED, seed_of
+from linbench.results.schema import Result
+from linbench.results.schema.benchmarks import SpeedResult
+from linbench.results.schema.cells import CellResult
 from linbench.results.scores import accuracy
 
 SIDES = ("baseline", "candidate")
+
+ResultT = TypeVar("ResultT", CellResult, SpeedResult)
 
 Question = dict[str, Any]
 """A cell's identity without the code that answers it and the device: task, model, form and protocol as they
 are set, and the seed."""
 
 
-def question(result: Result) -> Question:
+def question(result: CellResult) -> Question:
     """What a result answers. A learning rate that was searched for is an answer, too: the question is on
     which seeds."""
     cell = result["cell"]
@@ -46,18 +51,20 @@ def question(result: Result) -> Question:
 _CODELESS = {"version": 0, "kernel": {}, "source": None}
 
 
-def speed_question(result: Result) -> Question:
-    """What the speed of a layer answers: how long a call takes of a layer so set, at one shape, in one
-    precision, beside one peer or alone. How it is measured belongs to that."""
+def speed_question(result: SpeedResult) -> Question:
+    """Return the question that the speed of a layer answers: its identity without code and device."""
     bench = result["bench"]
     return {**bench, "schema": 0, "device": "", "processor": {}, "layer": {**bench["layer"], **_CODELESS}}
 
 
 def aligned(
-    before: Sequence[Result], after: Sequence[Result], asks: Callable[[Result], Question] = question
+    before: Sequence[ResultT], after: Sequence[ResultT], asks: Callable[[ResultT], Question]
 ) -> tuple[list[Question], list[Question]]:
-    """The questions of both. Where code has a setting more or fewer than it had, those of one label that
-    agree in all others are the same: as `before` has them, if there is but one."""
+    """Return the questions of both sides, the same where both ask the same.
+
+    Where today's code has a setting more or fewer than it had, questions of one label that agree in all other
+    settings are the same: as `before` has them, if there is but one.
+    """
     old, new = [asks(result) for result in before], [asks(result) for result in after]
     exact = {canonical(asked) for asked in new}
     left: dict[tuple[str, int | None], dict[str, Question]] = {}
@@ -66,11 +73,8 @@ def aligned(
             left.setdefault((result["label"], asked.get("seed")), {})[canonical(asked)] = asked
     found = []
     for result, asked in zip(after, new, strict=True):
-        twins = [
-            other
-            for other in left.get((result["label"], asked.get("seed")), {}).values()
-            if agree(asked, other)
-        ]
+        candidates = left.get((result["label"], asked.get("seed")), {}).values()
+        twins = [other for other in candidates if agree(asked, other)]
         found.append(twins[0] if len(twins) == 1 else asked)
     return old, found
 
@@ -87,7 +91,7 @@ def agree(one: Any, other: Any, *, in_both: bool = False) -> bool:
     return bool(one == other)
 
 
-def conditions(result: Result) -> dict[str, str]:
+def conditions(result: CellResult) -> dict[str, str]:
     """What must be the same for a difference to be the code's: the device, what computes there, and the
     task's own version.
 
@@ -114,6 +118,8 @@ class Match:
     name: str
     baseline: Row
     candidate: Row
+    measured: tuple[tuple[CellResult, ...], tuple[CellResult, ...]]
+    """The results of each side as they were stored, with their code and device."""
 
     @property
     def sides(self) -> tuple[tuple[str, Row], tuple[str, Row]]:
@@ -189,7 +195,7 @@ class Match:
 
     def changed(self, may_differ: Sequence[str]) -> list[str]:
         """What else than the code is not the same on both sides."""
-        told = [[conditions(result["measured"]) for result in row.results] for _, row in self.sides]
+        told = [[conditions(result) for result in side] for side in self.measured]
         found = []
         for name in told[0][0] if all(told) else ():
             here, there = (", ".join(sorted({one.get(name, "none") for one in side})) for side in told)
@@ -198,20 +204,36 @@ class Match:
         return found
 
 
-def matches(baseline: Sequence[Result], candidate: Sequence[Result]) -> list[Match]:
-    """Every row that is on either side."""
+def matches(baseline: Sequence[CellResult], candidate: Sequence[CellResult]) -> list[Match]:
+    """Return every row of a table that either side has, with the results of both."""
     sides = (baseline, candidate)
-    both = [
-        {**result, "cell": asked, "measured": result, "side": name}
-        for name, side, questions in zip(SIDES, sides, aligned(*sides), strict=True)
-        for result, asked in zip(side, questions, strict=True)
+    stored: dict[str, tuple[str, CellResult]] = {}
+    codeless: list[CellResult] = []
+    for name, results, questions in zip(SIDES, sides, aligned(*sides, asks=question), strict=True):
+        for result, asked in zip(results, questions, strict=True):
+            key = f"{name} {len(stored)}"  # both sides may have a result of one id
+            stored[key] = (name, result)
+            identity: Any = asked
+            codeless.append({**result, "id": key, "cell": identity})
+    return [
+        _match(f"{comparison.title} {comparison.form}, {row.label}", row, stored)
+        for comparison in comparisons(codeless)
+        for row in comparison.rows
     ]
-    found = []
-    for comparison in comparisons(both):
-        for row in comparison.rows:
-            halves = (
-                replace(row, results=tuple(result for result in row.results if result["side"] == side))
-                for side in SIDES
-            )
-            found.append(Match(f"{comparison.title} {comparison.form}, {row.label}", *halves))
-    return found
+
+
+def _match(name: str, row: Row, stored: Mapping[str, tuple[str, CellResult]]) -> Match:
+    """Divide a row into those of the two sides."""
+    halves: dict[str, list[CellResult]] = {side: [] for side in SIDES}
+    measured: dict[str, list[CellResult]] = {side: [] for side in SIDES}
+    for result in row.results:
+        side, original = stored[result["id"]]
+        halves[side].append({**result, "id": original["id"]})
+        measured[side].append(original)
+    before, after = SIDES
+    return Match(
+        name,
+        replace(row, results=tuple(halves[before])),
+        replace(row, results=tuple(halves[after])),
+        (tuple(measured[before]), tuple(measured[after])),
+    )

@@ -28,9 +28,10 @@ from linbench.results.packs import (
     write_manifest,
     write_pack,
 )
-from linbench.results.record import Result
+from linbench.results.record import is_cell
 from linbench.results.result_text import NewerResultError, check_text, read_file, result_text
-from linbench.results.schema.fields import CELL
+from linbench.results.schema import Result
+from linbench.results.schema.cells import CellResult
 from linbench.results.store import Store
 
 UNKNOWN = "unknown"
@@ -144,13 +145,13 @@ def pack_names(results: Sequence[Result], folder: Path) -> dict[str, str]:
     """
     if folder.resolve().name == "claims":
         return {result["id"]: "claims" for result in results}
-    cells = [result for result in results if result.get("kind", CELL) == CELL]
+    cells = [result for result in results if is_cell(result)]
     suites = _suites(cells, folder.resolve().name)
     names = {result["id"]: "speeds" for result in results}
     return names | {cell["id"]: suites.get(_asked_text(cell["cell"]), "cells") for cell in cells}
 
 
-def _suites(cells: Sequence[Result], first: str) -> dict[str, str]:
+def _suites(cells: Sequence[CellResult], first: str) -> dict[str, str]:
     """Return the suite of each thing that is asked of models, as `_asked_text` writes it.
 
     first: the suite to take where several ask it.

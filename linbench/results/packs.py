@@ -13,7 +13,7 @@ import lzma
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -23,8 +23,9 @@ from linbench.common.files import MOST_BYTES, file_name, storage_sentence, write
 from linbench.common.hashing import canonical
 from linbench.common.reading import read_json
 from linbench.common.text import pluralize
-from linbench.results.record import Result
+from linbench.results.record import identity_of
 from linbench.results.result_text import UNREADABLE, NewerResultError, check_text, read_file
+from linbench.results.schema import Result
 from linbench.results.schema.fields import CELL
 
 SUFFIX = ".jsonl.xz"
@@ -261,7 +262,7 @@ def describe(results: Sequence[Result], compressed: bytes, command: str) -> Entr
     return {
         "rows": len(results),
         "sha256": hashlib.sha256(compressed).hexdigest(),
-        "devices": sorted({str(identity_of(result).get("device")) for result in results}),
+        "devices": sorted({str(identity_of(result)["device"]) for result in results}),
         "commits": sorted({str(result["environment"].get("commit")) for result in results}),
         "command": command,
     }
@@ -328,12 +329,6 @@ def _line_fault(line: Line, name: str | None) -> str | None:
 
 def _repeats(first: Line) -> str:
     return f"{first.place.name} has a result of this id already"
-
-
-def identity_of(result: Result) -> Mapping[str, Any]:
-    """Return what a result was measured of: its cell, or what was timed."""
-    identity: Mapping[str, Any] = result["cell" if result.get("kind", CELL) == CELL else "bench"]
-    return identity
 
 
 def _order(result: Result) -> tuple[str, str, str, str]:

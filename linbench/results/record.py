@@ -1,21 +1,16 @@
-"""A stored result as its readers see it: statuses, marks, and the fields that many ask for."""
+"""Helpers for stored results: statuses, marks, and the fields that many readers need."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Final
+
+from typing_extensions import TypedDict, TypeIs
 
 from linbench.common.hashing import digest
 from linbench.common.laws import Law
-from linbench.results.schema.fields import DRAW as DRAW
-from linbench.results.schema.fields import OPERATION as OPERATION
-from linbench.results.schema.fields import STEP as STEP
-
-Result = dict[str, Any]
-"""What a cell measured, as plain JSON values; see `linbench.engine.measure` for what is in it. What a
-benchmark measured has a `kind` and other things in it: see `linbench.bench.run`. `linbench.results.schema`
-has the fields of both, which hold for every result that a store gives."""
-
-BENCHED = (OPERATION, STEP, DRAW)
-"""What is timed beside layers."""
+from linbench.results.schema import Result, ResultsByKind
+from linbench.results.schema.benchmarks import BenchmarkIdentity, BenchmarkResult, SpeedResult, TimingResult
+from linbench.results.schema.cells import CellIdentity, CellResult
+from linbench.results.schema.fields import CELL, DRAW, OPERATION, SPEED, STEP
 
 DIVERGED = "diverged"
 """The status of a run that ended in no numbers; it counts as chance."""
@@ -52,43 +47,105 @@ NO_VERDICT = (UNDERTRAINED, EDGE, UNTRIED, *UNLAWFUL)
 """Marks of results that take part in none."""
 
 
-def from_outside(result: Result) -> bool:
-    """Return whether what ended a cell was nothing of its own, such as a worker that was killed; then it is
-    tried again whenever it is asked for."""
+def from_outside(result: CellResult) -> bool:
+    """Return whether something outside a cell ended it, such as the kill of its worker.
+
+    Such a cell is run again whenever it is asked for.
+    """
     if result["status"] in FINAL:
         return False
-    told: bool | None = result.get("outside")
-    return told if told is not None else str(result.get("reason")).startswith(_OUTSIDE)
+    stated = result.get("outside")
+    return stated if stated is not None else str(result.get("reason")).startswith(_OUTSIDE)
 
 
-def benched(kept: Mapping[str, Sequence[Result]]) -> list[Result]:
-    """Of results by kind those of all that are `BENCHED`."""
-    return [result for kind in BENCHED for result in kept[kind]]
+def is_cell(result: Result) -> TypeIs[CellResult]:
+    """Return whether a result is that of a trained cell, and not a benchmark's."""
+    return result.get("kind", CELL) == CELL
+
+
+def identity_of(result: Result) -> CellIdentity | BenchmarkIdentity:
+    """Return the identity of what was measured: of the cell, or of the benchmark's case."""
+    return result["cell"] if is_cell(result) else result["bench"]
+
+
+def no_results() -> ResultsByKind:
+    """Return an empty list for each kind of result."""
+    return {CELL: [], SPEED: [], OPERATION: [], STEP: [], DRAW: []}
+
+
+def add_result(results: ResultsByKind, result: Result) -> None:
+    """Append a result to the list of its kind."""
+    if is_cell(result):
+        results[CELL].append(result)
+    elif result["kind"] == SPEED:
+        results[SPEED].append(result)
+    elif result["kind"] == OPERATION:
+        results[OPERATION].append(result)
+    elif result["kind"] == STEP:
+        results[STEP].append(result)
+    else:
+        results[DRAW].append(result)
+
+
+def speed_results(results: Iterable[BenchmarkResult]) -> list[SpeedResult]:
+    """Return the results of layers among those of benchmarks."""
+    return [result for result in results if result["kind"] == SPEED]
+
+
+def timing_results(results: Iterable[BenchmarkResult]) -> list[TimingResult]:
+    """Return the results of kernels, training steps and generators among those of benchmarks."""
+    return [result for result in results if result["kind"] != SPEED]
+
+
+def benchmark_results(results: ResultsByKind) -> list[TimingResult]:
+    """Return the results of all benchmarks other than those of layers."""
+    return [*results[OPERATION], *results[STEP], *results[DRAW]]
 
 
 def fingerprint(results: Iterable[Result]) -> str:
-    """A hash of all that was measured, each result once: what is drawn or written from it carries this."""
+    """Return a hash of results, each counted once. Tables and figures carry it."""
     return digest(sorted(digest(result) for result in {one["id"]: one for one in results}.values()))
 
 
-def rate_of(result: Result) -> float:
-    """Its learning rate."""
+def rate_of(result: CellResult) -> float:
+    """Return the learning rate of a cell."""
     return float(result["cell"]["protocol"]["settings"]["lr"])
 
 
-def seed_of(result: Result) -> int:
-    """Its seed."""
+def seed_of(result: CellResult) -> int:
+    """Return the seed of a cell."""
     return int(result["cell"]["seed"])
 
 
-STATE = ("recurrent", "cache", "convolution", "shift")
-"""What a state is made of."""
+STATE: Final = ("recurrent", "cache", "convolution", "shift")
+"""The parts of a state."""
 
 
-def size_of(result: Result) -> dict[str, Any]:
-    """Parameters, floats of the state and of what it is made, operations per token; None of what its model
-    does not say, or where it was never built."""
+class ModelSize(TypedDict):
+    """The size of a model: parameters, state in floats with its parts, and operations for each token.
+
+    A field is None where the model does not declare it or was never built.
+    """
+
+    parameters: int | None
+    state_total: int | None
+    state_recurrent: int | None
+    state_cache: int | None
+    state_convolution: int | None
+    state_shift: int | None
+    flops_per_token: float | None
+
+
+def size_of(result: CellResult) -> ModelSize:
+    """Return the size of the model that a cell trained."""
     model = result["model"]
-    state = model.get("state") or {}
-    parts = {f"state_{part}": state.get(part) for part in ("total", *STATE)}
-    return {"parameters": model.get("parameters"), **parts, "flops_per_token": model.get("flops_per_token")}
+    state = model.get("state")
+    return {
+        "parameters": model.get("parameters"),
+        "state_total": state["total"] if state else None,
+        "state_recurrent": state["recurrent"] if state else None,
+        "state_cache": state["cache"] if state else None,
+        "state_convolution": state["convolution"] if state else None,
+        "state_shift": state["shift"] if state else None,
+        "flops_per_token": model.get("flops_per_token"),
+    }

@@ -10,7 +10,9 @@ from pathlib import Path
 from linbench.common.errors import UserError, nearest
 from linbench.common.files import folder_below
 from linbench.results.packs import Line
-from linbench.results.record import FINAL, Result
+from linbench.results.record import FINAL, add_result, benchmark_results, no_results
+from linbench.results.schema import Result, ResultsByKind
+from linbench.results.schema.fields import CELL, SPEED
 from linbench.results.store import Store, below
 
 REFERENCE = "reference"
@@ -35,20 +37,25 @@ class Reference(Store):
     def prepare(self) -> None:
         """Do nothing: nothing is written here."""
 
-    def get(self, cell_id: str) -> Result | None:
-        """Return the result of a cell, or None. Raises StorageError: it is there and cannot be read."""
-        return next((result for part in self.parts if (result := part.get(cell_id)) is not None), None)
+    def find(self, result_id: str) -> Result | None:
+        """Return the result of an id, or None. Raises StorageError: it is there and cannot be read."""
+        results = (part.find(result_id) for part in self.parts)
+        return next((result for result in results if result is not None), None)
 
-    def by_kind(self) -> dict[str, list[Result]]:
-        """Return every sound result by its kind, in the order of their ids, each once.
+    def by_kind(self) -> ResultsByKind:
+        """Return every sound result by kind, in the order of their ids, each once.
 
         Raises StorageError: a file is there and cannot be read.
         """
-        found: dict[str, dict[str, Result]] = {}
+        latest: dict[str, Result] = {}
         for part in self.parts:
-            for kind, results in part.by_kind().items():
-                found.setdefault(kind, {}).update({result["id"]: result for result in results})
-        return {kind: [results[name] for name in sorted(results)] for kind, results in found.items()}
+            results = part.by_kind()
+            for result in [*results[CELL], *results[SPEED], *benchmark_results(results)]:
+                latest[result["id"]] = result
+        merged = no_results()
+        for _, result in sorted(latest.items()):
+            add_result(merged, result)
+        return merged
 
     def packed_lines(self) -> Mapping[str, Sequence[Line]]:
         """Return the lines of all packs by the ids of their results.
@@ -79,7 +86,7 @@ class Reference(Store):
 
         Raises UserError: it would have to be run.
         """
-        result = self.get(cell_id)
+        result = self.find(cell_id)
         if result is None or result["status"] not in FINAL:
             self.may_add()
         yield True

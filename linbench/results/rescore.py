@@ -3,10 +3,12 @@ by code that can change."""
 
 from functools import cache
 from statistics import fmean
-from typing import Any
 
 from linbench.common.hashing import canonical
 from linbench.experiments.registry import registry
+from linbench.results.record import is_cell
+from linbench.results.schema import Result
+from linbench.results.schema.cells import CellResult
 from linbench.tasks.base import Task
 
 UNSCORED = "chance_as_stored"
@@ -16,21 +18,19 @@ MOST_ANSWERS = 1 << 26
 """Tokens times answers of the longest example whose chance is worked out for a stored result: settings come
 from a file, and none may keep a reader busy."""
 
-Scored = dict[str, Any]
-"""A result of a cell, as `linbench.results.store` reads it."""
 
+def rescored(result: Result) -> Result:
+    """Return a result with the chance level that its task has today, of each of its tests too.
 
-def rescored(result: Scored) -> Scored:
-    """Return the result with the chance that its task has today, of each of its tests too; the same object
-    where that changes nothing.
-
-    A result that was scored as the task is scored today (`Task.scoring`) is not looked at further. One whose
-    task is not registered here, or has another version or source, keeps what it was stored with; unless it
-    says how it was scored, it is marked `UNSCORED`. Nothing is imported from a path that a result names. What
-    a benchmark measured has no chance and stays as it is.
+    A result that changes nothing comes back as the same object: one that was scored as the task is scored today
+    (`Task.scoring`), or a benchmark's, which has no chance level. A result whose task is not registered here, or
+    has another version or source, keeps what it was stored with; unless it says how it was scored, it is marked
+    `UNSCORED`. Nothing is imported from a path that a result names.
     """
-    if "chance" not in result:
-        return result
+    return _rescored_cell(result) if is_cell(result) else result
+
+
+def _rescored_cell(result: CellResult) -> CellResult:
     task = result["cell"]["task"]
     cls = _task(task["name"], task["version"], task["source"])
     known = result.get("scoring")
@@ -38,31 +38,35 @@ def rescored(result: Scored) -> Scored:
         return result if known is not None else _unscored(result)
     if known == cls.scoring:
         return result
-    levels = [_chance(cls, canonical(test["settings"])) for test in task.get("test") or [task]]
+    tests = task.get("test")
+    settings = [test["settings"] for test in tests] if tests else [task["settings"]]
+    levels = [_chance(cls, canonical(each)) for each in settings]
     found = [level for level in levels if level is not None]
     if len(found) < len(levels) or len(result.get("tests") or found) != len(found):
         return _unscored(result)
     return _with_chance(result, found, cls.scoring)
 
 
-def _with_chance(result: Scored, levels: list[float], scoring: int) -> Scored:
+def _with_chance(result: CellResult, levels: list[float], scoring: int) -> CellResult:
+    changed: CellResult = {**result, "chance": _rounded(fmean(levels)), "scoring": scoring}
     tests = result.get("tests")
-    now: Scored = {"chance": _rounded(fmean(levels))}
     if tests:
-        now["tests"] = [{**test, "chance": level} for test, level in zip(tests, levels, strict=True)]
-    return {**result, **now, "scoring": scoring} if _levels({**result, **now}) != _levels(result) else result
+        changed["tests"] = [{**test, "chance": level} for test, level in zip(tests, levels, strict=True)]
+    return changed if _levels(changed) != _levels(result) else result
 
 
-def _levels(result: Scored) -> list[float]:
-    """Every level of chance in a result, without the last digits, in which machines differ."""
-    return [_rounded(part["chance"]) for part in (result, *result.get("tests", ()))]
+def _levels(result: CellResult) -> list[float]:
+    """Return every chance level in a result, without the last digits, in which machines differ."""
+    return [
+        _rounded(level) for level in (result["chance"], *(test["chance"] for test in result.get("tests", ())))
+    ]
 
 
 def _rounded(level: float) -> float:
     return float(f"{level:.12g}")
 
 
-def _unscored(result: Scored) -> Scored:
+def _unscored(result: CellResult) -> CellResult:
     return result if UNSCORED in result["marks"] else {**result, "marks": [*result["marks"], UNSCORED]}
 
 

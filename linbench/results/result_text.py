@@ -7,14 +7,14 @@ import errno
 import hashlib
 import re
 from pathlib import Path
+from typing import Any
 
 from linbench.common.errors import StorageError
 from linbench.common.files import MOST_BYTES, UnfitFileError, read_regular, storage_sentence
 from linbench.common.hashing import canonical, digest
 from linbench.common.reading import read_json
 from linbench.experiments.cell import SCHEMA
-from linbench.results.record import Result
-from linbench.results.schema import misfit
+from linbench.results.schema import Result, misfit
 
 UNREADABLE = "it is torn, altered or not its own"
 """The reason why a text does not count that is not what was written under its id."""
@@ -73,10 +73,10 @@ def check_text(text: bytes, cell_id: str, place: Path) -> Result | str | None:
 
     Raises NewerResultError: it comes from a newer linbench.
     """
-    result = _parse(text, cell_id)
-    if result is None:
+    fields = _parse(text, cell_id)
+    if fields is None:
         return UNREADABLE
-    schema = result.get("schema")
+    schema = fields.get("schema")
     if isinstance(schema, bool) or not isinstance(schema, int):
         return "schema should be a whole number"
     if schema > SCHEMA:
@@ -84,13 +84,18 @@ def check_text(text: bytes, cell_id: str, place: Path) -> Result | str | None:
             place,
             f"it was written by a newer linbench (schema {schema}, this one knows {SCHEMA}); update linbench",
         )
-    return None if schema < SCHEMA else misfit(result) or result
+    if schema < SCHEMA:
+        return None
+    if reason := misfit(fields):
+        return reason
+    result: Result = fields
+    return result
 
 
-def _parse(text: bytes, cell_id: str) -> Result | None:
+def _parse(text: bytes, cell_id: str) -> Any:
     """Return the result of that cell without its checksum; None: the text is torn, altered, or another's."""
     try:
-        result: Result = read_json(text)
+        result = read_json(text)
         checksum = result.pop("checksum")
         sound = checksum == (_digest_beside_checksum(text) or digest(result)) and result["id"] == cell_id
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -2,40 +2,42 @@
 
 from math import inf
 
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 
 
-def accuracy(result: Result) -> float | None:
+def accuracy(result: CellResult) -> float | None:
     """Test accuracy; chance for a diverged run; None where nothing was measured."""
     if result["status"] == "diverged":
         return float(result["chance"])
     return result["metrics"].get("accuracy") if result["status"] == "ok" else None
 
 
-def validation_accuracy(result: Result) -> float | None:
+def validation_accuracy(result: CellResult) -> float | None:
     """At the end of training; chance for a diverged run; None where nothing was measured."""
     if result["status"] == "diverged":
         return float(result["chance"])
     return float(result["curve"][-1]["accuracy"]) if result["status"] == "ok" else None
 
 
-def validation_loss(result: Result) -> float:
+def validation_loss(result: CellResult) -> float:
     """Return the validation loss at the end of training, whichever the task has; infinity for a diverged
     run."""
-    last = result["curve"][-1] if result["status"] == "ok" else {}
-    return next((float(last[name]) for name in ("nll", "mse") if name in last), inf)
+    if result["status"] != "ok":
+        return inf
+    last = result["curve"][-1]
+    return last.get("nll", last.get("mse", inf))
 
 
 LEARNED = 0.9
 """The accuracy that is asked for where it is asked how soon."""
 
 
-def steps_to(result: Result, level: float) -> float:
+def steps_to(result: CellResult, level: float) -> float:
     """The first step at which validation accuracy was as high; infinity where it never was."""
     return next((float(point["step"]) for point in result["curve"] if point["accuracy"] >= level), inf)
 
 
-def accuracies_by_test(result: Result) -> list[float] | None:
+def accuracies_by_test(result: CellResult) -> list[float] | None:
     """As `accuracy`, for each of several tests."""
     if result["status"] == "diverged":
         return [test["chance"] for test in result["tests"]]

@@ -11,7 +11,8 @@ from linbench.experiments.sizing import TOLERANCE
 from linbench.experiments.suite import SuiteBlock, SuiteModel
 from linbench.results.comparison import Row, broken, comparisons
 from linbench.results.layer_speeds import ASKED, Way, best_way, layer_of
-from linbench.results.record import DIVERGED, FINAL, NO_VERDICT, Result
+from linbench.results.record import DIVERGED, FINAL, NO_VERDICT
+from linbench.results.schema.cells import CellResult
 from linbench.results.speeds import Speeds
 from linbench.results.statistics import Difference, holm, welch
 
@@ -56,7 +57,7 @@ class SideBySide:
 
 
 def side_by_side(
-    blocks: Sequence[SuiteBlock], results: Mapping[str, Result], speeds: Sequence[Speeds] = ()
+    blocks: Sequence[SuiteBlock], results: Mapping[str, CellResult], speeds: Sequence[Speeds] = ()
 ) -> list[SideBySide]:
     """A table for each form; all models of a block stand beside its first. `results` by the ids of their
     cells; models without any are left out, and so is a block whose first has none. `speeds`: what was
@@ -71,7 +72,7 @@ def side_by_side(
     return [_table(form, tasks, speeds) for form, tasks in forms.items()]
 
 
-def _rows(block: SuiteBlock, results: Mapping[str, Result]) -> list[Row]:
+def _rows(block: SuiteBlock, results: Mapping[str, CellResult]) -> list[Row]:
     chosen = [[results[cell.id] for cell in cells if cell.id in results] for _, cells in block.rows]
     labels = _labels([model for model, _ in block.rows])
     return [Row(f"{label}{broken(own)}", tuple(own)) for label, own in zip(labels, chosen, strict=True)]
@@ -205,17 +206,20 @@ def why_not(row: Row, first: Row) -> str | None:
 
 
 def _sizes_apart(row: Row, first: Row) -> str | None:
-    """In words, where sizes differ by more than `TOLERANCE`. States are compared where both are declared; the
-    verdict says where one is not."""
-    both = (row, first)
-    sizes = [one.results[0]["model"] for one in both]
+    """Return in words how sizes differ, where that is by more than `TOLERANCE`.
+
+    States are compared where both are declared; the verdict says where one is not.
+    """
+    sizes = [one.results[0]["model"] for one in (row, first)]
+    states = [size["state"] for size in sizes]
     counts = {"parameters": [size["parameters"] for size in sizes]}
-    if all(size["state"] is not None for size in sizes):
-        growing = [one for one, size in zip(both, sizes, strict=True) if size["state"]["cache"]]
+    declared = [state for state in states if state is not None]
+    if len(declared) == len(states):
+        growing = [one for one, state in zip((row, first), declared, strict=True) if state["cache"]]
         if len(growing) == 1:
             return f"the state of {growing[0].label} grows with the length"
-        counts = {"state floats": [size["state"]["total"] for size in sizes], **counts}
-    for what, pair in counts.items():
+        counts = {"state floats": [state["total"] for state in declared], **counts}
+    for quantity, pair in counts.items():
         if max(pair) > (1 + TOLERANCE) * min(pair):
-            return f"{pair[0]:,.0f} {what} beside {pair[1]:,.0f}"
+            return f"{pair[0]:,.0f} {quantity} beside {pair[1]:,.0f}"
     return None

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 
 
-def slices(result: Result) -> dict[str, Any]:
+def slices(result: CellResult) -> dict[str, Any]:
     """For every slice of the test the integers that occur (`at`), with sum and weight of every metric there;
     several tests are added up."""
     tests = result.get("tests")

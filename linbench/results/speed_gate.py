@@ -8,7 +8,7 @@ from linbench.common.text import pluralize
 from linbench.experiments.labels import unique_labels
 from linbench.results.gate_policy import Policy
 from linbench.results.matching import SIDES, aligned, packages, speed_question
-from linbench.results.record import Result
+from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.speeds import Rate, asked, machine, speed_of, told_apart_by
 
@@ -52,7 +52,7 @@ class Pace:
 
 
 def paces(
-    baseline: Sequence[Result], candidate: Sequence[Result], policy: Policy
+    baseline: Sequence[SpeedResult], candidate: Sequence[SpeedResult], policy: Policy
 ) -> tuple[list[Pace], list[str]]:
     """Of every layer and shape that was timed in both, whatever code it ran; and why others of the baseline
     cannot be compared, a sentence each. The very same machine must have timed both, whatever the policy lets
@@ -60,7 +60,7 @@ def paces(
     before, after = (
         [result for result in side if result["bench"]["question"] in TIMED] for side in (baseline, candidate)
     )
-    found: dict[str, dict[str, list[Result]]] = {}
+    found: dict[str, dict[str, list[SpeedResult]]] = {}
     for side, results, questions in zip(
         SIDES, (before, after), aligned(before, after, asks=speed_question), strict=True
     ):
@@ -78,11 +78,11 @@ def paces(
     return judged, problems
 
 
-def _first(both: Mapping[str, Sequence[Result]]) -> Result:
+def _first(both: Mapping[str, Sequence[SpeedResult]]) -> SpeedResult:
     return next(iter(both.values()))[0]
 
 
-def _order(both: Mapping[str, Sequence[Result]]) -> tuple[int, str, int, int]:
+def _order(both: Mapping[str, Sequence[SpeedResult]]) -> tuple[int, str, int, int]:
     bench = _first(both)["bench"]
     return (
         TIMED.index(bench["question"]),
@@ -92,7 +92,7 @@ def _order(both: Mapping[str, Sequence[Result]]) -> tuple[int, str, int, int]:
     )
 
 
-def _names(results: Sequence[Result]) -> list[str]:
+def _names(results: Sequence[SpeedResult]) -> list[str]:
     """By what was asked of which layer; layers of one label are told apart by their settings, all else by
     shape."""
     layers = {canonical(told_apart_by(result)): result for result in results}
@@ -108,7 +108,7 @@ def _names(results: Sequence[Result]) -> list[str]:
     return [_name(result, labels[canonical(told_apart_by(result))]) for result in results]
 
 
-def _name(result: Result, label: str) -> str:
+def _name(result: SpeedResult, label: str) -> str:
     bench = result["bench"]
     peer = f", beside {bench['peer']['name']}" if bench["peer"] else ""
     batch = pluralize(bench["shape"]["batch"], "sequence")
@@ -118,7 +118,7 @@ def _name(result: Result, label: str) -> str:
     )
 
 
-def _why_not(name: str, both: Mapping[str, Sequence[Result]], policy: Policy) -> str | None:
+def _why_not(name: str, both: Mapping[str, Sequence[SpeedResult]], policy: Policy) -> str | None:
     """What keeps the two from being compared, in a sentence; None: nothing."""
     if SIDES[1] not in both:
         return f"The speed of {name} is missing in the candidate."
@@ -151,7 +151,7 @@ def _why_not(name: str, both: Mapping[str, Sequence[Result]], policy: Policy) ->
     return None
 
 
-def _pace(name: str, before: Result, after: Result, allowed: float | None) -> Pace | None:
+def _pace(name: str, before: SpeedResult, after: SpeedResult, allowed: float | None) -> Pace | None:
     """On the device alone where both were timed so; None where the baseline has no time."""
     for timing in (REPLAYED, AS_CALLED):
         rates = speed_of(before, OURS, timing), speed_of(after, OURS, timing)

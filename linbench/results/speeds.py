@@ -3,14 +3,16 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from linbench.common.files import file_name
 from linbench.experiments.labels import unique_labels
 from linbench.results.kernel_changes import outdated
-from linbench.results.record import Result
-from linbench.results.roofline import growth
+from linbench.results.roofline import growth, timing_of
+from linbench.results.schema.benchmarks import BenchmarkResult, SpeedResult, Timing
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
+
+BenchmarkT = TypeVar("BenchmarkT", bound=BenchmarkResult)
 
 
 class Rate(NamedTuple):
@@ -33,7 +35,7 @@ class Series:
 
     label: str
     side: str
-    results: Mapping[int, Result]
+    results: Mapping[int, SpeedResult]
     apart: frozenset[int] = frozenset()
     """Of a peer: at which lengths ours beside it was measured in another run."""
 
@@ -48,7 +50,7 @@ class Series:
         return str(self.any["bench"]["layer"]["mixer"])
 
     @property
-    def any(self) -> Result:
+    def any(self) -> SpeedResult:
         """One of its results."""
         return next(iter(self.results.values()))
 
@@ -104,7 +106,7 @@ class Speeds:
         return sorted({length for series in self.series for length in series.results})
 
     @property
-    def results(self) -> list[Result]:
+    def results(self) -> list[SpeedResult]:
         """All of them, each once."""
         return list(
             {result["id"]: result for series in self.series for result in series.results.values()}.values()
@@ -131,10 +133,10 @@ class Speeds:
         return file_name(words.replace(",", "").replace("_", " "))
 
 
-def speeds(results: Iterable[Result], *, form: str = "auto") -> list[Speeds]:
+def speeds(results: Iterable[SpeedResult], *, form: str = "auto") -> list[Speeds]:
     """Results of layers grouped into what may be compared, of kernels that chose their form by themselves, or
     of all forms by name with `form` "named"."""
-    groups: dict[tuple[Any, ...], list[Result]] = {}
+    groups: dict[tuple[Any, ...], list[SpeedResult]] = {}
     for result in results:
         if (result["bench"]["backend"] == "auto") == (form == "auto"):
             groups.setdefault(_alike(result), []).append(result)
@@ -159,7 +161,7 @@ def speeds(results: Iterable[Result], *, form: str = "auto") -> list[Speeds]:
 _ORDER = ("train", "prefill", "decode", "memory")
 
 
-def current(results: Iterable[Result]) -> Result:
+def current(results: Iterable[BenchmarkT]) -> BenchmarkT:
     """Of what was measured of one layer at one shape, beside peers or alone, that which stands for our side:
     by the latest code, and of what that measured beside a peer before alone, as a ratio is best of one run.
 
@@ -176,24 +178,24 @@ def current(results: Iterable[Result]) -> Result:
     )
 
 
-def _code(result: Result) -> tuple[Any, ...]:
+def _code(result: BenchmarkResult) -> tuple[Any, ...]:
     """By which it was measured; of changes that were not committed nobody knows whether they are the same."""
     found = result["environment"]
     return found["commit"], found["packages"], result["id"] if found["dirty"] else None
 
 
-def tokens(result: Result) -> int:
+def tokens(result: SpeedResult) -> int:
     """That one call takes in."""
     shape = result["bench"]["shape"]
     return int(shape["batch"] * (1 if result["bench"]["question"] == "decode" else shape["length"]))
 
 
-def speed_of(result: Result, side: str, timing: str) -> Rate | None:
-    """Of one side; None where nothing was timed that way."""
-    return rate_of(result["sides"].get(side, {}).get(timing), tokens(result))
+def speed_of(result: SpeedResult, side: str, timing: str) -> Rate | None:
+    """Return the rate of one side of a layer; None if it was not timed that way."""
+    return rate_of(timing_of(result, side, timing), tokens(result))
 
 
-def rate_of(seconds: Mapping[str, float] | None, count: float) -> Rate | None:
+def rate_of(seconds: Timing | None, count: float) -> Rate | None:
     """So many in each of these seconds, per second; None where nothing was timed."""
     return (
         None
@@ -211,7 +213,7 @@ def asked(question: str, length: int) -> str:
     }[question]
 
 
-def machine(result: Result) -> str:
+def machine(result: BenchmarkResult) -> str:
     """What it was measured on."""
     found = result["environment"]
     name = str(found["device"]["name"])
@@ -222,14 +224,14 @@ def machine(result: Result) -> str:
     )
 
 
-def told_apart_by(result: Result) -> dict[str, Any]:
+def told_apart_by(result: SpeedResult) -> dict[str, Any]:
     """What one layer can differ in from another."""
     layer = result["bench"]["layer"]
     flat = {**layer, **layer["settings"], "form of kernels": result["bench"]["backend"]}
     return {name: value for name, value in flat.items() if name != "settings"}
 
 
-def _alike(result: Result) -> tuple[Any, ...]:
+def _alike(result: SpeedResult) -> tuple[Any, ...]:
     bench = result["bench"]
     return (
         bench["question"],
@@ -240,10 +242,10 @@ def _alike(result: Result) -> tuple[Any, ...]:
     )
 
 
-def _by_load(question: str, members: Sequence[Result]) -> dict[str, list[Result]]:
+def _by_load(question: str, members: Sequence[SpeedResult]) -> dict[str, list[SpeedResult]]:
     """A sequence alone, so many at once, or so many tokens in batches that hold as many sequences as that
     makes; a sequence that fills such a batch alone belongs to both."""
-    found: dict[str, list[Result]] = {}
+    found: dict[str, list[SpeedResult]] = {}
     filled = {_rounded(result) for result in members if result["bench"]["shape"]["batch"] > 1}
     for result in members:
         batch = result["bench"]["shape"]["batch"]
@@ -256,15 +258,15 @@ def _by_load(question: str, members: Sequence[Result]) -> dict[str, list[Result]
     return found
 
 
-def _rounded(result: Result) -> int:
+def _rounded(result: SpeedResult) -> int:
     shape = result["bench"]["shape"]
     return 1 << round(math.log2(shape["batch"] * shape["length"]))
 
 
-def _series(members: Sequence[Result]) -> tuple[Series, ...]:
+def _series(members: Sequence[SpeedResult]) -> tuple[Series, ...]:
     """By label, told apart by settings where these differ; of ours what is `current`, of a peer what was
     measured last."""
-    layers: dict[str, list[Result]] = {}
+    layers: dict[str, list[SpeedResult]] = {}
     for result in members:
         layer = {**result["bench"]["layer"], "backend": result["bench"]["backend"]}
         layers.setdefault(str(sorted(layer.items())), []).append(result)
@@ -289,8 +291,8 @@ def _series(members: Sequence[Result]) -> tuple[Series, ...]:
     return tuple(sorted(found, key=lambda one: one.name))
 
 
-def _by_length(members: Iterable[Result]) -> dict[int, Result]:
-    at: dict[int, list[Result]] = {}
+def _by_length(members: Iterable[SpeedResult]) -> dict[int, SpeedResult]:
+    at: dict[int, list[SpeedResult]] = {}
     for result in members:
         at.setdefault(result["bench"]["shape"]["length"], []).append(result)
     return {length: current(at[length]) for length in sorted(at)}

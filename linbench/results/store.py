@@ -16,10 +16,12 @@ from filelock import BaseFileLock, FileLock, Timeout
 from linbench.common.errors import StorageError
 from linbench.common.files import LEFTOVER, storage_sentence, write_whole
 from linbench.results.packs import SUFFIX, Line, Packs
-from linbench.results.record import Result
+from linbench.results.record import add_result, is_cell, no_results
 from linbench.results.rescore import rescored
 from linbench.results.result_text import FILE_REFUSALS, NewerResultError, check_text, read_file, result_text
-from linbench.results.schema import RECORDS, misfit
+from linbench.results.schema import Result, ResultsByKind, misfit
+from linbench.results.schema.benchmarks import BenchmarkResult
+from linbench.results.schema.cells import CellResult
 from linbench.results.schema.fields import CELL as CELL
 from linbench.results.schema.fields import DRAW as DRAW
 from linbench.results.schema.fields import OPERATION as OPERATION
@@ -73,8 +75,18 @@ class Store:
                 probe.write(b"\0")
                 probe.flush()
 
-    def get(self, cell_id: str) -> Result | None:
-        """Return the result of a cell; None where there is none, or one of an older schema alone.
+    def get(self, cell_id: str) -> CellResult | None:
+        """Return the result of a cell, or None. Raises StorageError as `find` does."""
+        result = self.find(cell_id)
+        return result if result is not None and is_cell(result) else None
+
+    def get_benchmark(self, case_id: str) -> BenchmarkResult | None:
+        """Return the result of a benchmark, or None. Raises StorageError as `find` does."""
+        result = self.find(case_id)
+        return None if result is None or is_cell(result) else result
+
+    def find(self, result_id: str) -> Result | None:
+        """Return the result of an id, of any kind; None where there is none, or one of an older schema alone.
 
         A file that is torn, altered or misnamed, that may not be read, or that does not fit the record of a
         result is set aside with the reason; a pack's result counts then, or the cell runs again. The file stays
@@ -83,7 +95,7 @@ class Store:
 
         Raises StorageError: the system fails to read it, or it comes from a newer linbench.
         """
-        found = self._loose(cell_id) or self._packed(cell_id)
+        found = self._loose(result_id) or self._packed(result_id)
         return None if found is None else rescored(found)
 
     def put(self, result: Result) -> Path:
@@ -105,18 +117,18 @@ class Store:
             write_whole(path, text)
         return path
 
-    def all(self, kind: str = CELL) -> list[Result]:
-        """Return every sound result of a kind, in the order of their ids."""
-        return self.by_kind()[kind]
+    def all(self) -> list[CellResult]:
+        """Return the sound results of all cells, in the order of their ids."""
+        return self.by_kind()[CELL]
 
-    def by_kind(self) -> dict[str, list[Result]]:
-        """Return every sound result by kind, in the order of their ids; each is read once.
+    def by_kind(self) -> ResultsByKind:
+        """Return every sound result by kind, in the order of their ids. Each is read once.
 
         Raises StorageError: there is no such folder, or it cannot be read.
         """
         loose = self.loose_ids()
         packed = self.packed_lines().keys()
-        kinds: dict[str, list[Result]] = {kind: [] for kind in RECORDS}
+        results = no_results()
         for name in sorted(loose | packed):
             try:
                 result = (self._loose(name) if name in loose else None) or self._packed(name)
@@ -124,8 +136,8 @@ class Store:
                 self.set_aside.setdefault(newer.place, newer.reason)
                 continue
             if result is not None:
-                kinds[result.get("kind", CELL)].append(rescored(result))
-        return kinds
+                add_result(results, rescored(result))
+        return results
 
     def loose_ids(self) -> set[str]:
         """Return the ids that files of their own are named by. Raises StorageError: there is no such folder."""

@@ -2,6 +2,7 @@
 
 from linbench.engine.measure import measure
 from linbench.experiments.cell import Cell
+from linbench.results.schema.cells import State
 from linbench.verify.check import Finding, Verdict
 
 ACCURACY = 0.9
@@ -34,7 +35,7 @@ def learns(cell: Cell) -> Finding:
     return Finding("learning", verdict, found + why, ASKS)
 
 
-def _judge_failure(cell: Cell, state: dict[str, int] | None) -> tuple[Verdict, str]:
+def _judge_failure(cell: Cell, state: State | None) -> tuple[Verdict, str]:
     """Return the verdict on a model that did not learn, and why it is no fault if it is none.
 
     Args:

@@ -26,7 +26,7 @@ Row = list[str]
 
 @cache
 def stored(device: str, kind: str) -> list[dict[str, Any]]:
-    return Store(ROOT / "results" / device).all(kind)
+    return Store(ROOT / "results" / device).by_kind()[kind]
 
 
 def number(value: float | None) -> str:

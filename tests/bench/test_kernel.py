@@ -263,7 +263,7 @@ def test_ratios_shares_and_their_summary() -> None:
 def test_one_shape_is_one_table_in_the_order_of_its_letters(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put(a_result("gla", 4.0))
-    (kept,) = store.all(OPERATION)
+    (kept,) = store.by_kind()[OPERATION]
     assert list(kept["bench"]["shape"]) == ["B", "D", "H", "T"], "as a file has them"
     assert bench_tables([kept])[0].title.startswith(
         "Kernels, forward and backward, milliseconds: B2xT9xH2xD8, bf16, "

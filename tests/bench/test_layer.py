@@ -68,7 +68,7 @@ def test_what_was_measured_is_read_and_what_did_not_end_well_is_tried_again(tmp_
     (anew,) = run([case], tmp_path, again=True)
     assert anew["sides"] != first["sides"]
     store = Store(tmp_path)
-    assert (store.all(), store.all(SPEED)) == ([], [anew])
+    assert (store.all(), store.by_kind()[SPEED]) == ([], [anew])
     store.put({**anew, "status": "failed"})
     assert run([case], tmp_path)[0]["status"] == "ok"
 
@@ -224,7 +224,7 @@ def test_the_commands(linbench: Callable[..., Any]) -> None:
     ended = linbench("bench", "length", *shape, "--tokens", "16", "--repeat", "1", "--json")
     assert ended.code == 0, ended.err
     first = json.loads(ended.out)
-    assert len(first) == len(Store("results").all(SPEED)) == 12
+    assert len(first) == len(Store("results").by_kind()[SPEED]) == 12
     assert json.loads(linbench("bench", "length", *shape, "--tokens", "16", "--json").out) == first
     ended = linbench("bench", "decode", *shape, "--batch", "2", "--repeat", "1", "--peer", "sdpa")
     assert ended.code == 0, ended.err

@@ -9,7 +9,7 @@ from linbench.claims.claim import Claim, read_section
 from linbench.claims.stored_results import Stored
 from linbench.common.hashing import digest
 from linbench.experiments.cell import Cell
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from linbench.results.store import Store
 from tests.records import a_point, a_record
 

@@ -15,7 +15,8 @@ from linbench.claims.seed_evidence import SeedEvidence
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import SUPPORTED, verdict
 from linbench.experiments.cell import Cell
-from linbench.results.record import UNLAWFUL, Result
+from linbench.results.record import UNLAWFUL
+from linbench.results.schema import Result
 from tests.claims.claiming import CLAIM, a_claim, a_result, cells_of
 
 

@@ -12,7 +12,7 @@ from linbench.claims.verdict import SUPPORTED, UNDECIDED
 from linbench.common.errors import HopelessError
 from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from linbench.results.store import Store
 from tests.claims.claiming import a_claim, a_result
 from tests.claims.test_speed_evidence import STEADY, a_timed_claim, a_timing

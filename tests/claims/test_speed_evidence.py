@@ -15,7 +15,7 @@ from linbench.claims.stored_results import Stored
 from linbench.claims.timings import TRAINING
 from linbench.claims.verdict import REFUTED, SUPPORTED, UNDECIDED, decide, verdict
 from linbench.common.hashing import digest
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from linbench.results.speeds import Rate
 from linbench.results.store import SPEED, Store
 from tests.claims.claiming import CLAIM

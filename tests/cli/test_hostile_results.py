@@ -14,8 +14,7 @@ import pytest
 from linbench.common import files
 from linbench.common.hashing import canonical, digest
 from linbench.experiments.cell import SCHEMA
-from linbench.results.record import Result
-from linbench.results.schema import misfit
+from linbench.results.schema import Result, misfit
 from linbench.results.schema.fields import DRAW, OPERATION, STEP
 from linbench.results.store import Store
 from tests.records import ENVIRONMENT, a_point, a_record

@@ -20,7 +20,7 @@ from linbench.engine.checkpoint import Checkpoints
 from linbench.engine.progress import NoProgress
 from linbench.engine.runner import run_cells
 from linbench.experiments.cell import Cell
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from linbench.results.store import Store
 from tests.factories.cells import build_cells, tiny_settings
 

@@ -8,7 +8,7 @@ import pytest
 
 from linbench.engine.measure import measure
 from linbench.experiments.cell import Cell
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from tests.factories.cells import build_cells, tiny_settings
 
 TINY = tiny_settings(20, batch_size=8, examples=64) | {"model.heads": 1}

@@ -19,7 +19,7 @@ from linbench.engine.checkpoint import Checkpoint, Checkpoints, composition
 from linbench.engine.progress import NoProgress, Report
 from linbench.engine.runner import run_cells
 from linbench.experiments.cell import Cell
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from linbench.results.store import Store
 from tests.factories.cells import build_cells, measured, plan, tiny_settings
 

@@ -18,7 +18,8 @@ from linbench.experiments.former_searches import FormerSearch, formers
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
 from linbench.experiments.protocol import suite_block
 from linbench.experiments.suite import load, shipped
-from linbench.results.record import NO_VERDICT, Result
+from linbench.results.record import NO_VERDICT
+from linbench.results.schema import Result
 from tests.factories.cells import plan
 
 ASKED = default_search()

@@ -18,7 +18,8 @@ from linbench.engine.runner import NextCells
 from linbench.engine.workers import ArgumentQueue, Outcome
 from linbench.experiments.cell import SCHEMA, Cell, Purpose
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
-from linbench.results.record import NO_VERDICT, Result
+from linbench.results.record import NO_VERDICT
+from linbench.results.schema import Result
 from linbench.results.store import Store
 from tests.factories.cells import plan
 from tests.records import a_point, a_record

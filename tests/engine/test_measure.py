@@ -12,7 +12,7 @@ from linbench.engine import measure as what
 from linbench.engine.cost import least_bytes
 from linbench.engine.stack import Stack
 from linbench.engine.step import Training
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from tests.engine.measuring import FEW, cells, results
 
 

@@ -22,7 +22,7 @@ from linbench.engine.progress import NoProgress
 from linbench.engine.ray_cluster import Cluster, _Head, _work_on_node, connect
 from linbench.engine.runner import TRIES, run_cells
 from linbench.experiments.cell import Cell
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from linbench.results.store import Store
 from tests.factories.cells import RecordingProgress, build_cells, tiny_settings
 

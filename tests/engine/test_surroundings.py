@@ -16,7 +16,7 @@ from torch import nn
 from linbench.engine.measure import measure
 from linbench.engine.surroundings import _SETTINGS, Surroundings, tampered
 from linbench.results.environment import environment
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from tests.factories.cells import build_cells, measured, tiny_settings
 
 TINY = tiny_settings()

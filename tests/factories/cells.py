@@ -7,7 +7,7 @@ from linbench.engine.progress import NoProgress, Report
 from linbench.experiments import plan as planning
 from linbench.experiments.cell import Cell
 from linbench.experiments.run_spec import RunSpec
-from linbench.results.record import Result
+from linbench.results.schema import Result
 
 SEQ_LEN = 16
 

@@ -32,7 +32,7 @@ from linbench.report.tables.layer_speeds import tables as speed_tables
 from linbench.results.comparison import Comparison, comparisons
 from linbench.results.gate import gate
 from linbench.results.gate_policy import Policy
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from linbench.results.side_by_side import side_by_side
 from linbench.results.speeds import speeds
 from tests.claims.claiming import a_claim, keeping

@@ -16,8 +16,8 @@ from linbench.report.table import save_tables
 from linbench.report.tables import kernel_forms as forms
 from linbench.report.tables.layer_speeds import tables
 from linbench.results.comparison import comparisons
-from linbench.results.record import Result
 from linbench.results.roofline import growth, roofline
+from linbench.results.schema import Result
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.speeds import current, speeds
 from tests.report.drawing import speed_drawings

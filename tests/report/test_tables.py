@@ -14,7 +14,7 @@ from linbench.report.table import Table, save_tables
 from linbench.report.tables import all_tables
 from linbench.report.tables.comparison import caption, table
 from linbench.results.comparison import comparisons
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from linbench.results.scores import above_chance
 
 Make = Callable[..., Result]

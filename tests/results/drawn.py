@@ -24,7 +24,7 @@ from linbench.report.figures import drawings
 from linbench.report.table import save_tables
 from linbench.report.tables import all_tables
 from linbench.results.comparison import Comparison
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from linbench.results.store import Store
 
 ROOT = Path(__file__).parents[2]

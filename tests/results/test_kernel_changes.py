@@ -8,7 +8,7 @@ from linbench.experiments.registry import registry
 from linbench.report.tables.layer_speeds import tables
 from linbench.results.kernel_changes import CHANGES, outdated
 from linbench.results.layer_speeds import best_way
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from linbench.results.speed_labels import AS_CALLED, OURS
 from linbench.results.speeds import speeds
 from tests.speeds import a_speed

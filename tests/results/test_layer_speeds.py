@@ -4,7 +4,7 @@ import pytest
 
 from linbench.common.hashing import canonical
 from linbench.results.layer_speeds import Way, best_way, layer_of
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from linbench.results.speed_labels import AS_CALLED, REPLAYED
 from linbench.results.speeds import speeds
 from tests.speeds import a_speed

@@ -15,8 +15,8 @@ from linbench.experiments.cell import SCHEMA
 from linbench.results import packing, packs
 from linbench.results.packing import pack, pack_names, unpack, verify
 from linbench.results.packs import MANIFEST, SUFFIX, read_lines, read_manifest
-from linbench.results.record import Result
 from linbench.results.result_text import UNREADABLE, NewerResultError, result_text
+from linbench.results.schema import Result
 from linbench.results.store import Store, below
 from tests.records import a_record
 

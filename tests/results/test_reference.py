@@ -16,7 +16,7 @@ from linbench.results import reference
 from linbench.results.packing import pack
 from linbench.results.packs import MANIFEST, SUFFIX
 from linbench.results.reference import REFERENCE, SHIPPED, Reference, store_at, stores_at, stores_below
-from linbench.results.store import CELL, Store
+from linbench.results.store import Store
 from tests.records import a_record
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def test_they_are_one_store_in_the_order_of_their_ids(shipped: Path, packed: boo
     assert [result["id"] for result in store.all()] == IDS
     assert [store.get(name) for name in IDS] == store.all()
     assert store.get("d" * 64) is None
-    assert [result["id"] for one in stores_below(REFERENCE) for result in one.all(CELL)] == [
+    assert [result["id"] for one in stores_below(REFERENCE) for result in one.all()] == [
         IDS[1],
         IDS[0],
         IDS[2],

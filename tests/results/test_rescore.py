@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from linbench.results import rescore
-from linbench.results.record import Result
 from linbench.results.rescore import UNSCORED, rescored
+from linbench.results.schema import Result
 from linbench.results.store import Store
 from linbench.tasks.mqar import MQAR
 from tests.records import a_record

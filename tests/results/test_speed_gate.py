@@ -7,7 +7,7 @@ from linbench.common.errors import UserError
 from linbench.report.tables.gate import outcome, page, plain, sentences, speed_table
 from linbench.results.gate import Gate, gate
 from linbench.results.gate_policy import Policy
-from linbench.results.record import Result
+from linbench.results.schema import Result
 from tests.speeds import a_speed
 
 TORCH = {

@@ -11,8 +11,9 @@ import pytest
 from linbench.common.errors import StorageError
 from linbench.experiments.cell import SCHEMA
 from linbench.results import result_text
-from linbench.results.record import Result, from_outside
+from linbench.results.record import from_outside
 from linbench.results.result_text import UNREADABLE
+from linbench.results.schema import Result
 from linbench.results.store import Store
 from tests.records import a_point, a_record
 

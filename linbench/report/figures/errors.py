@@ -14,7 +14,7 @@ from linbench.report.style.labels import MISSING, status_summary
 from linbench.report.style.layout import fit_rows
 from linbench.report.style.lines import styled
 from linbench.results.comparison import Comparison, Row
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 
 RIGHT = "the last value"
 
@@ -47,7 +47,7 @@ THICK = 0.78
 """The thickness of a bar, in distances of two bars."""
 
 
-def shares(result: Result) -> Shares | None:
+def shares(result: CellResult) -> Shares | None:
     """Return the shares of all answers by `KINDS`, which add up to one; None for a task or run without them.
 
     An older value that is both the one before and the first counts as the one before.

@@ -11,6 +11,7 @@ from linbench.report.style.lines import draw_seeds, marker_face, styled
 from linbench.report.style.wording import HOLLOW, SEED_LINES
 from linbench.results.comparison import Comparison
 from linbench.results.record import FINAL
+from linbench.results.schema.cells import Point
 
 
 def draw(sheet: Sheet, comparison: Comparison) -> bool:
@@ -24,7 +25,7 @@ def draw_curves(axes: Axes, comparison: Comparison) -> bool:
     ends, missing = [], []
     for row, (colour, dash, mark) in styled(comparison.rows):
         counted = [result for result in row.results if result["status"] in FINAL]
-        longest: list[dict[str, float]] = max((result["curve"] for result in counted), key=len, default=[])
+        longest: list[Point] = max((result["curve"] for result in counted), key=len, default=[])
         if not longest:
             missing.append(unmeasured(row))
             continue

@@ -8,7 +8,7 @@ from linbench.report.style.layout import panels
 from linbench.report.style.lines import Point, draw_lines
 from linbench.report.style.wording import SEED_LINES
 from linbench.results.comparison import Comparison
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 from linbench.results.scores import accuracies_by_test
 
 
@@ -18,7 +18,7 @@ def draw(sheet: Sheet, comparison: Comparison) -> bool:
     return any(drawn)
 
 
-def _lengths(result: Result) -> list[int]:
+def _lengths(result: CellResult) -> list[int]:
     return [test["seq_len"] for test in result.get("tests", [])]
 
 
@@ -29,7 +29,7 @@ def _applies(comparison: Comparison) -> bool:
 def draw_lengths(axes: Axes, comparison: Comparison) -> bool:
     """Draw the accuracy of each test against its length; return whether any model has one."""
 
-    def points(result: Result) -> list[Point] | None:
+    def points(result: CellResult) -> list[Point] | None:
         accuracies = accuracies_by_test(result)
         return None if accuracies is None else sorted(zip(_lengths(result), accuracies, strict=True))
 

@@ -25,7 +25,9 @@ from linbench.report.style.layout import PANEL_INCHES
 from linbench.report.style.wording import HOLLOW, SEED_BARS, averaged_answers, diverged_runs, setting
 from linbench.results.comparison import Comparison, Row, broken, laws_said
 from linbench.results.layer_speeds import ASKED, Way, best_way, layer_of
-from linbench.results.record import Result, fingerprint
+from linbench.results.record import fingerprint
+from linbench.results.schema.benchmarks import SpeedResult
+from linbench.results.schema.cells import CellResult
 from linbench.results.speeds import Rate, Speeds, speeds
 
 BELOW, ABOVE = 0.03, 0.04
@@ -71,7 +73,7 @@ class RecallSpeed:
     chance: float
     tests: int
     caption: str
-    results: tuple[Result, ...]
+    results: tuple[CellResult | SpeedResult, ...]
     slug: str
 
 
@@ -89,7 +91,7 @@ def drawings(data: ReportData) -> list[Drawing]:
     ]
 
 
-def recall_speeds(results: Iterable[Result], comparisons: Sequence[Comparison]) -> list[RecallSpeed]:
+def recall_speeds(results: Iterable[SpeedResult], comparisons: Sequence[Comparison]) -> list[RecallSpeed]:
     """Return accuracy and speed for each controlled comparison of which at least two layers were measured.
 
     Of the ways in which layers were measured that is taken in which most of them were, at the length nearest

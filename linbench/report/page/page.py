@@ -25,7 +25,10 @@ from linbench.report.tables import table_kinds
 from linbench.report.tables.comparison import TABLES as COMPARISONS
 from linbench.report.tables.comparison import table
 from linbench.results.comparison import Comparison
-from linbench.results.record import Result, fingerprint
+from linbench.results.record import fingerprint
+from linbench.results.schema import Result
+from linbench.results.schema.benchmarks import SpeedResult, TimingResult
+from linbench.results.schema.cells import CellResult
 
 
 class Claimed(NamedTuple):
@@ -64,12 +67,12 @@ def save_page(path: Path, make: Callable[[], str]) -> None:
 
 
 def page(
-    results: Sequence[Result],
+    results: Sequence[CellResult],
     *,
     title: str,
     aside: Sequence[str] = (),
-    speeds: Sequence[Result] = (),
-    benched: Sequence[Result] = (),
+    speeds: Sequence[SpeedResult] = (),
+    benched: Sequence[TimingResult] = (),
     claims: Sequence[Claimed] = (),
 ) -> str:
     """Return the report as HTML, the same for the same results.

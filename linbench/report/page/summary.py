@@ -9,7 +9,8 @@ from linbench.report.data import ReportData
 from linbench.report.page.tables import device_of
 from linbench.report.style.colors import ink, styles
 from linbench.results.comparison import Comparison, Row
-from linbench.results.record import NO_VERDICT, Result, seed_of
+from linbench.results.record import NO_VERDICT, seed_of
+from linbench.results.schema import Result
 
 SHOWN = 6
 """The models of a ranking that are shown at once; the others are folded."""

@@ -5,7 +5,9 @@ from typing import Any
 
 from linbench.report.table import Table, of_texts
 from linbench.results.comparison import Comparison
-from linbench.results.record import Result, seed_of
+from linbench.results.record import identity_of, seed_of
+from linbench.results.schema import Result
+from linbench.results.schema.cells import CellResult
 
 
 def for_page(table: Table, colours: Sequence[str] = ()) -> dict[str, Any]:
@@ -57,10 +59,10 @@ def _environment(result: Result) -> dict[str, str]:
 def device_of(result: Result) -> str:
     """Return the name of the device that a result was measured on."""
     name = result["environment"].get("device", {}).get("name")
-    return str(name or (result["bench"] if "bench" in result else result["cell"])["device"])
+    return name or identity_of(result)["device"]
 
 
-def failures(results: Sequence[Result]) -> Table:
+def failures(results: Sequence[CellResult]) -> Table:
     """Return a table of the runs that did not end well."""
     rows = []
     for result in results:

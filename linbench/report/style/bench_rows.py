@@ -16,10 +16,11 @@ from linbench.report.style.labels import GUIDE, MISSING, add_title, colours_of
 from linbench.report.style.layout import PANEL_INCHES
 from linbench.report.style.wording import commits
 from linbench.results.benchmarks import NAMES, Bench, benches, seconds_of, tokens_of
-from linbench.results.record import Result, fingerprint
+from linbench.results.record import fingerprint
+from linbench.results.schema.benchmarks import TimingResult
 from linbench.results.speed_labels import AS_CALLED, HOW, OURS, REPLAYED
 from linbench.results.speeds import Rate, rate_of
-from linbench.results.store import DRAW, OPERATION, STEP
+from linbench.results.store import DRAW, STEP
 
 ROW_INCHES = 0.22
 
@@ -61,10 +62,10 @@ def bench_figure(kind: str, title: str, order: int, note: str = "") -> SpeedFigu
     return SpeedFigure(name=NAMES[kind], order=order, make=drawings)
 
 
-def _drawing(bench: Bench, title: str, note: str) -> Drawing:
-    replayed = any(seconds_of(result, OURS, *_path(bench, REPLAYED)) for result in bench.results)
+def _drawing(bench: Bench[TimingResult], title: str, note: str) -> Drawing:
+    replayed = any(seconds_of(result, OURS, REPLAYED) for result in bench.results)
     timing = REPLAYED if replayed else AS_CALLED
-    by_name: dict[str, list[Result]] = {}
+    by_name: dict[str, list[TimingResult]] = {}
     for result in bench.results:
         by_name.setdefault(_name(result), []).append(result)
     rows = sorted((_row(name, members, bench, timing) for name, members in by_name.items()), key=_best)
@@ -80,28 +81,23 @@ def _drawing(bench: Bench, title: str, note: str) -> Drawing:
     return Drawing(bench.slug, draw, caption, fingerprint(bench.results))
 
 
-def _path(bench: Bench, timing: str) -> tuple[str, ...]:
-    """Return where in a side of a result the seconds lie that are drawn."""
-    return ("both", timing) if bench.kind == OPERATION else (timing,)
-
-
-def _name(result: Result) -> str:
+def _name(result: TimingResult) -> str:
     """Return the name of a result's row; all presets of a task share one."""
     if result["kind"] == DRAW:
         return str(result["bench"]["task"]["name"])
-    replicas = result["bench"].get("replicas", 1)
-    return f"{result['label']} x{replicas}" if replicas > 1 else str(result["label"])
+    replicas = result["bench"]["replicas"] if result["kind"] == STEP else 1
+    return f"{result['label']} x{replicas}" if replicas > 1 else result["label"]
 
 
-def _row(name: str, members: Sequence[Result], bench: Bench, timing: str) -> Row:
-    path, first = _path(bench, timing), members[0]
+def _row(name: str, members: Sequence[TimingResult], bench: Bench[TimingResult], timing: str) -> Row:
+    first = members[0]
     rates = {}
     for side in (OURS, *bench.peers):
-        every = [rate_of(seconds_of(result, side, *path), tokens_of(result)) for result in members]
+        every = [rate_of(seconds_of(result, side, timing), tokens_of(result)) for result in members]
         found = [rate for rate in every if rate is not None]
         if found:
             rates[side] = found
-    mixer = first["bench"]["model"]["layers"][0]["mixer"] if bench.kind == STEP else first["label"]
+    mixer = first["bench"]["model"]["layers"][0]["mixer"] if first["kind"] == STEP else first["label"]
     why = next((result["status"] for result in members if result["status"] != "ok"), "")
     return Row(name, mixer, rates, why)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from linbench.experiments.registry import registry
 from linbench.models.base import GENERATIONS
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 
 # Okabe and Ito's colours, told apart by colour-blind readers; dashes and marks tell variants apart in grey
 FAMILIES = dict(
@@ -62,18 +62,18 @@ def generations() -> dict[str, str]:
     return {name: getattr(entry.cls, "generation", "") for name, entry in registry("model").entries.items()}
 
 
-def mixer(result: Result) -> str:
+def mixer(result: CellResult) -> str:
     """Return the mixer that a model has most layers of."""
     mixers = [layer["mixer"] for layer in result["cell"]["model"]["layers"]]
     return str(max(mixers, key=mixers.count))
 
 
-def generation(result: Result) -> str:
+def generation(result: CellResult) -> str:
     """Return the generation of the mixer that a model has most layers of."""
     return generations().get(mixer(result), "")
 
 
-def styles(results: Sequence[Result]) -> list[Style]:
+def styles(results: Sequence[CellResult]) -> list[Style]:
     """Return the styles of models, given one result of each."""
     return styles_of([mixer(result) for result in results])
 

@@ -14,7 +14,7 @@ from linbench.report.style.colors import Style, styles
 from linbench.report.style.labels import Named, chance_line, label_lines, unmeasured
 from linbench.report.style.wording import metric_words, slice_words
 from linbench.results.comparison import Comparison, Row
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 from linbench.results.slices import slices
 
 MOST_VALUES = 12
@@ -71,7 +71,7 @@ def draw_slice(axes: Axes, comparison: Comparison, name: str, metric: str = "acc
     found = {result["id"]: slices(result).get(name, {}) for result in comparison.results}
     edges = bin_edges([one for one in found.values() if metric in one], metric)
 
-    def points(result: Result) -> list[Point] | None:
+    def points(result: CellResult) -> list[Point] | None:
         one = found[result["id"]]
         return binned(one, edges, metric) if metric in one else None
 
@@ -84,7 +84,7 @@ def draw_slice(axes: Axes, comparison: Comparison, name: str, metric: str = "acc
 
 
 def draw_lines(
-    axes: Axes, comparison: Comparison, points: Callable[[Result], list[Point] | None], metric: str
+    axes: Axes, comparison: Comparison, points: Callable[[CellResult], list[Point] | None], metric: str
 ) -> bool:
     """Draw a line for every model; return whether there is any.
 

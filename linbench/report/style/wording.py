@@ -1,13 +1,14 @@
 """Sentences and numbers in words that tables and figures share."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from linbench.common.text import pluralize
 from linbench.experiments.labels import distinguishing_labels
 from linbench.experiments.sizing import TOLERANCE
 from linbench.results.comparison import Comparison
-from linbench.results.record import Result, rate_of, seed_of
+from linbench.results.record import rate_of, seed_of
+from linbench.results.schema import Result
+from linbench.results.schema.cells import ProtocolSettings, Task
 from linbench.results.slices import slices
 from linbench.results.speed_labels import AS_CALLED, REPLAYED
 from linbench.results.speeds import Rate
@@ -152,10 +153,12 @@ def training(comparison: Comparison) -> str:
     )
 
 
-def _task(task: Mapping[str, Any]) -> str:
+def _task(task: Task) -> str:
     """Return the settings of a task; of several mixtures those that all share, then those of each."""
-    train, test = (task.get(name, [task]) for name in ("train", "test"))
-    parts = [part["settings"] for part in [*train, *test]]
+    train, test = task.get("train", []), task.get("test", [])
+    trained_on = [part["settings"] for part in train] or [task["settings"]]
+    tested_on = [part["settings"] for part in test] or [task["settings"]]
+    parts = [*trained_on, *tested_on]
     shared = ", ".join(
         f"{name} {value}"
         for name, value in parts[0].items()
@@ -164,12 +167,12 @@ def _task(task: Mapping[str, Any]) -> str:
     words = distinguishing_labels(parts)
     if not words[0]:
         return shared
-    examples = [f" ({part['examples']:,} examples)" if "examples" in part else "" for part in train]
+    examples = [f" ({part['examples']:,} examples)" for part in train] or [""]
     trained = [own + size for own, size in zip(words, examples, strict=False)]
-    return f"{shared}; trained on {', '.join(trained)}; tested on {', '.join(words[len(train) :])}"
+    return f"{shared}; trained on {', '.join(trained)}; tested on {', '.join(words[len(trained_on) :])}"
 
 
-def _budget(protocol: Mapping[str, Any]) -> str:
+def _budget(protocol: ProtocolSettings) -> str:
     """Return the amount of training in words."""
     examples, epochs = protocol.get("examples"), protocol.get("epochs")
     of = f" of {examples:,} examples" if examples else ""
@@ -181,7 +184,8 @@ def _search(comparison: Comparison) -> str:
     found = [result["search"] for result in comparison.results if result["search"]]
     if not found:
         return ""
-    rates = sorted({rate for search in found for rate, _ in search["accuracies"]})
+    tried = [rate for search in found for rate, _ in search["accuracies"]]
+    rates = sorted({rate for rate in tried if rate is not None})
     seeds = sorted({seed for search in found for seed in search["seeds"]})
     return (
         f" (chosen by validation on seeds {', '.join(map(str, seeds))} among {rates[0]:g} to {rates[-1]:g})"

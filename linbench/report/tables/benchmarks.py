@@ -1,35 +1,46 @@
 """Tables of stored speeds of kernels, training steps and the drawing of examples."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from linbench.report.style.wording import TIMING, commits, three_digits
 from linbench.report.table import ABSENT, NO_VALUE, Cell, Column, Table
 from linbench.report.tables import TableKind
-from linbench.results.benchmarks import Bench, benches, notes, seconds_of, tokens_of
-from linbench.results.record import Result
+from linbench.results.benchmarks import (
+    Bench,
+    draw_benches,
+    kernel_benches,
+    kernel_seconds,
+    notes,
+    seconds_of,
+    side_of,
+    step_benches,
+    tokens_of,
+)
 from linbench.results.roofline import floors
+from linbench.results.schema.benchmarks import (
+    DrawResult,
+    OperationResult,
+    StepResult,
+    Timing,
+    TimingResult,
+)
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.speeds import Rate, rate_of
-from linbench.results.store import DRAW, OPERATION, STEP
-
-Seconds = Mapping[str, float]
-"""Seconds of a call: the median, and the fifths as low and high."""
 
 EXAMPLES = 100_000
 """The number of examples whose drawing is shown in seconds."""
 
 
-def bench_tables(results: Sequence[Result]) -> list[Table]:
+def bench_tables(results: Sequence[TimingResult]) -> list[Table]:
     """Return tables of kernels for each shape, of training steps, and of the drawing of examples."""
-    steps = benches(results, STEP)
+    steps = step_benches(results)
     in_parts = [bench for bench in steps if any(result.get("parts") for result in bench.results)]
     return [
-        *map(_kernels, benches(results, OPERATION)),
+        *map(_kernels, kernel_benches(results)),
         *map(_steps, steps),
         *map(_parts, in_parts),
-        *map(_draws, benches(results, DRAW)),
+        *map(_draws, draw_benches(results)),
     ]
 
 
@@ -38,14 +49,17 @@ TABLES = TableKind("benchmarks", lambda data: bench_tables(data.benchmarks), ord
 Cells = dict[str, Cell]
 """The cells of a row by column."""
 
+PEAK = "peak_bytes"
+"""The peak of memory, where a quantity is named that is no timing."""
+
 TEXT_COLUMNS = frozenset({"operation", "model", "task", "preset", "notes"})
 """Columns of these tables that hold text."""
 
 
-def _table(title: str, rows: Sequence[Cells], note: str, bench: Bench) -> Table:
+def _table(title: str, rows: Sequence[Cells], note: str, bench: Bench[TimingResult]) -> Table:
     """Return a table without the columns in which no row has a value."""
     names = [name for name in rows[0] if any(row[name].text not in ("", ABSENT) for row in rows)]
-    peers = dict.fromkeys(result["of_peer"] for result in bench.results if result.get("of_peer"))
+    peers = dict.fromkeys(words for result in bench.results if (words := result.get("of_peer")))
     return Table(
         title,
         tuple(Column(name, numeric=name not in TEXT_COLUMNS) for name in names),
@@ -55,7 +69,7 @@ def _table(title: str, rows: Sequence[Cells], note: str, bench: Bench) -> Table:
     )
 
 
-def _kernels(bench: Bench) -> Table:
+def _kernels(bench: Bench[OperationResult]) -> Table:
     rows = [
         {"operation": Cell(result["label"])} | _of_kernel(result, bench.peers) for result in bench.results
     ]
@@ -75,9 +89,7 @@ def _kernels(bench: Bench) -> Table:
         for best in [result["ceilings"] for result in bench.results if result["ceilings"]][:1]
     ]
     sums = [
-        _summary(bench, peer, what, timing)
-        for peer in bench.peers
-        for what, timing in (("both", AS_CALLED), ("both", REPLAYED), ("peak_bytes", ""))
+        _summary(bench, peer, quantity) for peer in bench.peers for quantity in (AS_CALLED, REPLAYED, PEAK)
     ]
     return _table(
         f"Kernels, forward and backward, milliseconds: {bench.about}",
@@ -87,56 +99,54 @@ def _kernels(bench: Bench) -> Table:
     )
 
 
-def _of_kernel(result: Result, peers: Sequence[str]) -> Cells:
-    def ms(side: str, what: str, timing: str) -> Cell:
-        return _milliseconds(seconds_of(result, side, what, timing))
+def _of_kernel(result: OperationResult, peers: Sequence[str]) -> Cells:
+    def ms(side: str, passes: str, timing: str) -> Cell:
+        return _milliseconds(kernel_seconds(result, side, passes, timing))
 
-    def of(side: str, what: str, words: Callable[[float], str]) -> Cell:
-        value = result["sides"].get(side, {}).get(what)
-        return NO_VALUE if value is None else Cell(words(value), value)
+    def peak(side: str) -> Cell:
+        return _optional(result["sides"].get(side, {}).get("peak_bytes"), _mib)
 
-    least, cold = floors(result), result.get("cold_call")
-    alone = seconds_of(result, OURS, "both", REPLAYED) or seconds_of(result, OURS, "both", AS_CALLED)
-    called = seconds_of(result, OURS, "both", AS_CALLED)
+    least, cold, bare = floors(result), result.get("cold_call"), result.get("bare")
+    called = seconds_of(result, OURS, AS_CALLED)
+    alone = seconds_of(result, OURS, REPLAYED) or called
     shown: Cells = {
         "forward": ms(OURS, "forward", AS_CALLED),
         "fwd+bwd": ms(OURS, "both", AS_CALLED),
-        "of a call": _share(result["bare"]["median"] if result.get("bare") else None, called),
+        "of a call": _share(bare["median"] if bare else None, called),
         "device fwd": ms(OURS, "forward", REPLAYED),
         "device fwd+bwd": ms(OURS, "both", REPLAYED),
         "of bytes": _share(least.get("bytes"), alone),
         "of arithmetic": _share(least.get("flops"), alone),
-        "peak MiB": of(OURS, "peak_bytes", _mib),
-        "first call, s": NO_VALUE if cold is None else Cell(f"{cold:.1f}", cold),
+        "peak MiB": peak(OURS),
+        "first call, s": _optional(cold, lambda seconds: f"{seconds:.1f}"),
     }
     for peer in peers:
         shown |= {
             f"{peer} fwd+bwd": ms(peer, "both", AS_CALLED),
-            "x" if len(peers) == 1 else f"x {peer}": _ratio(result, peer, "both", AS_CALLED),
+            "x" if len(peers) == 1 else f"x {peer}": _ratio(result, peer, AS_CALLED),
             f"{peer} device": ms(peer, "both", REPLAYED),
-            f"x device {peer}" if len(peers) > 1 else "x device": _ratio(result, peer, "both", REPLAYED),
-            f"{peer} peak MiB": of(peer, "peak_bytes", _mib),
+            f"x device {peer}" if len(peers) > 1 else "x device": _ratio(result, peer, REPLAYED),
+            f"{peer} peak MiB": peak(peer),
         }
     for side in (OURS, *peers):
-        name = "" if side == OURS else f"{side} "
+        name, measured = "" if side == OURS else f"{side} ", result["sides"].get(side, {})
         shown |= {
-            f"{name}error": of(side, "error", _error),
-            f"{name}gradients": of(side, "gradient_error", _error),
+            f"{name}error": _optional(measured.get("error"), _error),
+            f"{name}gradients": _optional(measured.get("gradient_error"), _error),
         }
     return shown | {"notes": Cell(notes(result))}
 
 
-def _steps(bench: Bench) -> Table:
+def _steps(bench: Bench[StepResult]) -> Table:
     rows = []
     for result in bench.results:
         ours = seconds_of(result, OURS, AS_CALLED)
-        peak = result["sides"].get(OURS, {}).get("peak_bytes")
         row: Cells = {
             "model": Cell(result["label"]),
             "replicas": _count(result["bench"]["replicas"]),
             "step, ms": _milliseconds(ours),
             "M tokens/s": _millions(rate_of(ours, tokens_of(result))),
-            "peak MiB": NO_VALUE if peak is None else Cell(_mib(peak), peak),
+            "peak MiB": _optional(side_of(result, OURS).get("peak_bytes"), _mib),
         }
         for peer in bench.peers:
             theirs = seconds_of(result, peer, AS_CALLED)
@@ -156,32 +166,32 @@ def _steps(bench: Bench) -> Table:
     return _table(f"Training steps: {bench.about}", rows, note, bench)
 
 
-def _parts(bench: Bench) -> Table:
-    measured = [result for result in bench.results if result.get("parts")]
+def _parts(bench: Bench[StepResult]) -> Table:
+    measured = [(result, parts) for result in bench.results if (parts := result.get("parts"))]
     kinds = sorted(
-        {kind for result in measured for kind in result["parts"]},
-        key=lambda kind: -sum(result["parts"].get(kind, 0.0) for result in measured),
+        {kind for _, parts in measured for kind in parts},
+        key=lambda kind: -sum(parts.get(kind, 0.0) for _, parts in measured),
     )
     rows = [
         {
             "model": Cell(result["label"]),
             "replicas": _count(result["bench"]["replicas"]),
         }
-        | {kind: _microseconds(result["parts"].get(kind)) for kind in kinds}
-        | {"in all": _microseconds(sum(result["parts"].values()))}
-        for result in measured
+        | {kind: _microseconds(parts.get(kind)) for kind in kinds}
+        | {"in all": _microseconds(sum(parts.values()))}
+        for result, parts in measured
     ]
     note = "Device time of kernels by their purpose, in a step that is not captured."
     title = f"Where the time of a training step goes, microseconds: {bench.about}"
-    return _table(title, rows, note, bench._replace(slug=f"parts-{bench.slug}", results=tuple(measured)))
+    shown = tuple(result for result, _ in measured)
+    return _table(title, rows, note, bench._replace(slug=f"parts-{bench.slug}", results=shown))
 
 
-def _draws(bench: Bench) -> Table:
+def _draws(bench: Bench[DrawResult]) -> Table:
     rows = []
     for result in bench.results:
         timing = AS_CALLED if result["bench"]["device"] == "cpu" else REPLAYED
         ours, batch = seconds_of(result, OURS, timing), seconds_of(result, OURS, "batch")
-        peak = result["sides"].get(OURS, {}).get("peak_bytes")
         row: Cells = {
             "task": Cell(result["bench"]["task"]["name"]),
             "preset": Cell(result["bench"]["preset"] or ""),
@@ -189,7 +199,7 @@ def _draws(bench: Bench) -> Table:
             "M tokens/s": _millions(rate_of(ours, tokens_of(result))),
             "100k examples, s": _seconds(ours, EXAMPLES),
             "in a batch alone, M tokens/s": _millions(rate_of(batch, tokens_of(result))),
-            "peak MiB": NO_VALUE if peak is None else Cell(_mib(peak), peak),
+            "peak MiB": _optional(side_of(result, OURS).get("peak_bytes"), _mib),
         }
         for peer in bench.peers:
             row |= {
@@ -206,44 +216,42 @@ def _draws(bench: Bench) -> Table:
     return _table(f"Drawing examples: {bench.about}", rows, note, bench)
 
 
-def _summary(bench: Bench, peer: str, what: str, timing: str) -> str:
+def _summary(bench: Bench[OperationResult], peer: str, quantity: str) -> str:
     """Return how many times as fast as a peer linbench is, over all operations."""
     found = {
         result["label"]: ratio
         for result in bench.results
-        if (ratio := _ratio(result, peer, what, *filter(None, [timing])).number) is not None
+        if (ratio := _ratio(result, peer, quantity).number) is not None
     }
     if not found:
         return ""
     least = min(found, key=found.__getitem__)
     mean = math.exp(sum(map(math.log, found.values())) / len(found))
-    words = {AS_CALLED: "as called", REPLAYED: "on the device", "": "in peak memory"}[timing]
+    words = {AS_CALLED: "as called", REPLAYED: "on the device", PEAK: "in peak memory"}[quantity]
     return f"{peer} / ours {words}: geometric mean {mean:.2f}, least {found[least]:.2f} ({least})."
 
 
-def _ratio(result: Result, peer: str, *path: str) -> Cell:
-    """Return what a peer takes over what linbench takes.
-
-    Args:
-        result: the measurement.
-        peer: its name.
-        path: where in a side the number lies, or the seconds whose medians are compared.
-    """
-    theirs, ours = (_number(result, side, *path) for side in (peer, OURS))
+def _ratio(result: TimingResult, peer: str, quantity: str) -> Cell:
+    """Return what a peer takes over what linbench takes: peak bytes, or the medians of a timing."""
+    theirs, ours = (_number(result, side, quantity) for side in (peer, OURS))
     if theirs is None or not ours:
         return NO_VALUE
     return Cell(f"{theirs / ours:.2f}", theirs / ours)
 
 
-def _number(result: Result, side: str, *path: str) -> float | None:
-    found: Any = result["sides"].get(side, {})
-    for name in path:
-        found = (found or {}).get(name)
-    number: float | None = found["median"] if isinstance(found, dict) else found
-    return number
+def _number(result: TimingResult, side: str, quantity: str) -> float | None:
+    if quantity == PEAK:
+        return side_of(result, side).get("peak_bytes")
+    seconds = seconds_of(result, side, quantity)
+    return None if seconds is None else seconds["median"]
 
 
-def _share(floor: float | None, seconds: Seconds | None) -> Cell:
+def _optional(value: float | None, words: Callable[[float], str]) -> Cell:
+    """Return the cell of a value that may not have been measured."""
+    return NO_VALUE if value is None else Cell(words(value), value)
+
+
+def _share(floor: float | None, seconds: Timing | None) -> Cell:
     """Return how much of the measured seconds the least possible ones are."""
     if not floor or seconds is None:
         return NO_VALUE
@@ -255,14 +263,14 @@ def _count(number: int) -> Cell:
     return Cell(f"{number:,}", number)
 
 
-def _milliseconds(seconds: Seconds | None) -> Cell:
+def _milliseconds(seconds: Timing | None) -> Cell:
     if seconds is None:
         return NO_VALUE
     spread = (seconds["high"] - seconds["low"]) / 2 / seconds["median"]
     return Cell(f"{three_digits(1e3 * seconds['median'])} ± {spread:.0%}", 1e3 * seconds["median"])
 
 
-def _seconds(each: Seconds | None, count: int) -> Cell:
+def _seconds(each: Timing | None, count: int) -> Cell:
     if each is None:
         return NO_VALUE
     return Cell(three_digits(count * each["median"]), count * each["median"])

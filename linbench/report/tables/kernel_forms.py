@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from linbench.report.style.wording import TIMING, commits
 from linbench.report.table import NO_VALUE, Cell, Column, Records, Table
-from linbench.results.record import Result
+from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.speed_labels import HOW, OURS
 from linbench.results.speeds import Series, Speeds, speeds
 
@@ -39,7 +38,7 @@ class FormSpeedups:
     about: str
     timing: str
     rates: Mapping[tuple[str, int], Mapping[int, float]]
-    results: tuple[Result, ...]
+    results: tuple[SpeedResult, ...]
     slug: str
 
     @property
@@ -79,7 +78,7 @@ class FormSpeedups:
         )
 
 
-def form_speedups(results: Iterable[Result]) -> list[FormSpeedups]:
+def form_speedups(results: Iterable[SpeedResult]) -> list[FormSpeedups]:
     """Return the layers that were measured with several forms, token by token among them."""
     found = []
     for these in speeds(results, form="named"):
@@ -110,7 +109,7 @@ def _speedups_of(these: Speeds, label: str, timing: str) -> FormSpeedups:
 
 def _head_dim(series: Series) -> int:
     layer = series.any["bench"]["layer"]
-    settings: dict[str, Any] = layer["settings"]
+    settings = layer["settings"]
     return int(
         settings.get("head_dim") or settings.get("expand_k", 1.0) * layer["d_model"] / settings["heads"]
     )

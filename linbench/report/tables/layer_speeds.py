@@ -6,13 +6,13 @@ from typing import Any
 from linbench.report.style.wording import GROWTH, NOTES, ROOFLINE, TIMING, TITLES, commits, three_digits
 from linbench.report.table import NO_VALUE, Cell, Column, Records, Table
 from linbench.report.tables import TableKind, kernel_forms
-from linbench.results.record import Result
 from linbench.results.roofline import roofline
+from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.speed_labels import AS_CALLED, HOW, OURS
 from linbench.results.speeds import Series, Speeds, speeds, tokens
 
 
-def tables(results: Iterable[Result]) -> list[Table]:
+def tables(results: Iterable[SpeedResult]) -> list[Table]:
     """Return a table for every question that may be compared, and one for every kernel with several forms.
 
     A table has a row for each layer and a column for each length.
@@ -82,15 +82,14 @@ def _record(series: Series, length: int, timing: str) -> dict[str, Any]:
     """Return the record of a layer at a length. A peer has neither cost nor first call."""
     result, rate, ours = series.results[length], series.rate(length, timing), series.side == OURS
     old = series.outdated(length)
-    cost = (result["cost"] or {}) if ours else {}
+    cost = result["cost"] if ours else None
+    flops, moved = (cost["flops"], cost["bytes"]) if cost else (None, None)
     return {
         "layer": series.name,
         "length": length,
         **dict(zip(("tokens_per_second", "low", "high"), rate or (None,) * 3, strict=True)),
-        **{
-            f"{what}_per_token": cost[what] / tokens(result) if cost.get(what) is not None else None
-            for what in ("flops", "bytes")
-        },
+        "flops_per_token": None if flops is None else flops / tokens(result),
+        "bytes_per_token": None if moved is None else moved / tokens(result),
         "roofline": roofline(result, series.side, timing) if ours and not old else None,
         "first_call_seconds": result["first_call"] if ours and not old else None,
         "notes": "; ".join(_said(series, length)),

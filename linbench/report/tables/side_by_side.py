@@ -10,7 +10,7 @@ from linbench.report.style.wording import FORMS, TITLES, accuracy_words, probabi
 from linbench.report.table import ABSENT, NO_VALUE, Cell, Column, Table
 from linbench.results.comparison import laws_said
 from linbench.results.layer_speeds import ASKED, layer_of
-from linbench.results.record import Result
+from linbench.results.schema.cells import CellResult
 from linbench.results.side_by_side import ALPHA, Line, SideBySide
 
 
@@ -80,8 +80,8 @@ def _speed(found: SideBySide, line: Line, question: str) -> Cell:
 
 def _sizes(line: Line) -> tuple[float | None, float | None]:
     """Return state floats and parameters; None where they are not declared, or the model was never built."""
-    size: dict[str, Any] = next((result["model"] for result in line.row.results if result["model"]), {})
-    return (size.get("state") or {}).get("total"), size.get("parameters")
+    size = line.row.size
+    return size["state_total"], size["parameters"]
 
 
 def caption(found: SideBySide) -> str:
@@ -105,7 +105,7 @@ def caption(found: SideBySide) -> str:
     return words.rstrip()
 
 
-def _former(results: Sequence[Result]) -> str:
+def _former(results: Sequence[CellResult]) -> str:
     """Return what marks mean that stand for results of former rules; nothing where no result has any."""
     return "".join(
         f" {rule.mark}: {rule.says}."

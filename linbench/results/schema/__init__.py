@@ -7,11 +7,32 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
+from typing_extensions import TypedDict
 
 from linbench.common.errors import shortened
-from linbench.results.schema.benchmarks import DrawResult, OperationResult, SpeedResult, StepResult
+from linbench.results.schema.benchmarks import (
+    BenchmarkResult,
+    DrawResult,
+    OperationResult,
+    SpeedResult,
+    StepResult,
+)
 from linbench.results.schema.cells import BuiltModel, CellResult
 from linbench.results.schema.fields import CELL, DRAW, OPERATION, SPEED, STEP
+
+Result = CellResult | BenchmarkResult
+"""A result of any kind, as the JSON object that is stored."""
+
+
+class ResultsByKind(TypedDict):
+    """Results of a store in one list for each kind."""
+
+    cell: list[CellResult]
+    speed: list[SpeedResult]
+    operation: list[OperationResult]
+    step: list[StepResult]
+    draw: list[DrawResult]
+
 
 RECORDS: Mapping[str, Any] = {
     CELL: CellResult,

@@ -5,7 +5,16 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict
 
 from linbench.results.schema.cells import Device, Layer, Model, State, Task
-from linbench.results.schema.fields import BENCH_STATUSES, Count, Name, NotNegative, Positive, Seconds, Size
+from linbench.results.schema.fields import (
+    BENCH_STATUSES,
+    Count,
+    Name,
+    NotNegative,
+    Positive,
+    Seconds,
+    Size,
+    Whole,
+)
 
 
 class BenchEnvironment(TypedDict):
@@ -127,8 +136,10 @@ class BenchState(TypedDict):
     declared: State | None
 
 
-class BenchResult(TypedDict):
-    kind: str
+class BenchFields(TypedDict):
+    """Fields that results of all benchmarks have."""
+
+    schema: NotRequired[Whole]
     id: Name
     label: Name
     status: BENCH_STATUSES
@@ -144,24 +155,39 @@ class BenchResult(TypedDict):
     environment: BenchEnvironment
 
 
-class SpeedResult(BenchResult):
+class SpeedResult(BenchFields):
+    kind: Literal["speed"]
+    kernel_changes: NotRequired[Whole]
     bench: SpeedIdentity
     sides: dict[str, Side]
 
 
-class OperationResult(BenchResult):
+class OperationResult(BenchFields):
+    kind: Literal["operation"]
     bench: OperationIdentity
     sides: dict[str, KernelSide]
     bare: NotRequired[Timing | None]
 
 
-class StepResult(BenchResult):
+class StepResult(BenchFields):
+    kind: Literal["step"]
     bench: StepIdentity
     sides: dict[str, Side]
     parts: NotRequired[dict[str, NotNegative] | None]
 
 
-class DrawResult(BenchResult):
+class DrawResult(BenchFields):
+    kind: Literal["draw"]
     bench: DrawIdentity
     sides: dict[str, Side]
     examples: NotRequired[Size]
+
+
+BenchmarkIdentity = SpeedIdentity | OperationIdentity | StepIdentity | DrawIdentity
+"""The fields that say what a benchmark measured."""
+
+TimingResult = OperationResult | StepResult | DrawResult
+"""A benchmark's result other than a layer's."""
+
+BenchmarkResult = SpeedResult | TimingResult
+"""A result of any benchmark."""

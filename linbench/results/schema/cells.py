@@ -97,6 +97,7 @@ class CellIdentity(TypedDict):
     protocol: Protocol
     seed: Whole
     device: Name
+    backend: NotRequired[str]
 
 
 # The environment is common to all kinds.
@@ -143,6 +144,8 @@ class Point(TypedDict):
     tokens: Size
     loss: Number
     accuracy: Number
+    nll: NotRequired[Number]
+    mse: NotRequired[Number]
 
 
 class Totals(TypedDict):
@@ -175,6 +178,7 @@ class Stack(TypedDict):
 
 
 class CellResult(TypedDict):
+    schema: NotRequired[Whole]
     id: Name
     label: Name
     preset: str | None

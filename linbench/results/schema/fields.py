@@ -1,12 +1,23 @@
 """Types of the fields of a result, kinds of results, and how they end."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-CELL, SPEED, OPERATION, STEP, DRAW = "cell", "speed", "operation", "step", "draw"
-"""Kinds of results: of a cell, as one that does not say is; of a layer that was timed, a kernel, a whole
-training step, and the drawing of examples."""
+CELL: Final = "cell"
+"""The kind of the result of a trained cell. Such results carry no `kind` of their own."""
+
+SPEED: Final = "speed"
+"""The kind of a layer's measured speed or memory."""
+
+OPERATION: Final = "operation"
+"""The kind of a kernel's measured speed."""
+
+STEP: Final = "step"
+"""The kind of a whole training step's measured speed."""
+
+DRAW: Final = "draw"
+"""The kind of the measured speed at which a task draws examples."""
 
 STATUSES = Literal["ok", "diverged", "oom", "timeout", "failed"]
 """How a cell ended."""
