@@ -1,4 +1,4 @@
-"""Stored results as rows and as comparisons: which of them may stand in one table."""
+"""Comparisons: stored results that may stand in one table, with a row for each model."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -27,26 +27,26 @@ class Row:
     label: str
     results: tuple[CellResult, ...]
     tuning: tuple[CellResult, ...] = ()
-    """Those that chose its learning rate."""
+    """Results of the runs that chose the learning rate."""
 
     @property
     def accuracies(self) -> list[float]:
-        """One per seed that measured something."""
+        """The test accuracy of each seed that measured something."""
         return [value for result in self.results if (value := accuracy(result)) is not None]
 
     @property
     def mean(self) -> float | None:
-        """Mean accuracy over seeds."""
+        """The mean accuracy over seeds."""
         return fmean(self.accuracies) if self.accuracies else None
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation over seeds; None for fewer than two."""
+        """The standard deviation of accuracy over seeds; None for fewer than two."""
         return stdev(self.accuracies) if len(self.accuracies) > 1 else None
 
     @property
     def metrics(self) -> dict[str, list[float]]:
-        """Metrics beside accuracy and nll: one value per seed that has it."""
+        """The metrics other than accuracy and nll, each with a value for every seed that has it."""
         found: dict[str, list[float]] = {}
         for result in self.results:
             for name, value in result["metrics"].items() if result["status"] == "ok" else ():
@@ -56,8 +56,7 @@ class Row:
 
     @property
     def in_verdicts(self) -> bool:
-        """Whether it was neither undertrained nor its learning rate in doubt, and its layers are known to
-        keep the laws."""
+        """True if no mark of its results keeps it from a verdict (`NO_VERDICT`)."""
         return not any(mark in NO_VERDICT for result in self.results for mark in result["marks"])
 
     @property
@@ -67,17 +66,17 @@ class Row:
 
     @property
     def state_floats(self) -> int:
-        """That a sequence carries; 0: it does not say."""
+        """The floats of state that a sequence carries; 0 if the model does not declare them."""
         return self.size["state_total"] or 0
 
     @property
     def width(self) -> int:
-        """Its d_model; 0: it has none."""
-        return int(_width(self.results[0]) or 0)
+        """The width d_model of the model; 0 if it has none."""
+        return _width(self.results[0]) or 0
 
     @property
     def marks(self) -> list[str]:
-        """Marks and statuses other than `ok`, with how many seeds have them."""
+        """The marks and the statuses other than `ok`, each with the number of seeds that have it."""
         found = [
             mark
             for result in self.results
@@ -88,8 +87,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results that may stand side by side: one task, one form, one protocol (but for the learning rate), one
-    kind of device."""
+    """Results that may stand side by side.
+
+    They have one task, form, protocol (but for the learning rate) and kind of device in common.
+    """
 
     key: str
     task: str
@@ -98,42 +99,42 @@ class Comparison:
     device: str
     rows: tuple[Row, ...]
     called: str | None = None
-    """The preset that readers know it by: its own, or the one that it is but for form and learning rate."""
+    """The preset shown to readers: the one that was run, or one that differs in form and learning rate only."""
     told: str = ""
-    """Where presets do not tell those of its task and form apart that stand beside it: the settings that do,
-    of all of its task."""
+    """The settings that distinguish it from other comparisons of its task, where presets do not."""
     slug: str = ""
-    """A name for files."""
+    """The name of its files."""
 
     @property
     def title(self) -> str:
-        """A name for readers."""
+        """The name shown to readers."""
         return " ".join(part for part in (self.task, self.called, self.told) if part)
 
     @property
     def tests(self) -> list[str]:
-        """Several tests in words, by what is not the same in all of them; empty for a single one."""
+        """Labels of several tests, by the settings in which they differ; empty for a single test."""
         tests = self.results[0]["cell"]["task"].get("test", [])
         return distinguishing_labels([test["settings"] for test in tests]) if len(tests) > 1 else []
 
     @property
     def mismatch(self) -> dict[str, float]:
-        """How far apart models of one width are in parameters, and in state floats among those whose state
-        does not grow: largest over smallest, less 1."""
-        found: dict[str, float] = {}
-        firsts = [row.results[0] for row in self.rows if row.results[0]["model"]]
-        for width in {_width(result) for result in firsts}:
-            sizes = [result["model"] for result in firsts if _width(result) == width]
+        """The largest relative size difference between models of one width: largest over smallest, less 1.
+
+        States are compared among models whose state does not grow with the length.
+        """
+        largest: dict[str, float] = {}
+        built = [row.results[0] for row in self.rows if row.results[0]["model"]]
+        for width in {_width(result) for result in built}:
+            models = [result["model"] for result in built if _width(result) == width]
+            states = [state for model in models if (state := model["state"])]
             counts = {
-                "parameters": [size["parameters"] for size in sizes],
-                "state floats": [
-                    size["state"]["total"] for size in sizes if size["state"] and not size["state"]["cache"]
-                ],
+                "parameters": [model["parameters"] for model in models],
+                "state floats": [state["total"] for state in states if not state["cache"]],
             }
             for name, values in counts.items():
                 if len(values) > 1 and min(values) > 0:
-                    found[name] = max(found.get(name, 0.0), max(values) / min(values) - 1)
-        return found
+                    largest[name] = max(largest.get(name, 0.0), max(values) / min(values) - 1)
+        return largest
 
     @property
     def shared_settings(self) -> dict[str, Any]:
@@ -152,28 +153,29 @@ class Comparison:
 
     @property
     def results(self) -> list[CellResult]:
-        """All of them."""
+        """The results of all rows."""
         return [result for row in self.rows for result in row.results]
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all that was measured, with what chose learning rates."""
+        """The hash of all results, with those that chose learning rates."""
         return fingerprint(one for row in self.rows for one in (*row.results, *row.tuning))
 
 
 def comparisons(results: Iterable[CellResult], order: Sequence[str] = ()) -> list[Comparison]:
-    """Results grouped into what may be compared; those that chose a learning rate are no rows, but go with
-    the row of their model. Controlled and native forms never meet.
+    """Group results into comparisons.
 
-    Rows stand in the `order` of labels given, then by label. Models of one label that differ in settings are
-    told apart by them.
+    Results that chose a learning rate make no row; they go with the row of their model. Models of one label get
+    labels with the settings in which they differ. Controlled and native forms never meet.
+
+    Args:
+        order: labels of the rows that stand first; all others follow by label.
     """
     groups: dict[str, list[CellResult]] = {}
     tuning: dict[str, list[CellResult]] = {}
     for result in results:
-        (groups if result["purpose"] == "report" else tuning).setdefault(_comparable(result), []).append(
-            result
-        )
+        members = groups if result["purpose"] == "report" else tuning
+        members.setdefault(_comparable(result), []).append(result)
     found = _told_apart(
         [_comparison(key, members, tuning.get(key, []), order) for key, members in groups.items()]
     )
@@ -181,40 +183,51 @@ def comparisons(results: Iterable[CellResult], order: Sequence[str] = ()) -> lis
 
 
 def _with_numbers(title: str) -> list[str | int]:
-    """By which 4 comes before 12."""
+    """Return a sort key in which 4 comes before 12."""
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+)", title))]
 
 
 def _told_apart(found: Sequence[Comparison]) -> list[Comparison]:
-    """With the names that they have beside each other: by settings, unless those of a task and form are each
-    another preset; all of a task by the same."""
+    """Return the comparisons with titles and file names that distinguish them.
+
+    If each comparison of a task and form has a preset of its own, presets do. Otherwise settings do, the same
+    ones in all comparisons of a task.
+    """
     groups: dict[tuple[str, str], list[Comparison]] = {}
     for c in found:
         groups.setdefault((c.task, c.form), []).append(c)
-    alike = {key: [_settings(c) for c in own] for key, own in groups.items() if not _each_another_preset(own)}
+    ambiguous = {
+        key: [_settings(c) for c in own] for key, own in groups.items() if not _each_another_preset(own)
+    }
     named = []
-    for (task, form), own in groups.items():
-        names = (
-            distinguishing_settings(
-                [every for (other, _), every in alike.items() if other == task], last=_LAST
-            )
-            if (task, form) in alike
-            else []
-        )
-        if len({settings["source"] for settings in alike.get((task, form), [])}) > 1:
-            # whatever else differs, a reader must know that the code did
-            names = [*(name for name in names if name != "source"), "source"]
+    for key, own in groups.items():
         presets = [c.preset for c in own]
-        for c, settings in zip(own, alike.get((task, form), [{}] * len(own)), strict=True):
-            alone = c.preset if presets.count(c.preset) == 1 else None
-            slug = file_name(
-                "-".join(
-                    [task, *([alone] if alone else [part for part in (c.preset, c.key[:8]) if part]), form]
-                )
-            )
-            told = " / ".join(f"{name} {settings[name]}" for name in names if name in settings)
-            named.append(replace(c, told=told, slug=slug))
+        settings = ambiguous.get(key, [{}] * len(own))
+        names = _distinguishing_names(key[0], settings, ambiguous) if key in ambiguous else []
+        for c, values in zip(own, settings, strict=True):
+            told = " / ".join(f"{name} {values[name]}" for name in names if name in values)
+            named.append(replace(c, told=told, slug=_slug(c, alone=presets.count(c.preset) == 1)))
     return named
+
+
+def _distinguishing_names(
+    task: str,
+    settings: Sequence[dict[str, Any]],
+    ambiguous: dict[tuple[str, str], list[dict[str, Any]]],
+) -> list[str]:
+    """Return the names of the settings that distinguish all ambiguous comparisons of a task."""
+    of_task = [each for (other, _), each in ambiguous.items() if other == task]
+    names = distinguishing_settings(of_task, last=_LAST)
+    if len({each["source"] for each in settings}) > 1:
+        # whatever else differs, a reader must know that the code did
+        names = [*(name for name in names if name != "source"), "source"]
+    return names
+
+
+def _slug(c: Comparison, *, alone: bool) -> str:
+    """Return the file name of a comparison. alone: whether no other of its task and form has its preset."""
+    parts = [c.preset or "", "" if alone and c.preset else c.key[:8]]
+    return file_name("-".join([c.task, *filter(None, parts), c.form]))
 
 
 def _each_another_preset(alike: Sequence[Comparison]) -> bool:
@@ -223,7 +236,7 @@ def _each_another_preset(alike: Sequence[Comparison]) -> bool:
 
 
 def _settings(c: Comparison) -> dict[str, Any]:
-    """All that comparisons of one task differ by, what a reader would name first before the rest."""
+    """Return all settings in which comparisons of one task can differ, those first that a reader names first."""
     cell = c.results[0]["cell"]
     task, protocol = cell["task"], cell["protocol"]
     train = [{**part["settings"], "examples": part["examples"]} for part in task.get("train", [])]
@@ -231,25 +244,15 @@ def _settings(c: Comparison) -> dict[str, Any]:
     mixed = mixture(task["settings"], train, test)
     of_protocol = {f"protocol.{name}": value for name, value in protocol["settings"].items() if name != "lr"}
     of_models = {f"model.{name}": value for name, value in c.shared_settings.items()}
-    versions = dict(
-        zip(
-            _LAST,
-            (
-                task["version"],
-                task.get("draws", 0),
-                protocol["version"],
-                (task["source"] or "")[:8],
-                c.key[:8],
-            ),
-            strict=True,
-        )
-    )
+    source = (task["source"] or "")[:8]
+    values = (task["version"], task.get("draws", 0), protocol["version"], source, c.key[:8])
+    versions = dict(zip(_LAST, values, strict=True))
     return {**task["settings"], **mixed, **of_protocol, "device": c.device, **of_models, **versions}
 
 
 _LAST = ("version", "version of draws", "protocol.version", "source", "comparison")
-"""What tells comparisons apart that are alike to a reader in all else: versions, the file of a user's task,
-and in the end how their key begins."""
+"""The settings shown last to distinguish comparisons: versions, the digest of a user's task, and the start of
+the key."""
 
 
 def _comparable(result: CellResult) -> str:
@@ -266,8 +269,10 @@ def _comparable(result: CellResult) -> str:
 
 
 def _surroundings(model: Model) -> list[str]:
-    """What the controlled form promises to be the same for all, as this model has it; a layer that lacks a
-    setting cannot differ in it."""
+    """Return the settings that the controlled form promises to be the same for all models.
+
+    A layer that lacks one of these settings cannot differ in it, so it counts as having the promised value.
+    """
     backbone = {
         name: value
         for name, value in model["backbone"]["settings"].items()
@@ -283,29 +288,7 @@ def _surroundings(model: Model) -> list[str]:
 def _comparison(
     key: str, members: Sequence[CellResult], tuning: Sequence[CellResult], order: Sequence[str]
 ) -> Comparison:
-    by_model: dict[str, list[CellResult]] = {}
-    for result in members:
-        by_model.setdefault(
-            canonical([result["cell"]["model"], result["cell"]["protocol"]["settings"]["lr"]]), []
-        ).append(result)
-    groups = [sorted(group, key=seed_of) for group in by_model.values()]
-    labels = unique_labels([group[0]["label"] for group in groups], [_flat(group[0]) for group in groups])
-    tried: dict[str, list[CellResult]] = {}
-    for result in tuning:
-        tried.setdefault(canonical(result["cell"]["model"]), []).append(result)
-    rows = [
-        Row(
-            label,
-            tuple(group),
-            tuple(
-                sorted(
-                    tried.get(canonical(group[0]["cell"]["model"]), []),
-                    key=lambda one: (rate_of(one), seed_of(one)),
-                )
-            ),
-        )
-        for label, group in zip(labels, groups, strict=True)
-    ]
+    rows = _rows(members, tuning)
     rank = {label: i for i, label in enumerate(order)}
     rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), _with_numbers(row.label)))
     rows = [_broken_told(row) for row in rows]
@@ -317,16 +300,39 @@ def _comparison(
     )
 
 
+def _rows(members: Iterable[CellResult], tuning: Iterable[CellResult]) -> list[Row]:
+    """Return a row for each model and learning rate, with the results that chose that rate."""
+    by_model: dict[str, list[CellResult]] = {}
+    for result in members:
+        cell = result["cell"]
+        # not `rate_of`: in `matching` a searched rate stands as a word
+        model = canonical([cell["model"], cell["protocol"]["settings"]["lr"]])
+        by_model.setdefault(model, []).append(result)
+    tried: dict[str, list[CellResult]] = {}
+    for result in tuning:
+        tried.setdefault(canonical(result["cell"]["model"]), []).append(result)
+    groups = [sorted(group, key=seed_of) for group in by_model.values()]
+    labels = unique_labels([group[0]["label"] for group in groups], [_flat(group[0]) for group in groups])
+    rows = []
+    for label, group in zip(labels, groups, strict=True):
+        chose = tried.get(canonical(group[0]["cell"]["model"]), [])
+        chose.sort(key=lambda one: (rate_of(one), seed_of(one)))
+        rows.append(Row(label, tuple(group), tuple(chose)))
+    return rows
+
+
 def broken(results: Iterable[Result]) -> str:
-    """Return what stands behind a model's name wherever it is shown: ` (non-causal)` where layers of its
-    break that law; empty where they break none."""
+    """Return the suffix of a model's name that names the laws its layers break, such as ` (non-causal)`.
+
+    It is empty if they break none.
+    """
     marks = {mark for result in results for mark in result["marks"]}
     found = [mark for mark in UNLAWFUL if mark in marks]
     return f" ({', '.join(found)})" if found else ""
 
 
 def laws_said(rows: Iterable[Row]) -> str:
-    """Say which of these models break a law that every layer must keep, or may; empty where none does."""
+    """Return a sentence that names the models whose layers break a law, or may; empty if there are none."""
     found = dict.fromkeys(row.label for row in rows if broken(row.results))
     return (
         f"In no verdict, as a law that layers must keep is broken or could not be probed: {', '.join(found)}."
@@ -336,7 +342,7 @@ def laws_said(rows: Iterable[Row]) -> str:
 
 
 def _broken_told(row: Row) -> Row:
-    """Return the row with that behind its name, in its results too, as figures name models by these."""
+    """Return a row with the laws it breaks in its label, and in those of its results, which figures show."""
     words = broken(row.results)
     if not words:
         return row
@@ -347,11 +353,12 @@ def _broken_told(row: Row) -> Row:
     return replace(row, label=label, results=tuple(results))
 
 
-def _width(result: CellResult) -> Any:
+def _width(result: CellResult) -> int | None:
     return result["cell"]["model"]["backbone"]["settings"].get("d_model")
 
 
 def _flat(result: CellResult) -> dict[str, Any]:
+    """Return all settings of a model by name; those of a further layer only where they differ from the first."""
     cell = result["cell"]
     backbone = cell["model"]["backbone"]["settings"]
     flat = {"d_model": backbone.get("d_model"), **backbone}  # what a reader would name first

@@ -1,4 +1,4 @@
-"""Stored results as a data frame."""
+"""Data frames of stored results."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def frame(results: Iterable[CellResult]) -> "pd.DataFrame":
-    """One row per result, with every setting in a column of its own."""
+    """Return a data frame with a row for each result and a column for each setting."""
     import pandas as pd  # it takes long to load, and training does not need it
 
     return pd.DataFrame([_row(result) for result in results])

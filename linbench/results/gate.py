@@ -1,4 +1,4 @@
-"""Candidate results against a baseline: which cells got worse, and which cannot be compared."""
+"""The gate: which cells of a candidate got worse than a baseline's, and which cannot be compared."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,33 +15,34 @@ from linbench.results.speed_gate import Pace, paces
 
 @dataclass(frozen=True)
 class Gate:
-    """What became of every row of the baseline."""
+    """The outcome of a gate for every row of the baseline."""
 
     judged: tuple[Judged, ...]
     problems: tuple[str, ...]
-    """What could not be compared, a sentence each."""
+    """A sentence for everything that could not be compared or judged."""
     new: tuple[str, ...]
-    """Rows that the candidate alone has: they are not gated."""
+    """Names of rows that only the candidate has; they are not gated."""
     speeds: tuple[Pace, ...] = ()
-    """Of what was timed on both sides."""
+    """The speeds that were timed on both sides."""
     untimed: tuple[str, ...] = ()
-    """Speeds that could not be compared, a sentence each; where they are gated they are among the
-    problems."""
+    """A sentence for every speed that could not be compared; if speeds are gated these are problems, too."""
 
     @property
     def red(self) -> list[Judged]:
-        """Those that got worse."""
+        """The rows that got worse."""
         return [one for one in self.judged if one.red]
 
     @property
     def slower(self) -> list[Pace]:
-        """Those that take longer than they may."""
+        """The speeds that take longer than they may."""
         return [one for one in self.speeds if one.red]
 
     @property
     def exit_code(self) -> int:
-        """A regression that was shown outweighs what could not be."""
-        return EXIT_REGRESSION if self.red or self.slower else EXIT_NOT_COMPARABLE if self.problems else 0
+        """The exit code of `linbench gate`; a regression outweighs problems."""
+        if self.red or self.slower:
+            return EXIT_REGRESSION
+        return EXIT_NOT_COMPARABLE if self.problems else 0
 
 
 def gate(
@@ -52,81 +53,97 @@ def gate(
     speeds: tuple[Sequence[SpeedResult], Sequence[SpeedResult]] = ((), ()),
     unreadable: Sequence[str] = (),
 ) -> Gate:
-    """Rows are matched by task, settings, model, form, protocol and seed; what code they ran is left aside,
-    as that is what is gated. But a task of another version asks another question, and what else matters of
-    the environment must agree. speeds: what both sides have stored of them, which is shown, and gated where
-    the policy says so. unreadable: files of the baseline that may be of any cell, so that it cannot be told
-    what else there was.
+    """Compare a candidate's results with a baseline's, by the rules of a policy.
+
+    Rows are matched by task, settings, model, form, protocol and seed. The code may differ, since that is what is
+    gated; but the version of a task and all else that matters of the environment must agree.
+
+    Args:
+        baseline: results of cells.
+        candidate: results of cells.
+        policy: the rules.
+        speeds: stored speeds of both sides. They are shown, and gated if the policy says so.
+        unreadable: names of unreadable files of the baseline, which may belong to any cell.
 
     Raises UserError: the policy names a bimodal cell that the baseline does not have.
     """
-    reported = [
+    before, after = (
         [result for result in side if result["purpose"] == "report"] for side in (baseline, candidate)
-    ]
-    _refuse_unknown(policy.bimodal, reported[0])
-    found = matches(*reported)
-    gated, problems, changed = list[Match](), list[str](), dict[str, list[str]]()
-    for match in (match for match in found if match.baseline.results):
-        if match.lawless:
-            problems.append(match.lawless)
-            continue
-        missing = list(match.missing)
-        differ, seeds = match.changed(policy.may_differ), len(match.seeds)
-        for what in differ:
-            changed.setdefault(what, []).append(match.name)
-        if match.candidate.results and seeds < policy.seeds:
-            left = f"{pluralize(seeds, 'seed')} with a number on both sides"
-            asks = f"the policy asks for {policy.seeds}"
-            missing[-1:] = [
-                (
-                    f"{missing[-1].removesuffix('.')} (left: {left}; {asks})."
-                    if missing
-                    else f"{match.name} has {left}, and {asks}."
-                )
-            ]
-        elif not differ and seeds:
-            gated.append(match)
-        problems += missing
-    problems += [
-        f"{what[0].upper()}{what[1:]}: {'; '.join(names)} cannot be compared."
-        for what, names in changed.items()
-    ]
+    )
+    _refuse_unknown(policy.bimodal, before)
+    found = matches(before, after)
+    gated, problems = _comparable([match for match in found if match.baseline.results], policy)
     timed, untimed = paces(*speeds, policy)
     if policy.slower is not None:
-        problems += untimed
-        if not speeds[0]:
-            problems.append(
-                "The policy gates speeds, and the baseline holds none; `linbench bench` measures them."
-            )
-        if marked := [f"{one.name} ({', '.join(one.marks)})" for one in timed if one.marks]:
-            problems.append(
-                f"{pluralize(len(marked), 'speed')} cannot be judged, as others were at work meanwhile or a"
-                f" clock was held back: {'; '.join(marked)}."
-            )
-    if not reported[0] and not (timed and policy.slower is not None):
+        problems += untimed + _speed_problems(timed, measured=bool(speeds[0]))
+    if not before and not (timed and policy.slower is not None):
         problems.append(
             "The baseline holds no result that was run to be reported, so there is nothing to gate."
         )
     problems += [f"{name} of the baseline is unreadable, whatever cell it was of." for name in unreadable]
     judged = judge([_pair(match, policy) for match in gated], policy)
     problems += [why for one in judged if (why := why_untold(one, policy, cells=len(judged)))]
-    if (
-        judged
-        and not any(one.allowed is not None and not one.marks for one in timed)
-        and all(one.verdict is Verdict.uninformative for one in judged)
-    ):
+    speeds_gated = any(one.allowed is not None and not one.marks for one in timed)
+    if judged and not speeds_gated and all(one.verdict is Verdict.uninformative for one in judged):
         names = "; ".join(one.pair.name for one in judged)
         problems.append(
             f"Both sides are at chance in all that is gated, where nothing can get worse: {names}; gate a"
             " task that the baseline learns."
         )
-    told = tuple(replace(one, marks=_marks(match)) for one, match in zip(judged, gated, strict=True))
-    new = tuple(match.name for match in found if not match.baseline.results)
-    return Gate(told, tuple(problems), new, tuple(timed), tuple(untimed))
+    marked = [replace(one, marks=_marks(match)) for one, match in zip(judged, gated, strict=True)]
+    new = [match.name for match in found if not match.baseline.results]
+    return Gate(tuple(marked), tuple(problems), tuple(new), tuple(timed), tuple(untimed))
+
+
+def _comparable(found: Sequence[Match], policy: Policy) -> tuple[list[Match], list[str]]:
+    """Return the rows of the baseline that can be gated, and a sentence for each that cannot."""
+    gated, problems, changed = list[Match](), list[str](), dict[str, list[str]]()
+    for match in found:
+        if match.lawless:
+            problems.append(match.lawless)
+            continue
+        missing = list(match.missing)
+        differ = match.changed(policy.may_differ)
+        for difference in differ:
+            changed.setdefault(difference, []).append(match.name)
+        if match.candidate.results and len(match.seeds) < policy.seeds:
+            missing[-1:] = [_too_few_seeds(match, policy, missing)]
+        elif not differ and match.seeds:
+            gated.append(match)
+        problems += missing
+    for difference, names in changed.items():
+        sentence = f"{difference[0].upper()}{difference[1:]}"
+        problems.append(f"{sentence}: {'; '.join(names)} cannot be compared.")
+    return gated, problems
+
+
+def _too_few_seeds(match: Match, policy: Policy, missing: Sequence[str]) -> str:
+    """Return a sentence that a row has too few seeds; it continues the last one of what is missing."""
+    left = f"{pluralize(len(match.seeds), 'seed')} with a number on both sides"
+    asks = f"the policy asks for {policy.seeds}"
+    if missing:
+        return f"{missing[-1].removesuffix('.')} (left: {left}; {asks})."
+    return f"{match.name} has {left}, and {asks}."
+
+
+def _speed_problems(timed: Sequence[Pace], *, measured: bool) -> list[str]:
+    """Return why gated speeds cannot be judged. measured: whether the baseline has any speeds."""
+    problems = []
+    if not measured:
+        problems.append(
+            "The policy gates speeds, and the baseline holds none; `linbench bench` measures them."
+        )
+    marked = [f"{one.name} ({', '.join(one.marks)})" for one in timed if one.marks]
+    if marked:
+        problems.append(
+            f"{pluralize(len(marked), 'speed')} cannot be judged, as others were at work meanwhile or a"
+            f" clock was held back: {'; '.join(marked)}."
+        )
+    return problems
 
 
 def _pair(match: Match, policy: Policy) -> Pair:
-    chance = max(float(result["chance"]) for _, row in match.sides for result in row.results)
+    chance = max(result["chance"] for _, row in match.sides for result in row.results)
     return Pair(
         match.name,
         match.accuracies(match.baseline),
@@ -138,23 +155,23 @@ def _pair(match: Match, policy: Policy) -> Pair:
 
 
 def _learnt(match: Match, policy: Policy) -> float | None:
-    return next(
-        (one.learnt for one in policy.bimodal if (one.task, one.model) in _names(match.baseline.results[0])),
-        None,
-    )
+    """Return the accuracy from which on a seed of a bimodal cell has learned; None for other cells."""
+    names = _names(match.baseline.results[0])
+    return next((one.learnt for one in policy.bimodal if (one.task, one.model) in names), None)
 
 
 def _names(result: CellResult) -> list[tuple[str, str]]:
-    """By which a policy may know it."""
-    task, preset = result["cell"]["task"]["name"], result["preset"]
-    return [(name, result["label"]) for name in (task, *([f"{task}/{preset}"] if preset else []))]
+    """Return the pairs of task and model by which a policy may name a cell."""
+    task, preset, model = result["cell"]["task"]["name"], result["preset"], result["label"]
+    return [(task, model), (f"{task}/{preset}", model)] if preset else [(task, model)]
 
 
 def _refuse_unknown(bimodal: Sequence[Bimodal], results: Sequence[CellResult]) -> None:
-    """Raises UserError."""
+    """Refuse bimodal cells that no result is of. Raises UserError."""
     known = {" ".join(name) for result in results for name in _names(result)}
     for one in bimodal:
-        if (name := f"{one.task} {one.model}") not in known:
+        name = f"{one.task} {one.model}"
+        if name not in known:
             raise unknown("bimodal cell of the policy", name, known)
 
 

@@ -1,4 +1,4 @@
-"""What a gate lets pass."""
+"""The policy of a gate: how much worse a candidate may be."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,52 +11,59 @@ from linbench.common.yaml_files import read_mapping
 
 
 class Bimodal(Settings):
-    """A cell that some seeds of the baseline learn and some do not: there the mean says little, and the seeds
-    that learn are counted."""
+    """A cell that only some seeds of the baseline learn.
 
-    task: str = Field(description="as results name it: a name, or NAME/PRESET")
-    model: str = Field(description="as it was written for the run")
-    learnt: float = Field(gt=0, le=1, description="test accuracy from which on a seed has learnt")
+    Its mean says little, so the seeds that learn are counted.
+    """
+
+    task: str = Field(description="task of the cell: NAME, or NAME/PRESET")
+    model: str = Field(description="model of the cell, as it was written for the run")
+    learnt: float = Field(gt=0, le=1, description="test accuracy from which on a seed has learned")
 
 
 class Policy(Settings):
-    """Unless a file says otherwise, a cell is red if its mean drops by more than 2 points and the drop is
-    shown among all that are gated."""
+    """The rules by which cells are judged.
+
+    By default a cell is red if its mean accuracy drops by more than 2 points and the drop is significant among all
+    gated cells.
+    """
 
     drop: float = Field(
         0.02,
         ge=0,
         lt=1,
-        description="by how much mean accuracy may fall without more ado; 0.02 are two points",
+        description="largest drop of mean accuracy that always passes; 0.02 is two points",
     )
     alpha: float = Field(
         0.05,
         gt=0,
         lt=1,
         description=(
-            "probability of calling any cell of an unchanged model red, at most, by Holm's correction"
+            "largest probability that any cell of an unchanged model is called red, by Holm's correction"
         ),
     )
-    seeds: int = Field(6, ge=2, le=10_000, description="seeds that every cell must have on both sides")
+    seeds: int = Field(
+        6, ge=2, le=10_000, description="number of seeds that every cell must have on both sides"
+    )
     bimodal: tuple[Bimodal, ...] = Field(
-        (), description="cells in which seeds that learn are counted, each as task, model and learnt"
+        (), description="cells in which seeds that learn are counted, each with task, model and learnt"
     )
     slower: float | None = Field(
         None,
         gt=1,
         description=(
-            "stored speeds are gated, too: how many times as long a call may take; without it they are only"
-            " shown"
+            "largest ratio of a call's time to the baseline's; if it is set, stored speeds are gated, otherwise"
+            " only shown"
         ),
     )
     may_differ: tuple[Literal["device", "torch", "triton"], ...] = Field(
-        (), description="of the environments, what is allowed to"
+        (), description="parts of the environment that may differ"
     )
 
     @field_validator("bimodal", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """One by one, so that what is wrong is said of its own settings."""
+        """Parse the cells one by one, so that an error names the setting that is wrong."""
         if (
             not isinstance(value, Sequence)
             or isinstance(value, str)
@@ -67,8 +74,10 @@ class Policy(Settings):
 
 
 def load(path: Path | None) -> Policy:
-    """The policy of a YAML file, the default without one. Raises UserError: it cannot be read, or says what
-    is not allowed."""
+    """Read a policy from a YAML file; without a file return the default policy.
+
+    Raises UserError: the file cannot be read, or has a setting or value that is not allowed.
+    """
     return (
         Policy.parse(read_mapping(path, "policy", Policy.model_fields), where="policy") if path else Policy()
     )

@@ -1,4 +1,4 @@
-"""Accuracies before and after: which cells got worse, and of which it cannot be told."""
+"""Verdicts on accuracies before and after: which cells got worse, and which cannot be judged."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,40 +21,44 @@ from linbench.results.power import (
 from linbench.results.statistics import Difference, fisher, holm, welch
 
 _ROUNDING = 1e-9
-"""What floats may make of a fall: 0.9 - 0.88 is more than 0.02 to them. Shares of a million answers are a
-thousand times as far apart."""
+"""The rounding error allowed in a drop: in floats 0.9 - 0.88 is more than 0.02. Accuracies over a million answers
+differ by a thousand times as much."""
 
 
 AT_CHANCE = 0.02
-"""By how much mean accuracy may lie above chance and still be nothing that could be lost: two points, as the
-policy lets pass by default."""
+"""The distance above chance within which mean accuracy counts as chance: two points, the drop that the default
+policy lets pass."""
 
 
 class Verdict(StrEnum):
-    """What a gate says of a cell."""
+    """The verdict of a gate on a cell."""
 
     red = "RED"
     powerless = "cannot be red"
-    """Even if every seed fell to chance, that would not be shown."""
+    """Not even a fall of every seed to chance would be significant."""
     uninformative = "uninformative"
-    """At chance on both sides."""
+    """Both sides are at chance."""
     collapsed = "at chance now, not shown"
     diverged = "all diverge now, not shown"
     noisy = "fell, too noisy to tell"
-    """So wide apart are the candidate's seeds that not even a mean at chance would be shown."""
+    """The candidate's seeds spread so far that not even a mean at chance would be significant."""
     diverges = "diverges more, not shown"
     fell = "fell, not shown"
     ok = "ok"
 
 
 UNTOLD = (Verdict.powerless, Verdict.collapsed, Verdict.diverged, Verdict.noisy)
-"""Verdicts of cells of which it cannot be told whether they got worse."""
+"""Verdicts on cells of which it is open whether they got worse."""
 
 
 class Pair(NamedTuple):
-    """One row of a table as both sides have it: test accuracies, one per seed. learnt: where it is bimodal,
-    from which on a seed has learnt. diverged: how many did, before and after. chance: the accuracy of who
-    knows nothing."""
+    """The test accuracies of a row on both sides, one for each seed.
+
+    Attributes:
+        learnt: the accuracy from which on a seed has learned, if the cell is bimodal.
+        diverged: the number of diverged seeds before and after.
+        chance: the chance level.
+    """
 
     name: str
     baseline: Sequence[float]
@@ -65,7 +69,7 @@ class Pair(NamedTuple):
 
     @property
     def counts(self) -> tuple[int, int] | None:
-        """Seeds that learnt, before and after."""
+        """The number of seeds that learned, before and after; None if the cell is not bimodal."""
         if self.learnt is None:
             return None
         before, after = (
@@ -75,7 +79,7 @@ class Pair(NamedTuple):
 
     @property
     def at_chance(self) -> tuple[bool, bool]:
-        """Whether there was anything to lose before, and is now."""
+        """Whether mean accuracy is at chance, before and after."""
         before, after = (
             fmean(side) <= self.chance + AT_CHANCE + _ROUNDING for side in (self.baseline, self.candidate)
         )
@@ -88,30 +92,28 @@ class Judged:
 
     pair: Pair
     difference: Difference
-    """Candidate less baseline, by Welch."""
+    """The candidate's mean less the baseline's, by Welch's t-test."""
     p: float
-    """One-sided: that it fell."""
+    """The one-sided p of the fall."""
     counted: float
-    """p among all that are gated, by Holm."""
+    """The p adjusted for all gated cells, by Holm's method."""
     fell: bool
-    """By more than the policy lets pass, or else more seeds diverge than did."""
+    """True if it fell by more than the policy lets pass, or more seeds diverge than before."""
     red: bool
     diverges: bool = False
-    """Whether it is of seeds that diverge: their accuracy counts as chance, which may be no less than
-    before."""
+    """True if the finding is that more seeds diverge. Their accuracy counts as chance, which may be no drop."""
     marks: tuple[str, ...] = ()
-    """Of both sides, for the reader: they excuse nothing, as both had the same budget."""
+    """Marks of both sides, for the reader. They excuse nothing, since both had the same budget."""
     can_be_red: bool = True
-    """Whether it would be if every seed fell to chance."""
+    """Whether the cell would be red if every seed fell to chance."""
     noisy: bool = False
-    """Whether it fell and would not be red if its mean were chance, with seeds as wide apart as they are."""
+    """True if it fell and would not be red even if its mean were chance, with seeds spread as they are."""
     seeds_needed: int | None = None
-    """On each side, so that it could be, or so that this fall would be shown; None: nothing is lacking, or no
-    number of them would do."""
+    """The number of seeds on each side that would show the fall; None if none are lacking, or no number would do."""
 
     @property
     def verdict(self) -> Verdict:
-        """In one word."""
+        """The verdict in one word."""
         before, after = self.pair.at_chance
         if self.red:
             return Verdict.red
@@ -125,41 +127,40 @@ class Judged:
             return Verdict.collapsed
         if self.noisy:
             return Verdict.noisy
-        return Verdict.diverges if self.diverges else Verdict.fell if self.fell else Verdict.ok
+        if self.diverges:
+            return Verdict.diverges
+        return Verdict.fell if self.fell else Verdict.ok
 
 
 def judge(pairs: Sequence[Pair], policy: Policy) -> list[Judged]:
-    """All of them together. Each needs two seeds or more on both sides."""
-    differences = [welch(pair.candidate, pair.baseline, alternative="less") for pair in pairs]
-    ps = [
-        difference.p if pair.learnt is None else _fewer(pair)
-        for pair, difference in zip(pairs, differences, strict=True)
-    ]
-    falls = [-difference.mean - policy.drop > _ROUNDING for difference in differences]
-    diverge = [
-        not fell and pair.diverged[1] > pair.diverged[0] for pair, fell in zip(pairs, falls, strict=True)
-    ]
-    ps = [_more_diverge(pair) if more else p for pair, p, more in zip(pairs, ps, diverge, strict=True)]
-    judged = [
-        Judged(
-            pair,
-            difference,
-            p,
-            counted,
-            fell or more,
-            red=(fell or more) and shown(counted, policy.alpha),
-            diverges=more,
-        )
-        for pair, difference, p, counted, fell, more in zip(
-            pairs, differences, ps, holm(ps), falls, diverge, strict=True
-        )
-    ]
+    """Judge rows together. Each needs two seeds or more on both sides."""
+    unadjusted = [_judge_alone(pair, policy) for pair in pairs]
+    judged = []
+    for one, counted in zip(unadjusted, holm([one.p for one in unadjusted]), strict=True):
+        red = one.fell and shown(counted, policy.alpha)
+        judged.append(replace(one, counted=counted, red=red))
     return [_with_power(one, policy, alpha=policy.alpha / len(judged)) for one in judged]
 
 
+def _judge_alone(pair: Pair, policy: Policy) -> Judged:
+    """Return the test of a row before Holm's correction; it is not called red yet."""
+    difference = welch(pair.candidate, pair.baseline, alternative="less")
+    fell = -difference.mean - policy.drop > _ROUNDING
+    diverges = not fell and pair.diverged[1] > pair.diverged[0]
+    p = difference.p if pair.learnt is None else _fewer(pair)
+    if diverges:
+        p = _more_diverge(pair)
+    return Judged(pair, difference, p, p, fell or diverges, red=False, diverges=diverges)
+
+
 def _with_power(one: Judged, policy: Policy, *, alpha: float) -> Judged:
-    """What is not red with whether it could be. alpha: of this cell, where it alone falls: the first that
-    Holm's correction looks at."""
+    """Return a verdict with the power of its test: whether the cell could be red, and the seeds that would do.
+
+    Args:
+        one: the verdict.
+        policy: the rules.
+        alpha: the level for this cell if it alone falls, the first step of Holm's method.
+    """
     pair, seeds = one.pair, min(len(one.pair.baseline), len(one.pair.candidate))
     if one.red:
         return one
@@ -170,45 +171,38 @@ def _with_power(one: Judged, policy: Policy, *, alpha: float) -> Judged:
         noisy_collapse_p(pair.baseline, pair.candidate, chance=pair.chance, seeds=seeds), alpha
     )
     able = replace(one, can_be_red=loses and shown(lowest, alpha), noisy=noisy)
-    if able.verdict is Verdict.diverged:
-        return replace(able, seeds_needed=seeds_to_show_divergence(alpha=alpha))
-    if able.verdict is Verdict.collapsed:
-        return replace(
-            able,
-            seeds_needed=seeds_to_show_fall(pair.baseline, pair.candidate, learnt=pair.learnt, alpha=alpha),
-        )
-    if able.verdict is Verdict.noisy:
-        return replace(
-            able,
-            seeds_needed=seeds_to_show_noisy_collapse(
-                pair.baseline, pair.candidate, chance=pair.chance, alpha=alpha
-            ),
-        )
-    if able.verdict is Verdict.powerless and loses:
-        return replace(
-            able,
-            seeds_needed=seeds_to_show_collapse(
-                pair.baseline, chance=pair.chance, learnt=pair.learnt, alpha=alpha
-            ),
-        )
-    return able
+    return replace(able, seeds_needed=_seeds_needed(able, alpha=alpha, loses=loses))
+
+
+def _seeds_needed(one: Judged, *, alpha: float, loses: bool) -> int | None:
+    """Return the number of seeds on each side that would show what the verdict leaves open."""
+    pair = one.pair
+    if one.verdict is Verdict.diverged:
+        return seeds_to_show_divergence(alpha=alpha)
+    if one.verdict is Verdict.collapsed:
+        return seeds_to_show_fall(pair.baseline, pair.candidate, learnt=pair.learnt, alpha=alpha)
+    if one.verdict is Verdict.noisy:
+        return seeds_to_show_noisy_collapse(pair.baseline, pair.candidate, chance=pair.chance, alpha=alpha)
+    if one.verdict is Verdict.powerless and loses:
+        return seeds_to_show_collapse(pair.baseline, chance=pair.chance, learnt=pair.learnt, alpha=alpha)
+    return None
 
 
 def _fewer(pair: Pair) -> float:
-    """That fewer seeds learn than did."""
+    """Return the p of fewer seeds learning than before."""
     before, after = pair.counts or (0, 0)
     return fisher(after, len(pair.candidate), before, len(pair.baseline), alternative="less")
 
 
 def _more_diverge(pair: Pair) -> float:
-    """That more seeds diverge than did."""
+    """Return the p of more seeds diverging than before."""
     before, after = pair.diverged
     of, reference = len(pair.candidate), len(pair.baseline)
     return fisher(of - after, of, reference - before, reference, alternative="less")
 
 
 def why_untold(one: Judged, policy: Policy, *, cells: int) -> str | None:
-    """Why it cannot be told whether a cell got worse, and what would help; None: it can."""
+    """Return why it is open whether a cell got worse, and what would help; None if it is not open."""
     pair, seeds = one.pair, len(one.pair.candidate)
     if one.verdict not in UNTOLD:
         return None

@@ -11,24 +11,23 @@ from linbench.results.schema.benchmarks import SpeedResult
 
 
 class Change(NamedTuple):
-    """A change that made calls of a kernel family more than half as long again, or less than two thirds as
-    long."""
+    """A change that made calls of a kernel family more than 1.5 times as long, or less than 2/3 as long."""
 
     family: str
-    """The kernel family, among those of the layer that was measured."""
+    """The kernel family that changed."""
     about: str
-    """The calls that it concerns, for readers."""
+    """The calls that it concerns, in words."""
     when: str
-    """The time of the commit (UTC, ISO 8601): by it older speeds are judged that do not say which changes
-    their code had."""
+    """The time of the commit (UTC, ISO 8601). Results that do not say which changes their code had are judged by
+    their date."""
     on_gpu: bool
-    """Whether it concerns GPUs, or CPUs."""
+    """True if it concerns GPUs, false if CPUs."""
     concerns: Callable[[Mapping[str, object]], bool]
-    """Whether it concerns a layer with these settings."""
+    """Returns whether it concerns a layer with the given settings."""
 
 
 def _sees_less(settings: Mapping[str, object]) -> bool:
-    """Whether attention has gates, slopes or a window."""
+    """Return whether attention has gates, slopes or a window."""
     return (
         "forget_bias" in settings
         or settings.get("window") is not None
@@ -41,13 +40,12 @@ CHANGES = (
         "attention", "attention with gates, slopes or a window", "2026-11-25T00:28:40+00:00", True, _sees_less
     ),
 )
-"""In the order of their commits. Who makes such a change adds a line; every speed measured since says how
-many of them its code had."""
+"""The changes in the order of their commits. Whoever makes such a change adds a line. Every result says how many
+of them its code had."""
 
 
 def outdated(result: SpeedResult) -> str | None:
-    """Return why our side of a layer's stored speed is no longer that of our code, in words; None where it
-    is."""
+    """Return in words why linbench's side of a layer's stored speed is outdated; None if it is not."""
     bench, known = result["bench"], result.get("kernel_changes")
     families, settings = bench["layer"].get("kernel", {}), bench["layer"]["settings"]
     for number, change in enumerate(CHANGES, start=1):

@@ -1,4 +1,4 @@
-"""Stored speeds of the very layers that stored models are made of."""
+"""Stored speeds of the layers that stored models are made of."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -9,16 +9,20 @@ from linbench.results.kernel_changes import outdated
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.schema.cells import CellResult
 from linbench.results.speed_labels import AS_CALLED, HOW, OURS, REPLAYED
-from linbench.results.speeds import Rate, Speeds, asked
+from linbench.results.speeds import Rate, Series, Speeds, asked
 
 ASKED = ("train", "decode")
-"""The questions whose speeds stand beside what a model recalls."""
+"""The questions whose speeds are shown beside accuracy."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way in which layers were measured: among speeds that may stand side by side, at a length, all timed
-    alike. results: by layer, also of those that have no rate."""
+    """Measurements of layers that may stand side by side: at one length, all timed alike.
+
+    Attributes:
+        results: by layer, also of layers that have no rate.
+        rates: by layer.
+    """
 
     speeds: Speeds
     length: int
@@ -28,16 +32,16 @@ class Way:
 
     @property
     def words(self) -> str:
-        """What was measured."""
+        """The quantity and load that were measured, in words."""
         return f"{asked(self.speeds.question, self.length)}, {self.speeds.load}"
 
     @property
     def about(self) -> str:
-        """The same, and how and where."""
+        """The quantity and load, with the timing, precision and device."""
         return f"{self.words}, {HOW[self.timing]}, {self.speeds.precision}, {self.speeds.device}"
 
     def why_not(self, layer: str) -> str | None:
-        """Why a layer that was measured this way has no rate here, in a word; None: it was not, or it has."""
+        """Return in a word why a measured layer has no rate; None if it has one, or was not measured."""
         result = self.results.get(layer)
         if result is None or layer in self.rates:
             return None
@@ -47,7 +51,7 @@ class Way:
 
 
 def layer_of(result: CellResult) -> str | None:
-    """The layer that a model is made of, as a speed's identity has it; None where it is made of several."""
+    """Return the layer that a model is made of, as the identity of speeds has it; None if it has several."""
     model = result["cell"]["model"]
     layers = {
         canonical({"form": model["form"], "d_model": model["backbone"]["settings"]["d_model"], **layer})
@@ -59,11 +63,16 @@ def layer_of(result: CellResult) -> str | None:
 def best_way(
     measured: Iterable[Speeds], question: str, layers: Collection[str], *, length: int
 ) -> Way | None:
-    """Of all ways in which a question was put to these layers that in which most have a rate, at the length
-    nearest to one; None where it was not.
+    """Return the measurements in which most of some layers have a rate; None if none of them was measured.
 
-    What was measured while others were at work, or by a clock that was held back, has none. A sequence alone
-    is left aside, as models are trained and judged in batches.
+    Measurements with a mark, such as those beside other programs or with a throttled clock, have no rate. Those
+    of a single sequence are left out, since models are trained and tested in batches.
+
+    Args:
+        measured: all speeds to choose from.
+        question: the quantity, `train` or `decode`.
+        layers: the layers, as `layer_of` returns them.
+        length: the preferred length; of equal choices the nearest in ratio is taken.
     """
     ways = [
         _way(these, at, layers)
@@ -79,21 +88,19 @@ def best_way(
 
 
 def _way(these: Speeds, length: int, layers: Collection[str]) -> Way:
-    """On the device alone where all layers were timed so, else as called."""
-    ours = {
-        layer: series
-        for series in these.series
-        if series.side == OURS and (layer := canonical(series.any["bench"]["layer"])) in layers
-    }
+    """Return the rates of layers at a length: replayed if all were timed so, else as called."""
+    ours: dict[str, Series] = {}
+    for series in these.series:
+        layer = canonical(series.any["bench"]["layer"])
+        if series.side == OURS and layer in layers:
+            ours[layer] = series
     results = {layer: series.results[length] for layer, series in ours.items() if length in series.results}
     sound = {layer: ours[layer] for layer, result in results.items() if not result["marks"]}
-    found = {
-        timing: {
-            layer: rate
-            for layer, series in sound.items()
-            if (rate := series.rate(length, timing)) is not None
-        }
-        for timing in (REPLAYED, AS_CALLED)
-    }
+    found: dict[str, dict[str, Rate]] = {REPLAYED: {}, AS_CALLED: {}}
+    for timing, rates in found.items():
+        for layer, series in sound.items():
+            rate = series.rate(length, timing)
+            if rate is not None:
+                rates[layer] = rate
     timing = REPLAYED if len(found[REPLAYED]) == len(found[AS_CALLED]) else AS_CALLED
     return Way(these, length, timing, results, found[timing])

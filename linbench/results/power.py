@@ -1,5 +1,4 @@
-"""What a gate could show at all: the p of the most extreme fall that a candidate can have, and the seeds it
-takes to show it."""
+"""The power of a gate: the p of the largest possible fall, and the number of seeds that would show a fall."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,27 +7,31 @@ from statistics import fmean, variance
 from linbench.results.statistics import fisher, welch_p
 
 MOST_SEEDS = 1000
-"""Seeds on each side up to which it is tried what would be shown."""
+"""The largest number of seeds on each side that is tried."""
 
 _ROUNDING = 1e-9
 
 _SPREADS = [i / 20 for i in range(21)]
-"""Of a candidate, as shares of the baseline's: none has the largest t, an equal one the most degrees of
-freedom, and p is lowest between the two."""
+"""Spreads of a candidate that are tried, as shares of the baseline's. No spread gives the largest t, an equal one the
+most degrees of freedom, and p is lowest between the two."""
 
 
 def shown(p: float, alpha: float) -> bool:
-    """Return whether p lies below alpha. The p of an exact test may be alpha itself, such as 1/20, which
-    rounding must not decide."""
+    """Return whether p lies below alpha.
+
+    The p of an exact test may equal alpha, such as 1/20; rounding must not decide then.
+    """
     return p < alpha * (1 - _ROUNDING)
 
 
 def collapse_p(baseline: Sequence[float], *, chance: float, learnt: float | None, seeds: int) -> float:
-    """Return the lowest one-sided p of a candidate whose every seed falls to chance, with so many `seeds` on
-    each side and a baseline as it is.
+    """Return the lowest one-sided p of a candidate whose every seed falls to chance.
 
-    learnt: the accuracy from which on a seed has learnt, where Fisher's test counts these; None: Welch's test
-        of the means.
+    Args:
+        baseline: accuracies of the baseline, one for each seed.
+        chance: the chance level.
+        learnt: the accuracy from which on a seed has learned, for Fisher's test; None for Welch's test of means.
+        seeds: the number of seeds on each side.
     """
     if learnt is not None:
         return _fisher_p(baseline, [chance], learnt=learnt, seeds=seeds)
@@ -43,16 +46,24 @@ def collapse_p(baseline: Sequence[float], *, chance: float, learnt: float | None
 def seeds_to_show_collapse(
     baseline: Sequence[float], *, chance: float, learnt: float | None, alpha: float
 ) -> int | None:
-    """Return the fewest seeds on each side with which the most extreme fall is shown at `alpha`; None: more
-    than `MOST_SEEDS`."""
+    """Return the fewest seeds on each side with which a fall of all seeds to chance is shown at `alpha`.
+
+    None if that takes more than `MOST_SEEDS`.
+    """
     return _fewest(lambda seeds: collapse_p(baseline, chance=chance, learnt=learnt, seeds=seeds), alpha)
 
 
 def noisy_collapse_p(
     baseline: Sequence[float], candidate: Sequence[float], *, chance: float, seeds: int
 ) -> float:
-    """Return Welch's one-sided p of a candidate whose mean is chance and whose seeds spread as they do here,
-    with so many `seeds` on each side."""
+    """Return Welch's one-sided p of a candidate whose mean is chance and whose spread is the one measured.
+
+    Args:
+        baseline: accuracies of the baseline.
+        candidate: accuracies of the candidate, for their spread.
+        chance: the chance level.
+        seeds: the number of seeds on each side.
+    """
     parts = variance(candidate) / seeds, variance(baseline) / seeds
     return welch_p(chance - fmean(baseline), parts, (seeds, seeds), alternative="less")
 
@@ -60,16 +71,20 @@ def noisy_collapse_p(
 def seeds_to_show_noisy_collapse(
     baseline: Sequence[float], candidate: Sequence[float], *, chance: float, alpha: float
 ) -> int | None:
-    """Return the fewest seeds on each side with which that is shown at `alpha`; None: more than
-    `MOST_SEEDS`."""
+    """Return the fewest seeds on each side with which a noisy fall of the mean to chance is shown at `alpha`.
+
+    None if that takes more than `MOST_SEEDS`.
+    """
     return _fewest(lambda seeds: noisy_collapse_p(baseline, candidate, chance=chance, seeds=seeds), alpha)
 
 
 def seeds_to_show_fall(
     baseline: Sequence[float], candidate: Sequence[float], *, learnt: float | None, alpha: float
 ) -> int | None:
-    """Return the fewest seeds on each side with which a fall as large as this one, of sides as wide, is shown
-    at `alpha`; None: more than `MOST_SEEDS`."""
+    """Return the fewest seeds on each side with which a fall and spreads as measured are shown at `alpha`.
+
+    None if that takes more than `MOST_SEEDS`.
+    """
     if learnt is not None:
         return _fewest(lambda seeds: _fisher_p(baseline, candidate, learnt=learnt, seeds=seeds), alpha)
     difference, spreads = fmean(candidate) - fmean(baseline), (variance(candidate), variance(baseline))
@@ -79,13 +94,12 @@ def seeds_to_show_fall(
 
 
 def seeds_to_show_divergence(*, alpha: float) -> int | None:
-    """Return the fewest seeds on each side with which it is shown at `alpha` that none diverged and all do
-    now."""
+    """Return the fewest seeds on each side with which divergence of all instead of none is shown at `alpha`."""
     return _fewest(lambda seeds: fisher(0, seeds, seeds, seeds, alternative="less"), alpha)
 
 
 def _fisher_p(baseline: Sequence[float], candidate: Sequence[float], *, learnt: float, seeds: int) -> float:
-    """That fewer learn, if of so many seeds the same share learns as does here."""
+    """Return the p of fewer seeds learning, if of `seeds` seeds the same shares learn as were measured."""
     before, after = (
         math.floor(seeds * sum(value >= learnt for value in side) / len(side) + _ROUNDING)
         for side in (baseline, candidate)

@@ -1,5 +1,7 @@
-"""Today's score of a result that an older linbench stored: of what a score depends on, chance is worked out
-by code that can change."""
+"""Today's chance levels for results that an older linbench stored.
+
+A score depends on chance, and the code that works out chance can change.
+"""
 
 from functools import cache
 from statistics import fmean
@@ -12,11 +14,11 @@ from linbench.results.schema.cells import CellResult
 from linbench.tasks.base import Task
 
 UNSCORED = "chance_as_stored"
-"""The mark of a result that has the chance of its own day, since its task is not here to tell today's."""
+"""The mark of a result whose chance level is the one it was stored with, since its task is not registered here."""
 
 MOST_ANSWERS = 1 << 26
-"""Tokens times answers of the longest example whose chance is worked out for a stored result: settings come
-from a file, and none may keep a reader busy."""
+"""The largest number of tokens times answers for which chance is worked out. Settings come from files, and no file
+may keep a reader busy."""
 
 
 def rescored(result: Result) -> Result:
@@ -71,14 +73,14 @@ def _unscored(result: CellResult) -> CellResult:
 
 
 def _task(name: str, version: int, source: str | None) -> type[Task] | None:
-    """The registered task of that name, if it is still what it was."""
+    """Return the registered task of a name, if its version and source are the same."""
     entry = registry("task").entries.get(name)
     return entry.cls if entry and (entry.cls.version, entry.digest) == (version, source) else None
 
 
 @cache
 def _chance(cls: type[Task], settings: str) -> float | None:
-    """The chance of a task with these settings, as JSON; None where today's task refuses them."""
+    """Return the chance level of a task with settings (JSON); None if today's task refuses them."""
     try:
         task = cls(cls.Settings.model_validate_json(settings))
     except ValueError:  # what was allowed once, or never: a file says so

@@ -1,4 +1,4 @@
-"""The least time that a device's arithmetic and memory allow, and how times grow."""
+"""Rooflines: the least time that a device allows for a call, and the growth of times with the length."""
 
 import math
 from collections.abc import Mapping
@@ -8,11 +8,10 @@ from linbench.results.speed_labels import AS_CALLED
 
 
 def growth(seconds: Mapping[int, float]) -> float | None:
-    """The exponent e by which seconds grow with a length T, as T^e: the slope of the logarithms by least
-    squares over all lengths; None for fewer than two.
+    """Return the exponent e by which seconds grow with a length T, as T^e; None for fewer than two lengths.
 
-    Of the time of one sequence it is 1 where a token costs the same however many there are, and 2 where it
-    costs in proportion to their number.
+    It is the slope of log seconds over log T by least squares. For the time of a sequence it is 1 if a token costs
+    the same at every length, and 2 if its cost is proportional to the length.
     """
     if len(seconds) < 2:
         return None
@@ -22,9 +21,7 @@ def growth(seconds: Mapping[int, float]) -> float | None:
 
 
 def roofline(result: SpeedResult, side: str, timing: str) -> float | None:
-    """How near a call comes to what the device did at best in the same run: the longer of the times that its
-    least operations and bytes take at the rates of a matrix product and of a copy, over its own. None where
-    one is not known."""
+    """Return the larger of a call's `floors` over its measured seconds; None if either is not known."""
     seconds, least = timing_of(result, side, timing), floors(result).values()
     return None if seconds is None or not least else max(least) / seconds["median"]
 

@@ -1,10 +1,11 @@
-"""How a speed was measured, in words."""
+"""Names of sides and timings of stored speeds."""
 
 OURS = "linbench"
-"""Among the sides of a result."""
+"""The name of linbench's own side in a result; all other sides are peers."""
 
 REPLAYED, AS_CALLED = "replayed", "as_called"
-"""Two ways of timing a call: from a CUDA graph, the device alone; and as a caller waits for it."""
+"""The two timings of a call: replayed from a CUDA graph, so that the device alone is timed; and as a caller waits
+for it."""
 
 HOW = {REPLAYED: "on the device alone", AS_CALLED: "as called"}
-"""In words."""
+"""The timings in words."""

@@ -1,11 +1,12 @@
-"""Stored speeds of layers as series over lengths: which of them may stand in one table."""
+"""Stored speeds of layers as series over lengths, grouped into what one table may hold."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from linbench.common.files import file_name
+from linbench.common.text import pluralize
 from linbench.experiments.labels import unique_labels
 from linbench.results.kernel_changes import outdated
 from linbench.results.roofline import growth, timing_of
@@ -16,8 +17,13 @@ BenchmarkT = TypeVar("BenchmarkT", bound=BenchmarkResult)
 
 
 class Rate(NamedTuple):
-    """Tokens per second: by the median, and by those seconds that a fifth of the calls exceeded (low) and
-    stayed under (high)."""
+    """Tokens per second.
+
+    Attributes:
+        median: the rate by the median of the calls' seconds.
+        low: the rate that a fifth of the calls stayed below.
+        high: the rate that a fifth of the calls exceeded.
+    """
 
     median: float
     low: float
@@ -25,67 +31,63 @@ class Rate(NamedTuple):
 
     @property
     def spread(self) -> float:
-        """Half of what lies between, over the median."""
+        """Half of the distance between low and high, over the median."""
         return (self.high - self.low) / 2 / self.median
 
 
 @dataclass(frozen=True)
 class Series:
-    """One side of one layer, ours or a peer's: its results by length."""
+    """The results of one side of a layer, linbench's or a peer's, by length."""
 
     label: str
     side: str
     results: Mapping[int, SpeedResult]
     apart: frozenset[int] = frozenset()
-    """Of a peer: at which lengths ours beside it was measured in another run."""
+    """The lengths at which linbench's side, which a peer stands beside, is taken from another run."""
 
     @property
     def name(self) -> str:
-        """For readers."""
+        """The name shown to readers."""
         return self.label if self.side == OURS else f"{self.label}, {self.side}"
 
     @property
     def mixer(self) -> str:
-        """The layer's registered name."""
-        return str(self.any["bench"]["layer"]["mixer"])
+        """The registered name of the layer."""
+        return self.any["bench"]["layer"]["mixer"]
 
     @property
     def any(self) -> SpeedResult:
-        """One of its results."""
+        """One of the results, for what all have in common."""
         return next(iter(self.results.values()))
 
     def rate(self, length: int, timing: str) -> Rate | None:
-        """At a length; None where nothing was timed that way, or by a kernel that has changed since."""
-        return (
-            speed_of(self.results[length], self.side, timing)
-            if length in self.results and not self.outdated(length)
-            else None
-        )
+        """Return the rate at a length; None if it was not timed that way, or with a kernel that has changed."""
+        if length not in self.results or self.outdated(length):
+            return None
+        return speed_of(self.results[length], self.side, timing)
 
     def outdated(self, length: int) -> str | None:
-        """Why what was measured there may not stand beside others, as `kernel_changes` says; None: it may. A
-        peer has no kernel of ours."""
+        """Return the reason why the result at a length may not stand beside others; None if it may.
+
+        See `linbench.results.kernel_changes`. A peer does not run linbench's kernels.
+        """
         return outdated(self.results[length]) if self.side == OURS else None
 
     def rates(self, timing: str) -> dict[int, Rate]:
-        """By length, where there are any."""
+        """Return the rates by length, without lengths that have none."""
         return {length: rate for length in self.results if (rate := self.rate(length, timing)) is not None}
 
     def growth(self, timing: str) -> float | None:
-        """`growth` of the time of one sequence; of decoding, of the time of one token."""
+        """Return the `growth` of the time of a sequence, or of a token if it was decoded."""
         decoding = self.any["bench"]["question"] == "decode"
         return growth(
             {length: (1 if decoding else length) / rate.median for length, rate in self.rates(timing).items()}
         )
 
-    def numbers(self, pick: tuple[str, ...]) -> dict[int, float]:
-        """By length, what lies there in the results that have it and are not `outdated`."""
-        found = {
-            length: _inside(result, pick)
-            for length, result in self.results.items()
-            if not self.outdated(length)
-        }
-        return {length: value for length, value in found.items() if value is not None}
+    def numbers(self, pick: Callable[[SpeedResult], float | None]) -> dict[int, float]:
+        """Return a number of each result by length, without results that lack it or are `outdated`."""
+        numbers = {at: pick(result) for at, result in self.results.items() if not self.outdated(at)}
+        return {length: float(number) for length, number in numbers.items() if number is not None}
 
 
 @dataclass(frozen=True)
@@ -102,30 +104,29 @@ class Speeds:
 
     @property
     def lengths(self) -> list[int]:
-        """All that occur, the shortest first."""
+        """The lengths of all series, the shortest first."""
         return sorted({length for series in self.series for length in series.results})
 
     @property
     def results(self) -> list[SpeedResult]:
-        """All of them, each once."""
-        return list(
-            {result["id"]: result for series in self.series for result in series.results.values()}.values()
-        )
+        """The results of all series, each once."""
+        results = [result for series in self.series for result in series.results.values()]
+        return list({result["id"]: result for result in results}.values())
 
     @property
     def timings(self) -> list[str]:
-        """In which ways anything was timed, the device alone first."""
+        """The timings that any series has, the replayed one first."""
         return [
             timing for timing in (REPLAYED, AS_CALLED) if any(series.rates(timing) for series in self.series)
         ]
 
     @property
     def about(self) -> str:
-        """Where and at what size."""
+        """The size, precision, load, form and device, in words."""
         return f"d_model {self.d_model}, {self.precision}, {self.load}, {self.form} form, {self.device}"
 
     def slug(self, of: str) -> str:
-        """A name for files of what is shown of them."""
+        """Return the name of files that show a quantity of these speeds."""
         words = (
             f"speed {self.question} {of} d{self.d_model} {self.precision} {self.load} {self.form}"
             f" {self.device}"
@@ -134,8 +135,12 @@ class Speeds:
 
 
 def speeds(results: Iterable[SpeedResult], *, form: str = "auto") -> list[Speeds]:
-    """Results of layers grouped into what may be compared, of kernels that chose their form by themselves, or
-    of all forms by name with `form` "named"."""
+    """Group results of layers into speeds that may be compared.
+
+    Args:
+        form: "auto" for results of kernels that chose their form themselves, "named" for those of forms that
+            were named.
+    """
     groups: dict[tuple[Any, ...], list[SpeedResult]] = {}
     for result in results:
         if (result["bench"]["backend"] == "auto") == (form == "auto"):
@@ -162,13 +167,14 @@ _ORDER = ("train", "prefill", "decode", "memory")
 
 
 def current(results: Iterable[BenchmarkT]) -> BenchmarkT:
-    """Of what was measured of one layer at one shape, beside peers or alone, that which stands for our side:
-    by the latest code, and of what that measured beside a peer before alone, as a ratio is best of one run.
+    """Return the result that stands for linbench's side among several of one case, beside peers or alone.
 
-    A result that does not say when it was measured, as none did once, is older than those that do. Of two
-    such by different code the one without a peer is
-    later: beside a peer our side is measured as well, so that who has that asks for ours alone only to have
-        it anew.
+    It is one by the latest code. Of several by that code, one beside a peer is preferred, since a ratio is best
+    taken within a run.
+
+    A result without a date, as older versions wrote them, counts as older than all with one. Of two without a
+    date and by different code, the one without a peer counts as later: linbench's side is measured beside a peer
+    too, so it was measured alone only to renew it.
     """
     every = list(results)
     latest = max(every, key=lambda one: (one.get("when", ""), one["bench"]["peer"] is None))
@@ -179,15 +185,15 @@ def current(results: Iterable[BenchmarkT]) -> BenchmarkT:
 
 
 def _code(result: BenchmarkResult) -> tuple[Any, ...]:
-    """By which it was measured; of changes that were not committed nobody knows whether they are the same."""
+    """Return a key of the code that produced a result; a tree with changes is a code of its own."""
     found = result["environment"]
     return found["commit"], found["packages"], result["id"] if found["dirty"] else None
 
 
 def tokens(result: SpeedResult) -> int:
-    """That one call takes in."""
+    """Return the number of tokens that one call takes in."""
     shape = result["bench"]["shape"]
-    return int(shape["batch"] * (1 if result["bench"]["question"] == "decode" else shape["length"]))
+    return shape["batch"] * (1 if result["bench"]["question"] == "decode" else shape["length"])
 
 
 def speed_of(result: SpeedResult, side: str, timing: str) -> Rate | None:
@@ -196,16 +202,14 @@ def speed_of(result: SpeedResult, side: str, timing: str) -> Rate | None:
 
 
 def rate_of(seconds: Timing | None, count: float) -> Rate | None:
-    """So many in each of these seconds, per second; None where nothing was timed."""
-    return (
-        None
-        if seconds is None
-        else Rate(count / seconds["median"], count / seconds["high"], count / seconds["low"])
-    )
+    """Return the rate of a call that takes in `count` tokens; None if it was not timed."""
+    if seconds is None:
+        return None
+    return Rate(count / seconds["median"], count / seconds["high"], count / seconds["low"])
 
 
 def asked(question: str, length: int) -> str:
-    """What was timed, in words: `training at T 256`."""
+    """Return a question in words, such as `training at T 256`."""
     return {
         "train": f"training at T {length:,}",
         "prefill": f"prompts of {length:,} tokens",
@@ -214,18 +218,16 @@ def asked(question: str, length: int) -> str:
 
 
 def machine(result: BenchmarkResult) -> str:
-    """What it was measured on."""
-    found = result["environment"]
-    name = str(found["device"]["name"])
-    return (
-        name
-        if result["bench"]["device"] != "cpu"
-        else f"{name}, {found['threads']} thread{'s' * (found['threads'] > 1)}"
-    )
+    """Return the device of a result in words; of a CPU also the number of threads."""
+    environment = result["environment"]
+    name = environment["device"]["name"]
+    if result["bench"]["device"] != "cpu":
+        return name
+    return f"{name}, {pluralize(environment['threads'], 'thread')}"
 
 
 def told_apart_by(result: SpeedResult) -> dict[str, Any]:
-    """What one layer can differ in from another."""
+    """Return the settings in which layers can differ, the form of their kernels among them."""
     layer = result["bench"]["layer"]
     flat = {**layer, **layer["settings"], "form of kernels": result["bench"]["backend"]}
     return {name: value for name, value in flat.items() if name != "settings"}
@@ -243,8 +245,10 @@ def _alike(result: SpeedResult) -> tuple[Any, ...]:
 
 
 def _by_load(question: str, members: Sequence[SpeedResult]) -> dict[str, list[SpeedResult]]:
-    """A sequence alone, so many at once, or so many tokens in batches that hold as many sequences as that
-    makes; a sequence that fills such a batch alone belongs to both."""
+    """Group results by load: one sequence, a number of sequences, or a number of tokens in a batch.
+
+    A single sequence that fills a batch of that many tokens belongs to both.
+    """
     found: dict[str, list[SpeedResult]] = {}
     filled = {_rounded(result) for result in members if result["bench"]["shape"]["batch"] > 1}
     for result in members:
@@ -264,8 +268,11 @@ def _rounded(result: SpeedResult) -> int:
 
 
 def _series(members: Sequence[SpeedResult]) -> tuple[Series, ...]:
-    """By label, told apart by settings where these differ; of ours what is `current`, of a peer what was
-    measured last."""
+    """Return a series for linbench's side of every layer, and for each of its peers.
+
+    Layers of one label are distinguished by the settings in which they differ. At each length the `current`
+    result is taken.
+    """
     layers: dict[str, list[SpeedResult]] = {}
     for result in members:
         layer = {**result["bench"]["layer"], "backend": result["bench"]["backend"]}
@@ -278,16 +285,11 @@ def _series(members: Sequence[SpeedResult]) -> tuple[Series, ...]:
     for label, group in zip(labels, layers.values(), strict=True):
         ours = _by_length(group)
         found.append(Series(label, OURS, ours))
-        for side in dict.fromkeys(side for result in group for side in result["sides"] if side != OURS):
-            theirs = _by_length(result for result in group if side in result["sides"])
-            found.append(
-                Series(
-                    label,
-                    side,
-                    theirs,
-                    frozenset(at for at, result in theirs.items() if result["id"] != ours[at]["id"]),
-                )
-            )
+        peers = [side for result in group for side in result["sides"] if side != OURS]
+        for peer in dict.fromkeys(peers):
+            theirs = _by_length(result for result in group if peer in result["sides"])
+            apart = frozenset(at for at, result in theirs.items() if result["id"] != ours[at]["id"])
+            found.append(Series(label, peer, theirs, apart))
     return tuple(sorted(found, key=lambda one: one.name))
 
 
@@ -298,7 +300,12 @@ def _by_length(members: Iterable[SpeedResult]) -> dict[int, SpeedResult]:
     return {length: current(at[length]) for length in sorted(at)}
 
 
-def _inside(value: Any, path: tuple[str, ...]) -> float | None:
-    for name in path:
-        value = None if value is None else value.get(name)
-    return None if value is None else float(value)
+def peak_bytes(result: SpeedResult) -> int | None:
+    """Return the peak of memory of linbench's side; None if it was not measured."""
+    return result["sides"].get(OURS, {}).get("peak_bytes")
+
+
+def state_bytes(result: SpeedResult) -> int | None:
+    """Return the bytes of a sequence's state; None if it was not measured."""
+    state = result["state"]
+    return None if state is None else state["bytes"]

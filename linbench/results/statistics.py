@@ -1,5 +1,4 @@
-"""What numbers over seeds allow to be said: differences of means, shares that learnt, and how many questions
-were asked at once."""
+"""Statistical tests over seeds: Welch's t for means, Fisher's exact test for shares, and Holm's correction."""
 
 import math
 from collections.abc import Sequence
@@ -7,19 +6,19 @@ from statistics import mean, variance
 from typing import Literal, NamedTuple
 
 Alternative = Literal["two-sided", "less", "greater"]
-"""What is to be shown of the values beside the reference: that they differ, lie below it, or lie above it."""
+"""The alternative hypothesis: the values differ from the reference, lie below it, or lie above it."""
 
 
 class Difference(NamedTuple):
-    """Of two means, in the unit of the values."""
+    """The difference of two means, in the unit of the values."""
 
     mean: float
     low: float
-    """With `high` the two-sided confidence interval."""
+    """The lower end of the two-sided confidence interval."""
     high: float
+    """The upper end of the interval."""
     p: float
-    """The probability of a difference at least this far in the direction of the alternative where there is
-    none."""
+    """The probability of a difference at least as far in the direction of the alternative if the means are equal."""
 
 
 def welch(
@@ -29,12 +28,12 @@ def welch(
     alternative: Alternative = "two-sided",
     confidence: float = 0.95,
 ) -> Difference:
-    """The mean of `values` less that of `reference`, by Welch's t for unequal variances (Welch 1947,
-    doi:10.1093/biomet/34.1-2.28).
+    """Return the mean of `values` less that of `reference`, by Welch's t-test for unequal variances.
 
-    Where neither side has any spread there is no t: the interval is the difference itself, and p is 0 if it
-    is what the alternative says, else 1. Raises ValueError: fewer than two values on a side, or one that is
-    not finite.
+    See Welch 1947, doi:10.1093/biomet/34.1-2.28. If neither side has any spread there is no t: the interval is the
+    difference itself, and p is 0 if the alternative holds, else 1.
+
+    Raises ValueError: fewer than two values on a side, or one that is not finite.
     """
     from scipy.special import stdtrit  # where it is needed: scipy takes half a second to load
 
@@ -61,8 +60,14 @@ def welch_p(
     *,
     alternative: Alternative = "two-sided",
 ) -> float:
-    """Return the p of Welch's t for a difference of two means; parts: the variance of each mean, counts: the
-    values that each is of."""
+    """Return the p of Welch's t-test for a difference of two means.
+
+    Args:
+        difference: of the means.
+        parts: the variance of each mean.
+        counts: the number of values that each is the mean of.
+        alternative: the alternative hypothesis.
+    """
     from scipy.special import stdtr
 
     if not any(parts):
@@ -74,28 +79,39 @@ def welch_p(
 
 
 def _degrees(parts: tuple[float, float], counts: tuple[int, int]) -> float:
-    """Of freedom, by Welch and Satterthwaite."""
+    """Return the degrees of freedom, by Welch and Satterthwaite."""
     return sum(parts) ** 2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
 
 
 def fisher(
     learnt: int, of: int, reference_learnt: int, reference_of: int, *, alternative: Alternative = "two-sided"
 ) -> float:
-    """The p of Fisher's exact test: `learnt` of so many seeds beside `reference_learnt` of so many, `less`
-    meaning a smaller share than the reference's (Fisher 1922, doi:10.2307/2340521). Raises ValueError: more
-    learnt than there are.
+    """Return the p of Fisher's exact test for two shares of seeds (Fisher 1922, doi:10.2307/2340521).
+
+    Args:
+        learnt: the number of seeds that learned, out of `of`.
+        of: the number of seeds.
+        reference_learnt: the number of the reference's seeds that learned, out of `reference_of`.
+        reference_of: the number of the reference's seeds.
+        alternative: `less` is a smaller share than the reference's.
+
+    Raises ValueError: more seeds learned than there are.
     """
     from scipy.stats import fisher_exact
 
     if not (0 <= learnt <= of and 0 <= reference_learnt <= reference_of):
-        raise ValueError("of so many seeds at most as many learnt")
+        raise ValueError(
+            f"{learnt} of {of} and {reference_learnt} of {reference_of} are no shares; at most all seeds can learn"
+        )
     table = [[learnt, of - learnt], [reference_learnt, reference_of - reference_learnt]]
     return float(fisher_exact(table, alternative=alternative).pvalue)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Each p as it counts among all of them (Holm 1979): those at most alpha may be called shown together,
-    with a probability of at most alpha that any one of them is false. In the order given.
+    """Return p-values adjusted for multiple tests by Holm's method (Holm 1979), in the order given.
+
+    Those of at most alpha may all be called significant, with a probability of at most alpha that any of them is
+    false.
     """
     adjusted, least = [0.0] * len(ps), 0.0
     for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):

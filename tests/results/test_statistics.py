@@ -76,7 +76,7 @@ def test_seeds_that_learn_are_counted_exactly() -> None:
         assert fisher(learnt, 6, 7 - learnt, 6) == pytest.approx(either)
     assert fisher(0, 6, 6, 6, alternative="less") == pytest.approx(1 / math.comb(12, 6))
     assert fisher(0, 6, 0, 6, alternative="less") == 1
-    with pytest.raises(ValueError, match="at most as many"):
+    with pytest.raises(ValueError, match="at most all seeds"):
         fisher(7, 6, 0, 6)
 
 

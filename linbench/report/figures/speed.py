@@ -15,17 +15,17 @@ from linbench.report.style.labels import MAX_LINES_PER_PANEL, add_title, label_l
 from linbench.report.style.layout import PANEL_INCHES
 from linbench.report.style.wording import GROWTH, NOTES, TIMING, TITLES, commits
 from linbench.results.record import fingerprint
-from linbench.results.speed_labels import HOW, OURS
-from linbench.results.speeds import Series, Speeds, speeds
+from linbench.results.speed_labels import HOW
+from linbench.results.speeds import Series, Speeds, peak_bytes, speeds, state_bytes
 
 Panels = Mapping[str, Sequence[Line]]
 """The lines of each quantity that has panels of its own, by the label of its axis."""
 
 SIZES = {
-    "peak of training, MiB": (("sides", OURS, "peak_bytes"), 2**20),
-    "state of one sequence, KiB": (("state", "bytes"), 2**10),
+    "peak of training, MiB": (peak_bytes, 2**20),
+    "state of one sequence, KiB": (state_bytes, 2**10),
 }
-"""The quantities of memory that are drawn, by label: where the bytes lie in a result, and a unit's bytes."""
+"""The quantities of memory that are drawn, by label: each the bytes of a result, and the bytes of a unit."""
 
 
 def drawings(data: ReportData) -> list[Drawing]:

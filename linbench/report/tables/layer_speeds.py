@@ -9,7 +9,7 @@ from linbench.report.tables import TableKind, kernel_forms
 from linbench.results.roofline import roofline
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.speed_labels import AS_CALLED, HOW, OURS
-from linbench.results.speeds import Series, Speeds, speeds, tokens
+from linbench.results.speeds import Series, Speeds, peak_bytes, speeds, state_bytes, tokens
 
 
 def tables(results: Iterable[SpeedResult]) -> list[Table]:
@@ -20,9 +20,8 @@ def tables(results: Iterable[SpeedResult]) -> list[Table]:
     results, found = list(results), list[Table]()
     for these in speeds(results):
         if these.question == "memory":
-            peak, state = ("sides", OURS, "peak_bytes"), ("state", "bytes")
-            found.append(_memory(these, "Peak of training, MiB", peak, 2**20, "peak"))
-            found.append(_memory(these, "State of one sequence, KiB", state, 2**10, "state"))
+            found.append(_memory(these, "Peak of training, MiB", peak_bytes, 2**20, "peak"))
+            found.append(_memory(these, "State of one sequence, KiB", state_bytes, 2**10, "state"))
         else:
             # where nothing could be timed, a table says why
             found += [_timed(these, timing) for timing in these.timings or [AS_CALLED]]
@@ -96,13 +95,15 @@ def _record(series: Series, length: int, timing: str) -> dict[str, Any]:
     }
 
 
-def _memory(these: Speeds, title: str, pick: tuple[str, ...], unit: int, name: str) -> Table:
+def _memory(
+    these: Speeds, title: str, pick: Callable[[SpeedResult], float | None], unit: int, name: str
+) -> Table:
     """Return a table of bytes.
 
     Args:
         these: the measurements.
         title: of the table.
-        pick: where in a result the bytes lie.
+        pick: returns the bytes of a result.
         unit: how many bytes a unit of the title has.
         name: of the quantity, for files and records.
     """
