@@ -283,7 +283,7 @@ def test_drawn_beside_a_peer(tmp_path: Path) -> None:
         word in text
         for word in ("gla", "kda", "l2_norm: oom", "tokens per second, on the device alone", "fla")
     )
-    assert "Hollow: fla, in turn with ours." in drawing.caption
+    assert "Hollow marks are fla, timed in turn with linbench." in drawing.caption
     assert FIGURE.drawings(ReportData(benchmarks=results[:1])) == [], "a single row is a sentence"
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
-from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from linbench.cli import VERBS
 from linbench.cli.bench import bench
+from tests.snapshots import TextFile
 
 BENCHMARKS = [command.name or "" for command in bench.registered_commands]
 PATHS = [["linbench"], *([verb] for verb in VERBS), ["bench"], *(["bench", name] for name in BENCHMARKS)]
@@ -148,13 +148,6 @@ MISTAKES: dict[str, list[list[str]]] = {
         ["bench", "train", "--shapes", "B2xT1xD64", "--device", "cpu"],
     ],
 }
-
-
-class TextFile(SingleFileSnapshotExtension):
-    """A text file for each snapshot, named after the test."""
-
-    _write_mode = WriteMode.TEXT
-    file_extension = "txt"
 
 
 @pytest.fixture

@@ -53,9 +53,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     driver.quit()
 
 
-@pytest.fixture
-def browser(driver: Any, a_result: Any, tmp_path: Path) -> Any:
-    """The browser with the page of six models open."""
+@pytest.fixture(scope="module")
+def report(a_result: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of six models."""
     curve = [
         {"step": i, "tokens": 100 * i, "accuracy": 0.1 * i, "loss": 1.0, "nll": 1.0} for i in range(1, 5)
     ]
@@ -85,10 +85,16 @@ def browser(driver: Any, a_result: Any, tmp_path: Path) -> Any:
         )
         for row in rows
     ]
-    (tmp_path / "report.html").write_text(
-        page(results, title="six models", speeds=speeds, claims=claims), encoding="utf-8"
-    )
-    driver.get((tmp_path / "report.html").as_uri())
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(page(results, title="six models", speeds=speeds, claims=claims), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def browser(driver: Any, report: Path) -> Any:
+    """The browser with the page freshly open."""
+    driver.get("about:blank")  # else a page with another fragment alone would not be loaded anew
+    driver.get(report.as_uri())
     return driver
 
 

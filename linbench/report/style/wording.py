@@ -144,12 +144,13 @@ def training(comparison: Comparison) -> str:
     protocol, task = first["cell"]["protocol"]["settings"], _task(first["cell"]["task"])
     model = ", ".join(f"{name} {value}" for name, value in comparison.shared_settings.items())
     rates = ", ".join(map(str, sorted({rate_of(result) for result in comparison.results})))
-    seeds = ", ".join(map(str, sorted({seed_of(result) for result in comparison.results})))
+    seeds = sorted({seed_of(result) for result in comparison.results})
+    seed_words = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
     form = FORMS.get(comparison.form, f"{comparison.form} form.")
     return (
-        f"{comparison.title} ({task}); {_budget(protocol)} in batches of {protocol['batch_size']}, learning"
-        f" rate {rates}{_search(comparison)}, {protocol['precision']}; models alike in {model}; seeds"
-        f" {seeds}; {comparison.device}; {commits(comparison.results)}. {form}{_matching(comparison)}"
+        f"{comparison.title} ({task}); training: {_budget(protocol)} in batches of {protocol['batch_size']},"
+        f" learning rate {rates}{_search(comparison)}, {protocol['precision']}; all models have {model};"
+        f" {seed_words}; {comparison.device}; {commits(comparison.results)}. {form}{_matching(comparison)}"
     )
 
 

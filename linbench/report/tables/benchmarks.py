@@ -64,7 +64,7 @@ def _table(title: str, rows: Sequence[Cells], note: str, bench: Bench[TimingResu
         title,
         tuple(Column(name, numeric=name not in TEXT_COLUMNS) for name in names),
         tuple(tuple(row[name] for name in names) for row in rows),
-        " ".join([note, *peers, f"{commits(bench.results)}."]),
+        " ".join([note, *peers, f"Code: {commits(bench.results)}."]),
         bench.slug,
     )
 

@@ -74,7 +74,7 @@ class FormSpeedups:
             f"Training of one layer, {self.label}, {self.about}: forward and backward with every form of its"
             " kernels, relative to the recurrence as a loop over tokens in torch. The parallel scan joins"
             f" tokens' transition matrices and was written for this comparison. {TIMING[self.timing]}"
-            f" Medians. {commits(self.results)}."
+            f" Medians. Code: {commits(self.results)}."
         )
 
 

@@ -186,4 +186,4 @@ def _said(series: Series, length: int) -> list[str]:
 
 
 def _caption(these: Speeds, about: str) -> str:
-    return f"{about} {commits(these.results)}."
+    return f"{about} Code: {commits(these.results)}."
