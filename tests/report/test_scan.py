@@ -1,7 +1,10 @@
 """Figures and tables are found where they lie."""
 
+import csv
 import json
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,13 @@ import pytest
 
 import linbench.report.figures as figures_package
 import linbench.report.tables as tables_package
+from linbench.common.hashing import digest
+from linbench.experiments.cell import SCHEMA
 from linbench.report.figures import figure_names, figures
+from linbench.report.page.page import page
 from linbench.report.tables import table_kinds
+from linbench.results.store import Store
+from tests.records import a_point
 
 FIGURE = """
 from linbench.report.figure import ComparisonFigure
@@ -31,55 +39,98 @@ from linbench.report.tables import TableKind
 
 def tables(data):
     columns = (Column("device", numeric=False), Column("results"))
-    return [Table("Added", columns, ((Cell("all"), Cell(str(len(data.cells)), len(data.cells))),), "Counts.", "added")]
+    row = (Cell("all"), Cell(str(len(data.cells)), len(data.cells)))
+    return [Table("Added", columns, (row,), "Counts that a test has added.", "added")]
 
 
 TABLES = TableKind("added", tables)
 """
 
 
+ROOT = Path(__file__).parents[2]
+
+
 @pytest.fixture
-def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One figure and one table in folders of their own."""
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """One figure and one kind of table in folders of their own, by the package that finds them."""
+    folders = {}
     for package, name, text in (
         (figures_package, "added_bars", FIGURE),
         (tables_package, "added_counts", TABLE),
     ):
-        folder = tmp_path / package.__name__
+        folder = folders[package.__name__] = tmp_path / package.__name__
         folder.mkdir()
         (folder / f"{name}.py").write_text(text)
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
-        monkeypatch.delitem(__import__("sys").modules, f"{package.__name__}.{name}", raising=False)
-    return
+        monkeypatch.delitem(sys.modules, f"{package.__name__}.{name}", raising=False)
+    return folders
+
+
+@pytest.fixture
+def stored(a_result: Any, tmp_path: Path) -> list[Any]:
+    """Two results, which are kept in the folder that is called results."""
+    store = Store(tmp_path / "results")
+    store.prepare()
+    found = []
+    for label in ("deltanet", "gla"):
+        result = a_result(label, curve=[a_point()])
+        found.append(result | {"id": digest(result["id"]), "schema": SCHEMA})
+        store.put(found[-1])
+    return found
 
 
 def test_every_figure_has_the_name_of_its_module() -> None:
     assert sorted(figure.name for figure in figures()) == figure_names()
 
 
-@pytest.mark.usefixtures("added")
-def test_a_figure_and_a_table_from_elsewhere_are_drawn_and_written_like_all_others(
-    linbench: Callable[..., Any], a_result: Any, tmp_path: Path
-) -> None:
-    from linbench.report.data import ReportData
-    from linbench.report.figures import drawings
-    from linbench.report.page.page import page
-    from linbench.report.tables import all_tables
-
+@pytest.mark.usefixtures("added", "stored")
+def test_an_added_figure_is_drawn_on_the_command_line(linbench: Callable[..., Any]) -> None:
     assert "added-bars" in figure_names()
+    drawn = linbench("figures", "added-bars", "--results", "results", "--save", "drawn", "--formats", "svg")
+    assert drawn.code == 0, drawn.err
+    (picture,) = Path("drawn").glob("*-added-bars.svg")
+    assert "deltanet" in picture.read_text()
+    assert picture.with_suffix(".txt").read_text().startswith("Bars that a test has added.")
+    misspelt = linbench("figures", "aded-bars", "--results", "results")
+    assert misspelt.code == 2
+    assert "added-bars" in misspelt.err
+
+
+@pytest.mark.slow
+def test_an_added_figure_is_in_the_help(added: dict[str, Path]) -> None:
+    """Help is made when the verb is loaded, so a process of its own is asked for it."""
+    folder = added[figures_package.__name__]
+    program = (
+        f"from linbench.report import figures; figures.__path__.append({str(folder)!r});"
+        "from linbench.cli import main; main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "figures", "--help"],
+        text=True,
+        capture_output=True,
+        check=True,
+        env={"PYTHONPATH": str(ROOT), "COLUMNS": "400"},
+    )
+    assert "added-bars" in ended.stdout
+
+
+@pytest.mark.usefixtures("added", "stored")
+def test_an_added_table_is_printed_and_written_on_the_command_line(linbench: Callable[..., Any]) -> None:
     assert "added" in [kind.name for kind in table_kinds()]
-    data = ReportData([a_result("deltanet"), a_result("gla")])
-    (drawing,) = drawings(data, ["added-bars"])
-    assert b"<svg" in drawing.pictures(["svg"])["svg"]
-    assert drawing.caption.startswith("Bars that a test has added.")
-    (table,) = (table for table in all_tables(data, printed=True) if table.slug == "added")
-    assert [path.name for path in table.save(tmp_path)] == [
-        "added.md",
-        "added.csv",
-        "added.tex",
-        "added.json",
-    ]
-    assert json.loads((tmp_path / "added.json").read_text())["rows"] == [{"device": "all", "results": 2}]
-    text = page(data.cells, title="mine")
+    printed = linbench("table", "--results", "results", "--format", "markdown")
+    assert printed.code == 0, printed.err
+    assert "### Added" in printed.out
+    assert "Counts that a test has added." in printed.out
+    written = linbench("table", "--results", "results", "--save", "written")
+    assert written.code == 0, written.err
+    assert {path.suffix for path in Path("written").glob("added.*")} == {".md", ".csv", ".tex", ".json"}
+    assert json.loads(Path("written/added.json").read_text())["rows"] == [{"device": "all", "results": 2}]
+    with Path("written/added.csv").open() as rows:
+        assert list(csv.DictReader(rows)) == [{"device": "all", "results": "2"}]
+
+
+@pytest.mark.usefixtures("added")
+def test_both_are_in_the_report(stored: list[Any]) -> None:
+    text = page(stored, title="mine")
     assert "Bars that a test has added." in text
-    assert "Counts." in text
+    assert "Counts that a test has added." in text
