@@ -89,7 +89,7 @@ def linbench(
         raise typer.Exit
 
 
-_WORDS = {signal.SIGINT: ("interrupted", EXIT_INTERRUPTED), signal.SIGTERM: ("terminated", EXIT_TERMINATED)}
+_ENDINGS = {signal.SIGINT: ("interrupted", EXIT_INTERRUPTED), signal.SIGTERM: ("terminated", EXIT_TERMINATED)}
 """The word of the message and the exit code for each signal that a user or scheduler sends."""
 
 
@@ -99,7 +99,7 @@ def main() -> NoReturn:
     streams.keep_output()
     mark = processes.mark_children()
     code = answer()
-    if _at_once():
+    if _must_leave_at_once():
         processes.kill_marked(mark)
         leave(code)
     sys.exit(code)
@@ -114,26 +114,28 @@ def answer() -> int:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     # importing torch makes many objects, which would start hundreds of collections
     gc.set_threshold(100_000)
-    for number in _WORDS:
-        signal.signal(number, _signalled)
+    for number in _ENDINGS:
+        signal.signal(number, _raise_signalled)
     try:
-        ended = app(standalone_mode=False, prog_name="linbench")
-        code = ended if isinstance(ended, int) else 0
+        result = app(standalone_mode=False, prog_name="linbench")
+        code = result if isinstance(result, int) else 0
     except UserError as error:
         code = _say(f"linbench: {error}", error.exit_code)
     except (Signalled, KeyboardInterrupt) as signalled:
-        _hear_no_more()
-        word, code = _WORDS[signalled.args[0] if isinstance(signalled, Signalled) else signal.SIGINT]
+        _ignore_signals()
+        number = signalled.args[0] if isinstance(signalled, Signalled) else signal.SIGINT
+        word, code = _ENDINGS[number]
         _say(
             f"linbench: {word}; finished results are kept. Run the same command again to continue.",
             code,
         )
     except BaseException as error:  # SystemExit, too: only a user's code raises it
         code = _say_error(error)
-    _hear_no_more()
-    if why := streams.refusal():
+    _ignore_signals()
+    if reason := streams.refusal():
         code = _say(
-            f"linbench: standard output could not be written completely: {why}. Finished results are kept.",
+            f"linbench: standard output could not be written completely: {reason}. Finished results are"
+            " kept.",
             code or EXIT_STORAGE,
         )
     return code
@@ -142,12 +144,10 @@ def answer() -> int:
 def _say_error(error: BaseException) -> int:
     if isinstance(error, _click_errors()):
         return _say_usage(error)
-    if place := _users_place(error):
-        words = message_of(error)
-        return _say(
-            f"linbench: your code failed at {place}{type(error).__name__}{f': {words}' if words else ''}",
-            EXIT_USAGE,
-        )
+    if place := _place_in_plugin(error):
+        message = message_of(error)
+        end = f": {message}" if message else ""
+        return _say(f"linbench: your code failed at {place}{type(error).__name__}{end}", EXIT_USAGE)
     # the operating system refuses a path, such as one that is too long
     if isinstance(error, OSError) and error.filename is not None:
         return _say(f"linbench: cannot use {error.filename}: {error.strerror}.", EXIT_STORAGE)
@@ -162,7 +162,7 @@ def _say_error(error: BaseException) -> int:
     )
 
 
-def _at_once() -> bool:
+def _must_leave_at_once() -> bool:
     """Return whether to skip the ordinary end of the process.
 
     It would wait for threads, and run exit handlers of plugins, which may print.
@@ -174,7 +174,7 @@ def _at_once() -> bool:
     return hurried() or (loading is not None and loading.imported())
 
 
-def _users_place(error: BaseException) -> str:
+def _place_in_plugin(error: BaseException) -> str:
     """Return the place in a plugin that an exception came from; empty for one of linbench's own."""
     from linbench.experiments.loading import user_location
 
@@ -191,29 +191,31 @@ def _say_usage(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return int(error.exit_code)
-    said = error.format_message().rstrip(".?").replace(": Value error, ", ": ").replace(". Did", "; did")
-    if (given := _given(error)) and f"'{given}'" not in said:
-        said = f"{said}, not '{given}'"
-    choice = re.search("'([^']*)' is not one of (.*)", said)
-    if choice and (hint := nearest_quoted(*choice.groups())):
-        said = f"{said}; {hint.removesuffix('?')}"
-    more = f"; see {error.ctx.command_path} --help" if getattr(error, "ctx", None) else ""
-    return _say(f"linbench: {said[:1].lower()}{said[1:]}{more}.", error.exit_code)
+    sentence = error.format_message().rstrip(".?").replace(": Value error, ", ": ").replace(". Did", "; did")
+    value = _refused_value(error)
+    if value and f"'{value}'" not in sentence:
+        sentence = f"{sentence}, not '{value}'"
+    choice = re.search("'([^']*)' is not one of (.*)", sentence)
+    hint = nearest_quoted(*choice.groups()) if choice else ""
+    if hint:
+        sentence = f"{sentence}; {hint.removesuffix('?')}"
+    see_help = f"; see {error.ctx.command_path} --help" if getattr(error, "ctx", None) else ""
+    return _say(f"linbench: {sentence[:1].lower()}{sentence[1:]}{see_help}.", error.exit_code)
 
 
-def _given(error: Any) -> str:
+def _refused_value(error: Any) -> str:
     """Return the value that an option cannot take; empty if the parser does not tell."""
     wrong: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
     return str(wrong[0].get("input", "")) if wrong else ""
 
 
-def _signalled(number: int, frame: FrameType | None) -> NoReturn:
+def _raise_signalled(number: int, frame: FrameType | None) -> NoReturn:
     raise Signalled(number)
 
 
-def _hear_no_more() -> None:
+def _ignore_signals() -> None:
     """Ignore further signals, such as the second one of `timeout`: the process is ending already."""
-    for number in _WORDS:
+    for number in _ENDINGS:
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -11,7 +11,7 @@ VERBS = {"train": "length", "decode": "decode"}
 """The verb of `linbench bench` that measures each question."""
 
 
-def unmeasured(found: SideBySide, *, suite: str, results: str) -> list[str]:
+def unmeasured(comparison: SideBySide, *, suite: str, results: str) -> list[str]:
     """Return, for each question, a sentence with the commands that measure what is missing.
 
     Args:
@@ -20,30 +20,30 @@ def unmeasured(found: SideBySide, *, suite: str, results: str) -> list[str]:
     """
     sentences = []
     for question in ASKED:
-        if lines := found.unmeasured(question):
-            sentences.append(_sentence(found, question, lines, suite=suite, results=results))
+        if lines := comparison.unmeasured(question):
+            sentences.append(_sentence(comparison, question, lines, suite=suite, results=results))
     return sentences
 
 
-def _sentence(found: SideBySide, question: str, lines: list[Line], *, suite: str, results: str) -> str:
+def _sentence(comparison: SideBySide, question: str, lines: list[Line], *, suite: str, results: str) -> str:
     names = ", ".join(dict.fromkeys(line.row.label for line in lines))
     devices: dict[str, None] = {}
     models_by_shape: dict[str, list[str]] = {}
     for line in lines:
-        way = found.way(line, question)
+        way = comparison.way(line, question)
         if way is not None:
             devices[way.speeds.device] = None
         shape = join(_shape_options(question, line, way))
         models_by_shape.setdefault(shape, []).append(line.row.results[0]["label"])
-    where = f" on {', '.join(devices)}, where others were," if devices else ""
-    common = ["--suite", suite, "--form", found.form, "--results", results]
+    place = f" on {', '.join(devices)}, where others were," if devices else ""
+    common = ["--suite", suite, "--form", comparison.form, "--results", results]
     commands = []
     for shape, models in models_by_shape.items():
         unique = ",".join(dict.fromkeys(models))
         command = join(["linbench", "bench", VERBS[question], "--models", unique, *common])
         commands.append(f"{command} {shape}")
     title = TITLES[question].lower()
-    return f"the speed of {title} is not stored for {names}; measured{where} by: {'; '.join(commands)}"
+    return f"the speed of {title} is not stored for {names}; measured{place} by: {'; '.join(commands)}"
 
 
 def _shape_options(question: str, line: Line, way: Way | None) -> list[str]:

@@ -74,8 +74,8 @@ def takes(options: type[Options], *, without: Sequence[str] = ()) -> Callable[..
 
     def decorate(verb: Callable[[Options], None]) -> Callable[..., None]:
         @wraps(verb)
-        def run(**given: Any) -> None:
-            verb(options(**given))
+        def run(**values: Any) -> None:
+            verb(options(**values))
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -107,12 +107,12 @@ def measure_and_show(
     if options.as_json:
         print(json.dumps(results))
     else:
-        drawn = tables(results)
-        for table in drawn:
+        shown = tables(results)
+        for table in shown:
             print(f"{escape.one_line(table.title)}\n")
             table.show()
             print()
-        print("\n".join(dict.fromkeys(escape.one_line(table.caption) for table in drawn)))
+        print("\n".join(dict.fromkeys(escape.one_line(table.caption) for table in shown)))
     if failed := [result for result in results if result["status"] == "failed"]:
         tell(
             f"linbench: {len(failed)} of {len(results)} could not be measured; the first:"

@@ -25,7 +25,8 @@ def check(
     ],
     form: Annotated[str, typer.Option(help="native or controlled.")] = "native",
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of the model: model.NAME.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the model: model.NAME."),
     ] = None,
     learn: Annotated[
         bool, typer.Option("--learn", help="Also train it on mqar quick, which takes about a minute.")
@@ -52,22 +53,24 @@ def check(
     from linbench.verify.check import check as examine
     from linbench.verify.learning import learns
 
-    if len(given := split_models(model)) > 1:
+    models = split_models(model)
+    if len(models) > 1:
         raise UserError(
-            f"check takes one model at a time, not '{model}'; check {' and '.join(given)} one by one."
+            f"check takes one model at a time, not '{model}'; check {' and '.join(models)} one by one."
         )
 
-    def planned(preset: str) -> "Cell":
+    def plan_cell(preset: str) -> "Cell":
         settings = parse_settings(set_ or [])
         spec = RunSpec("mqar", [model], preset=preset, form=form, settings=settings, device="cpu")
         (cell,) = plan(spec)
         return cell
 
-    cell = planned(NEUTRAL_PRESET)
+    cell = plan_cell(NEUTRAL_PRESET)
     if len({layer.entry.name for layer in cell.model.layers}) > 1:
         raise UserError(f"'{model}' is a pattern of several mixers; check them one by one.")
     subject = LayerUnderTest(cell)
-    if (size := subject.size() or 0) > MOST_FLOATS:
+    size = subject.size() or 0
+    if size > MOST_FLOATS:
         raise UserError(
             f"a layer of '{model}' has {size:,} parameters and floats of state with these settings; a check"
             f" takes {MOST_FLOATS:,} at most."
@@ -78,20 +81,12 @@ def check(
 
     findings = examine(subject, tell_law)
     if learn and findings[0].ok:  # what cannot be built cannot learn
-        findings.append(learns(planned("quick")))
+        findings.append(learns(plan_cell("quick")))
         tell_law(findings[-1])
     wrong = [finding for finding in findings if not finding.ok]
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "model": model,
-                    "form": form,
-                    "ok": not wrong,
-                    "laws": [finding._asdict() for finding in findings],
-                }
-            )
-        )
+        laws = [finding._asdict() for finding in findings]
+        print(json.dumps({"model": model, "form": form, "ok": not wrong, "laws": laws}))
     else:
         show(
             ["law", "verdict", "found"],

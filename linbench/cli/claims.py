@@ -112,27 +112,27 @@ def claims(
     options = {"executor": executor, "allow": allow or ()}
     with redirect_stdout(sys.stderr):  # plugins may print; standard output is ours
         runner = _runner((results or DEFAULT)[0], device, options) if run else None
-        chosen = _chosen(names or [], tier or [])
-        verdicts, stored, new = decide(chosen, partial(_load, results, new=run), runner)
-        if run and not new:
+        chosen = _select_claims(names or [], tier or [])
+        verdicts, stored, new_results = decide(chosen, partial(_load, results, new=run), runner)
+        if run and not new_results:
             tell("linbench: nothing is left to run.")
     warn_ignored_files(stored.set_aside)
     if save:
-        _save(save, verdicts, stored, _words(names or [], tier or [], results or []))
+        _save(save, verdicts, stored, _command_words(names or [], tier or [], results or []))
     remaining = partial(_remaining, stored=stored, device=device)
     if as_json:
         _print_json(verdicts, remaining if names or everything else None)
     elif names and not save:
-        print("\n\n".join(_at_length(each, stored, remaining(each)) for each in verdicts))
+        print("\n\n".join(_in_full(verdict, stored, remaining(verdict)) for verdict in verdicts))
     elif not save:
         _print_table(verdicts, remaining if everything else None)
-    exit_if_failed(new)
+    exit_if_failed(new_results)
 
 
 claims.__doc__ = (claims.__doc__ or "") + EXAMPLES
 
 
-def _chosen(names: list[str], tiers: list[str]) -> "list[Claim]":
+def _select_claims(names: list[str], tiers: list[str]) -> "list[Claim]":
     """Return the claims to show. Raises UserError: an unknown claim or tier, or no claim is left."""
     from linbench.claims.claim import claims as shipped
     from linbench.claims.claim import find
@@ -140,15 +140,15 @@ def _chosen(names: list[str], tiers: list[str]) -> "list[Claim]":
 
     if wrong := [tier for tier in tiers if tier not in TIERS]:
         raise unknown("tier", wrong[0], TIERS)
-    named = [find(name) for name in names] or list(shipped().values())
-    different = {claim.id: claim for claim in named}.values()
-    chosen = [claim for claim in different if not tiers or claim.tiers[0] in tiers]
+    selected = [find(name) for name in names] or list(shipped().values())
+    by_id = {claim.id: claim for claim in selected}
+    chosen = [claim for claim in by_id.values() if not tiers or claim.tiers[0] in tiers]
     if not chosen:
         raise UserError(f"none of these claims is of tier {', '.join(tiers)}; leave --tier out to see all.")
     return chosen
 
 
-def _load(given: list[Path] | None, *, new: bool) -> "Stored":
+def _load(folders: list[Path] | None, *, new: bool) -> "Stored":
     """Read the results in folders and all folders in them.
 
     Args:
@@ -161,10 +161,10 @@ def _load(given: list[Path] | None, *, new: bool) -> "Stored":
     from linbench.claims.stored_results import Stored
     from linbench.results.reference import REFERENCE, stores_below
 
-    for folder in (given or [])[new:]:
+    for folder in (folders or [])[new:]:
         if str(folder) != REFERENCE and not folder.is_dir():
             raise StorageError(f"there is no results folder {folder}; name one that exists with --results.")
-    return Stored(store for folder in given or DEFAULT for store in stores_below(folder))
+    return Stored(store for folder in folders or DEFAULT for store in stores_below(folder))
 
 
 def _runner(folder: Path, device: str, options: dict[str, Any]) -> "Runner":
@@ -186,7 +186,7 @@ def _runner(folder: Path, device: str, options: dict[str, Any]) -> "Runner":
     )
 
 
-def _words(names: list[str], tiers: list[str], folders: list[Path]) -> list[str]:
+def _command_words(names: list[str], tiers: list[str], folders: list[Path]) -> list[str]:
     """Return the words of the command line that choose what a page shows."""
     return [
         *names,
@@ -205,8 +205,10 @@ def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", words: list[s
     with storage_sentence(path, "cannot write", "--save"):
         write_named(path, page(verdicts, stored, command=command, beside=path).encode())
     tell(f"wrote {path}")
-    drawn = save([drawing for each in verdicts for drawing in drawings(each)], pictures_folder(path), ["svg"])
-    tell(f"wrote {pluralize(len(drawn) // 2, 'picture')} to {pictures_folder(path)}")
+    files = save(
+        [drawing for verdict in verdicts for drawing in drawings(verdict)], pictures_folder(path), ["svg"]
+    )
+    tell(f"wrote {pluralize(len(files) // 2, 'picture')} to {pictures_folder(path)}")
 
 
 def _print_json(
@@ -214,11 +216,11 @@ def _print_json(
 ) -> None:
     from linbench.claims.page import to_json
 
-    told = [to_json(each) | ({"ahead": remaining(each)} if remaining else {}) for each in verdicts]
-    print(json.dumps(told))
+    rows = [to_json(verdict) | ({"ahead": remaining(verdict)} if remaining else {}) for verdict in verdicts]
+    print(json.dumps(rows))
 
 
-def _at_length(verdict: "Verdict", stored: "Stored", remaining: dict[str, Any] | None) -> str:
+def _in_full(verdict: "Verdict", stored: "Stored", remaining: dict[str, Any] | None) -> str:
     from linbench.claims.page import detail
 
     title = f"{verdict.claim.id}, {verdict.claim.section}"
@@ -273,9 +275,12 @@ def _print_table(
     from linbench.report.terminal import show
 
     columns = [*LINE, *(["what is missing"] if remaining else [])]
-    for section in dict.fromkeys(each.claim.section for each in verdicts):
+    for section in dict.fromkeys(verdict.claim.section for verdict in verdicts):
         print(f"\n{section}")
-        own = [each for each in verdicts if each.claim.section == section]
-        rows = [line(each) + ([_remaining_words(each, remaining(each))] if remaining else []) for each in own]
+        of_section = [verdict for verdict in verdicts if verdict.claim.section == section]
+        rows = [
+            line(verdict) + ([_remaining_words(verdict, remaining(verdict))] if remaining else [])
+            for verdict in of_section
+        ]
         show(columns, rows, left=columns)
     print(f"\n{tally(verdicts)}")

@@ -4,7 +4,7 @@ import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +27,9 @@ from linbench.cli.options import (
 from linbench.common import escape
 from linbench.common.streams import tell
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
+
+if TYPE_CHECKING:
+    from linbench.results.schema.cells import CellResult
 
 EXAMPLES = """
 Examples:
@@ -91,11 +94,11 @@ def compare(
 
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         names = [name for text in models for name in split_models(text)]
-        chosen = load(suite)
+        chosen_suite = load(suite)
         store = store_at(results)
         plan = plan_comparison(
             names,
-            chosen,
+            chosen_suite,
             seeds=seeds,
             form=form,
             against=against,
@@ -103,34 +106,40 @@ def compare(
             device=device,
         )
         warn_left_out(plan.left_out)
-        done = (
-            run_with_progress(
-                plan.cells, store, search=chosen.search, stack=stack, allow=allow or (), executor=executor
+        new_results: list[CellResult] = []
+        if plan.cells:
+            new_results = run_with_progress(
+                plan.cells,
+                store,
+                search=chosen_suite.search,
+                stack=stack,
+                allow=allow or (),
+                executor=executor,
             )
-            if plan.cells
-            else []
-        )
     # imported late: tables take a second to load
     from linbench.cli.bench_hint import unmeasured
     from linbench.report.tables.side_by_side import table
 
-    found = plan.tables(done, store)
-    tables = [table(one) for one in found]
-    warn_ignored_files({path: why for one in (*plan.stores, store) for path, why in one.set_aside.items()})
+    comparisons = plan.tables(new_results, store)
+    tables = [table(each_table) for each_table in comparisons]
+    ignored: dict[Path, str] = {}
+    for read in (*plan.stores, store):
+        ignored |= read.set_aside
+    warn_ignored_files(ignored)
     if as_json:
-        print(json.dumps([one.to_json() for one in tables]))
+        print(json.dumps([each_table.to_json() for each_table in tables]))
     elif format_ is Shown.markdown:
-        for one in tables:
-            print(one.to_markdown())
+        for each_table in tables:
+            print(each_table.to_markdown())
     else:
-        for one in tables:
-            one.show()
-            print(f"\n{escape.one_line(one.caption)}\n")
+        for each_table in tables:
+            each_table.show()
+            print(f"\n{escape.one_line(each_table.caption)}\n")
     folder = "results" if store.read_only else str(results)
-    for compared in found:
-        for sentence in unmeasured(compared, suite=suite, results=folder):
+    for comparison in comparisons:
+        for sentence in unmeasured(comparison, suite=suite, results=folder):
             tell(f"linbench: {sentence}")
-    exit_if_failed(done)
+    exit_if_failed(new_results)
 
 
 compare.__doc__ = (compare.__doc__ or "") + EXAMPLES

@@ -1,7 +1,7 @@
 """The verb `linbench doctor`: whether kernels compute correctly on this machine."""
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def doctor(
     kernels: Annotated[
-        list[str] | None, typer.Argument(metavar="[KERNEL]...", help="Which kernels; all when none is named.")
+        list[str] | None, typer.Argument(metavar="[KERNEL]...", help="Kernels to test; default: all.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     workers: Annotated[
@@ -40,41 +40,35 @@ def doctor(
     from linbench.results.environment import environment
     from linbench.verify.doctor import examine, how_kernels_run, rows, side_by_side
 
-    where = pick_device(device)
-    these = rows(where, kernels or ())
+    place = pick_device(device)
+    selected = rows(place, kernels or ())
     done = 0
 
     def tell_row(verdict: "Verdict") -> None:
         nonlocal done
         done += 1
         row = verdict.row
-        tell(f"{done}/{len(these)} {row.kernel}, {row.case}, {row.precision}: {verdict.reason or 'ok'}")
+        tell(f"{done}/{len(selected)} {row.kernel}, {row.case}, {row.precision}: {verdict.reason or 'ok'}")
 
-    verdicts = examine(these, workers=side_by_side(where) if workers is None else workers, tell=tell_row)
+    verdicts = examine(selected, workers=side_by_side(place) if workers is None else workers, tell=tell_row)
     wrong = sum(not verdict.ok for verdict in verdicts)
-    found = environment(where)
+    surroundings = environment(place)
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "environment": found,
-                    "kernels": how_kernels_run(where),
-                    "ok": not wrong,
-                    "rows": [verdict.as_dict() for verdict in verdicts],
-                }
-            )
-        )
+        answer = {
+            "environment": surroundings,
+            "kernels": how_kernels_run(place),
+            "ok": not wrong,
+            "rows": [verdict.as_dict() for verdict in verdicts],
+        }
+        print(json.dumps(answer))
     else:
-        for name, value in {**found, "kernels run": how_kernels_run(where)}.items():
-            print(
-                f"{name}:"
-                f" {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else value}"
-            )
+        for name, value in {**surroundings, "kernels run": how_kernels_run(place)}.items():
+            print(f"{name}: {_in_words(value)}")
         print()
         left = ("kernel", "case", "precision", "verdict")
         show(
             [*left[:3], "error / limit", "gradients / limit", "first call", left[3]],
-            [_words(verdict) for verdict in verdicts],
+            [_table_row(verdict) for verdict in verdicts],
             left=left,
         )
     if wrong:
@@ -82,9 +76,15 @@ def doctor(
         raise typer.Exit(EXIT_NO)
 
 
-def _words(verdict: "Verdict") -> list[str]:
-    row, found = verdict.row, verdict.as_dict()
-    pairs = ((found["error"], found["limit"]), (found["gradient_error"], found["gradient_limit"]))
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {part}" for name, part in value.items())
+    return str(value)
+
+
+def _table_row(verdict: "Verdict") -> list[str]:
+    row, fields = verdict.row, verdict.as_dict()
+    pairs = ((fields["error"], fields["limit"]), (fields["gradient_error"], fields["gradient_limit"]))
     errors = [f"{'–' if error is None else f'{error:.1e}'} / {limit:.1e}" for error, limit in pairs]
     seconds = "–" if verdict.seconds is None else f"{verdict.seconds:.2f} s"
     return [

@@ -23,18 +23,18 @@ def with_executor_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     declared = _declared_options()
 
     @wraps(verb)
-    def with_choice(**given: Any) -> Any:
-        options = {name: given.pop(name) for name in declared}
+    def with_choice(**values: Any) -> Any:
+        options = {name: values.pop(name) for name in declared}
         choice = choose_executor(
-            given["executor"], device=given["device"], timeout=given.pop("timeout"), options=options
+            values["executor"], device=values["device"], timeout=values.pop("timeout"), options=options
         )
-        return verb(**{**given, "executor": choice})
+        return verb(**{**values, "executor": choice})
 
     parameters = list(signature.parameters.values())
     place = list(signature.parameters).index("executor")
     parameters[place : place + 1] = _parameters(declared)
     with_choice.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    with_choice.__annotations__ = {each.name: each.annotation for each in parameters}
+    with_choice.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return with_choice
 
 
@@ -50,8 +50,8 @@ def _declared_options() -> dict[str, list[tuple[str, Option]]]:
 def _parameters(declared: dict[str, list[tuple[str, Option]]]) -> Iterable[inspect.Parameter]:
     executors = find_executors()
     helps = [f"{name}: {executor.help}." for name, executor in executors.items()]
-    chosen = typer.Option("--executor", metavar="|".join(executors), help=" ".join(helps))
-    yield _parameter("executor", Annotated[str, chosen], DEFAULT_EXECUTOR.name)
+    executor_option = typer.Option("--executor", metavar="|".join(executors), help=" ".join(helps))
+    yield _parameter("executor", Annotated[str, executor_option], DEFAULT_EXECUTOR.name)
     for name, owners in declared.items():
         option = typer.Option(f"--{name}", metavar=owners[0][1].metavar, help=_help(owners))
         yield _parameter(name, Annotated[str | None, option], None)

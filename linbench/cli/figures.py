@@ -37,25 +37,28 @@ def figures(
     from linbench.report.figures import drawings
     from linbench.results.reference import place_beside, store_at
 
-    wanted = [name.strip().lower() for name in formats.split(",")]
-    for kind, given, allowed in (("figure", names or [], figure_names()), ("format", wanted, FORMATS)):
-        for name in given:
+    chosen_formats = [name.strip().lower() for name in formats.split(",")]
+    for kind, names_given, allowed in (
+        ("figure", names or [], figure_names()),
+        ("format", chosen_formats, FORMATS),
+    ):
+        for name in names_given:
             if name not in allowed:
                 raise unknown(kind, name, allowed)
     store, folder = store_at(results), to or place_beside(results, "figures", "--save")
     data = ReportData.from_kinds(store.by_kind())
     warn_ignored_files(store.set_aside)
-    written: list[Path] = []
-    nothing = []
-    chosen = {name: [name] for name in names or []} or {"a figure": figure_names()}
-    for what, together in chosen.items():
-        drawn = save(drawings(data, together), folder, wanted)
-        written += drawn
-        if not drawn:
-            nothing.append(what)
+    files: list[Path] = []
+    not_drawn = []
+    groups = {name: [name] for name in names or []} or {"a figure": figure_names()}
+    for words, figures_of_group in groups.items():
+        new_files = save(drawings(data, figures_of_group), folder, chosen_formats)
+        files += new_files
+        if not new_files:
+            not_drawn.append(words)
     if as_json:
-        print(json.dumps([{"file": str(path)} for path in written]))
+        print(json.dumps([{"file": str(path)} for path in files]))
     else:
-        print(*written, sep="\n", end="\n" if written else "")
-    if nothing:
-        tell(f"linbench: the results in {results} have nothing that {' or '.join(nothing)} shows.")
+        print(*files, sep="\n", end="\n" if files else "")
+    if not_drawn:
+        tell(f"linbench: the results in {results} have nothing that {' or '.join(not_drawn)} shows.")

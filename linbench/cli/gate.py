@@ -46,27 +46,27 @@ def gate(
 
     rule = load(policy)
     stores = store_at(baseline, "--baseline"), store_at(candidate, "--candidate")
-    before, after = (store.by_kind() for store in stores)
-    found = compare(
-        before[CELL],
-        after[CELL],
+    old, new = (store.by_kind() for store in stores)
+    judgement = compare(
+        old[CELL],
+        new[CELL],
         rule,
-        speeds=(before[SPEED], after[SPEED]),
+        speeds=(old[SPEED], new[SPEED]),
         unreadable=[path.name for path in stores[0].set_aside],
     )
-    warn_ignored_files({path: why for store in stores for path, why in store.set_aside.items()})
+    warn_ignored_files(stores[0].set_aside | stores[1].set_aside)
     if as_json:
-        print(json.dumps(plain(found, rule)))
+        print(json.dumps(plain(judgement, rule)))
     elif format_ is Shown.markdown:
-        print(page(found, rule))
+        print(page(judgement, rule))
     else:
-        for table in (cell_table(found), speed_table(found)):
+        for table in (cell_table(judgement), speed_table(judgement)):
             if table.rows:
                 table.show()
-    for sentence in sentences(found):
+    for sentence in sentences(judgement):
         tell(f"linbench: {sentence}")
-    tell(f"linbench: {outcome(found)}")
-    raise typer.Exit(found.exit_code)
+    tell(f"linbench: {outcome(judgement)}")
+    raise typer.Exit(judgement.exit_code)
 
 
 gate.__doc__ = (gate.__doc__ or "") + EXAMPLES

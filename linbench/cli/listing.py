@@ -40,17 +40,17 @@ def list_(
         return
     from linbench.experiments.registry import registry
 
-    found = registry("task" if what is What.tasks else "model")
-    rows = _rows(what, list(found.entries.values()))
+    registered = registry("task" if what is What.tasks else "model")
+    rows = _rows(what, list(registered.entries.values()))
     if as_json:
-        print(json.dumps({what.value: rows, "problems": [vars(problem) for problem in found.problems]}))
+        print(json.dumps({what.value: rows, "problems": [vars(problem) for problem in registered.problems]}))
         return
     if sys.stdout.isatty():
         _print_table(rows, group=_GROUP[what], long=long)
     else:
         for row in rows:
             print("\t".join(map(escape.one_line, row.values())))
-    for problem in found.problems:
+    for problem in registered.problems:
         tell(f"cannot be used: {problem.name} from {problem.source}: {problem.reason}")
 
 
@@ -119,8 +119,8 @@ def _print_table(rows: list[dict[str, str]], *, group: str, long: bool) -> None:
             min_width=max(len(row[column]) for row in rows) if uncut else None,
             overflow="ellipsis" if cut else "fold",
         )
-    for before, row in zip([None, *rows], rows, strict=False):
-        if before is not None and before[group] != row[group]:
+    for previous, row in zip([None, *rows], rows, strict=False):
+        if previous is not None and previous[group] != row[group]:
             table.add_section()
         # rich would read brackets in a docstring as markup
         table.add_row(*(Text(escape.one_line(row[column])) for column in columns))

@@ -133,10 +133,10 @@ def parse_numbers(option: str, text: str | None) -> list[int]:
     Raises UserError: one is not a whole number from 1 to `MOST`.
     """
     parts = _parts(text)
-    found = [whole(part, 1, MOST) for part in parts]
-    if None in found:
+    numbers = [whole(part, 1, MOST) for part in parts]
+    if None in numbers:
         raise UserError(f"{option} takes whole numbers from 1 to {MOST:,}, such as 64,256, not '{text}'.")
-    return [number for number in found if number is not None]
+    return [number for number in numbers if number is not None]
 
 
 def _parts(text: str | None) -> list[str]:

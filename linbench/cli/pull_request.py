@@ -42,7 +42,7 @@ def _plan(
         parse_whole("--workers", 0, MOST_WORKERS)(workers)
     load_policy(Path(policy) if policy else None)
     parse_numbers("--time", time or None)
-    found = plan(
+    trainings = plan(
         split_models(models),
         load(suite),
         seeds=seeds,
@@ -53,17 +53,20 @@ def _plan(
         gated=bool(gated),
         same=bool(same),
     )
-    parts = " ".join(",".join(map(str, part)) for part in found.rounds)
-    _write(answer, parts, ",".join(found.own), ",".join(found.shared), "yes" if found.beside else "")
+    parts = " ".join(",".join(map(str, part)) for part in trainings.rounds)
+    _write(
+        answer, parts, ",".join(trainings.own), ",".join(trainings.shared), "yes" if trainings.beside else ""
+    )
 
 
 def _present(answer: str, models: str) -> None:
     """Write the models that this side has: all in one line, then each as `linbench sweep --only` takes it."""
-    named = split_models(models)
-    found = present(named)
-    if new := [name for name in named if name not in found]:
+    names = split_models(models)
+    known = present(names)
+    new = [name for name in names if name not in known]
+    if new:
         print(f"compare.sh: not gated, since the base does not have them: {', '.join(new)}.", file=sys.stderr)
-    _write(answer, ",".join(found), *map(glob.escape, found))
+    _write(answer, ",".join(known), *map(glob.escape, known))
 
 
 def _share(head: str, base: str, models: str) -> None:

@@ -32,26 +32,28 @@ def report(
 
     store, path = store_at(results), save or place_beside(results, "report.html", "--save")
     stores = [] if store.read_only else stores_below(results)
-    store = next((one for one in stores if one.folder == store.folder), store)
-    stored = Stored([store, *(other for other in stores if other is not store)])
-    kept, aside = (
-        stored.by_folder[store.folder],
-        [str(one.relative_to(store.folder)) for other in stored.stores for one in other.unreadable],
-    )
+    store = next((below for below in stores if below.folder == store.folder), store)
+    stored = Stored([store, *(below for below in stores if below is not store)])
+    kinds = stored.by_folder[store.folder]
+    unreadable = [path for read in stored.stores for path in read.unreadable]
+    aside = [str(path.relative_to(store.folder)) for path in unreadable]
     title = results.name if store.read_only else store.folder.resolve().name
     save_page(
         path,
         lambda: page(
-            kept[CELL],
+            kinds[CELL],
             title=title,
             aside=aside,
-            speeds=kept[SPEED],
-            benched=benchmark_results(kept),
+            speeds=kinds[SPEED],
+            benched=benchmark_results(kinds),
             claims=claim_sections(stored),
         ),
     )
     warn_ignored_files(stored.set_aside)
-    count = len(kept[CELL]) + len(kept[SPEED]) + len(benchmark_results(kept))
+    count = len(kinds[CELL]) + len(kinds[SPEED]) + len(benchmark_results(kinds))
     if not count:
         tell(f"linbench: there are no results in {results}; the page has none of its own.")
-    print(json.dumps({"file": str(path), "results": count, "set_aside": aside}) if as_json else path)
+    if as_json:
+        print(json.dumps({"file": str(path), "results": count, "set_aside": aside}))
+    else:
+        print(path)

@@ -72,21 +72,21 @@ def pack(
     if command and not name:
         raise UserError("--command needs --name: each pack has a command of its own.")
     store = store_at(folder, "DIR")
-    done = pack(store, name, command)
+    packed = pack(store, name, command)
     warn_ignored_files(store.set_aside)
     if as_json:
         packs = [
-            {"file": str(one.path), "results": one.rows, "bytes": one.packed_bytes} for one in done.packs
+            {"file": str(new_pack.path), "results": new_pack.rows, "bytes": new_pack.packed_bytes}
+            for new_pack in packed.packs
         ]
-        print(json.dumps({"packs": packs, "removed": done.removed}))
+        print(json.dumps({"packs": packs, "removed": packed.removed}))
         return
-    for one in done.packs:
-        print(
-            f"{one.path}: {pluralize(one.rows, 'result')}, {one.packed_bytes:,} bytes of {one.loose_bytes:,}"
-        )
-    if done.removed:
-        tell(f"linbench: removed {pluralize(done.removed, 'file')} whose results a pack had already.")
-    if not done.packs and not done.removed:
+    for new_pack in packed.packs:
+        size = f"{new_pack.packed_bytes:,} bytes of {new_pack.loose_bytes:,}"
+        print(f"{new_pack.path}: {pluralize(new_pack.rows, 'result')}, {size}")
+    if packed.removed:
+        tell(f"linbench: removed {pluralize(packed.removed, 'file')} whose results a pack had already.")
+    if not packed.packs and not packed.removed:
         tell(f"linbench: there are no result files to pack in {folder}.")
 
 
@@ -108,16 +108,16 @@ def unpack(
 
     store = store_at(folder, "DIR")
     into = Store(to, "--to") if to else store
-    done = unpack(store, into)
+    unpacked = unpack(store, into)
     warn_ignored_files(store.set_aside)
-    for path in done.differ:
+    for path in unpacked.differ:
         tell(f"linbench: {path} is another result than the pack has, and is left as it is.")
     if as_json:
-        print(json.dumps(done._asdict() | {"differ": [str(path) for path in done.differ]}))
+        print(json.dumps(unpacked._asdict() | {"differ": [str(path) for path in unpacked.differ]}))
     else:
-        already = f", {done.there} were there already" if done.there else ""
-        print(f"wrote {pluralize(done.written, 'result')} to {into.folder}{already}")
-    if done.differ or store.set_aside:
+        already = f", {unpacked.there} were there already" if unpacked.there else ""
+        print(f"wrote {pluralize(unpacked.written, 'result')} to {into.folder}{already}")
+    if unpacked.differ or store.set_aside:
         raise typer.Exit(EXIT_NO)
 
 
@@ -135,20 +135,20 @@ def verify(
     from linbench.results.packing import verify
     from linbench.results.reference import stores_below
 
-    found: dict[Path, list[str]] = {}
+    faults: dict[Path, list[str]] = {}
     for folder in folders or [Path("results")]:
         stores = stores_below(folder)
         if not stores:
             raise UserError(f"there are no results in {folder}; name a folder that has some, or reference.")
-        found |= {store.folder: verify(store) for store in stores}
+        faults |= {store.folder: verify(store) for store in stores}
     if as_json:
-        told = [{"folder": str(folder), "faults": sentences} for folder, sentences in found.items()]
-        print(json.dumps(told))
-    for folder, sentences in found.items() if not as_json else ():
+        rows = [{"folder": str(folder), "faults": sentences} for folder, sentences in faults.items()]
+        print(json.dumps(rows))
+    for folder, sentences in faults.items() if not as_json else ():
         print(f"{folder}: {pluralize(len(sentences), 'fault') if sentences else 'all sound'}")
         for sentence in sentences:
             print(f"  {escape.one_line(sentence)}")
-    if any(found.values()):
+    if any(faults.values()):
         raise typer.Exit(EXIT_NO)
 
 

@@ -158,7 +158,7 @@ def run(
         cells = plan(spec)
         store = store_at(results)
         rates = default_search() if search else None
-        found = run_with_progress(
+        results_of_cells = run_with_progress(
             cells,
             store,
             search=rates,
@@ -174,22 +174,22 @@ def run(
     from linbench.results.comparison import comparisons
 
     warn_ignored_files(store.set_aside)
-    shown = comparisons(found, order=[cell.model.label for cell in cells])
+    side_by_side = comparisons(results_of_cells, order=[cell.model.label for cell in cells])
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(results_of_cells))
     elif sys.stdout.isatty():
         console = Console()
-        for comparison in shown:
+        for comparison in side_by_side:
             console.print(table(comparison).to_terminal())
     else:
-        print("\n".join(table(comparison).to_markdown() for comparison in shown))
-    code = 0 if store.read_only else _draw(shown, store)
-    exit_if_failed(found)
+        print("\n".join(table(comparison).to_markdown() for comparison in side_by_side))
+    code = 0 if store.read_only else _draw(side_by_side, store)
+    exit_if_failed(results_of_cells)
     if code:
         raise typer.Exit(code)
 
 
-def _draw(shown: "Sequence[Comparison]", store: "Store") -> int:
+def _draw(compared: "Sequence[Comparison]", store: "Store") -> int:
     """Draw the figures of a run and return an exit code.
 
     A failure costs only the figures. It is an error (code 6) if they cannot be written.
@@ -200,7 +200,7 @@ def _draw(shown: "Sequence[Comparison]", store: "Store") -> int:
 
     try:
         folder = folder_below(store.folder, "figures", "--results")
-        for path in save(drawings_after_run(shown), folder, option="--results"):
+        for path in save(drawings_after_run(compared), folder, option="--results"):
             if path.suffix != ".txt":
                 tell(f"drew {path}")
     except UserError as error:

@@ -45,13 +45,13 @@ def show(
     from linbench.experiments.registry import card, registry
 
     entry = registry(kind.value).find(split_task(name)[0] if kind is Kind.task else bare(name))
-    found = _task(name, preset, set_ or []) if kind is Kind.task else _model(entry.cls)
-    found = {"name": entry.name, "from": entry.source, "card": card(entry.cls), **found}
+    parts = _task(name, preset, set_ or []) if kind is Kind.task else _model(entry.cls)
+    parts = {"name": entry.name, "from": entry.source, "card": card(entry.cls), **parts}
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(parts))
         return
-    lines = [f"{found.pop('name')} (from {found.pop('from')})\n\n{found.pop('card')}"]
-    for title, value in found.items():
+    lines = [f"{parts.pop('name')} (from {parts.pop('from')})\n\n{parts.pop('card')}"]
+    for title, value in parts.items():
         lines.append(f"\n{title}")
         for line in value if isinstance(value, list) else [value]:
             lines.append("  " + ("  ".join(line) if isinstance(line, list) else str(line)))
@@ -66,8 +66,8 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
     from linbench.verify.baselines import has_baselines
     from linbench.verify.split_overlap import collisions
 
-    task, _, chosen = make_task(name, preset=preset, settings=task_settings(pairs, "show"))
-    protocol = Protocol.parse({**default_protocol(), **chosen.protocol}, where="protocol")
+    task, _, chosen_preset = make_task(name, preset=preset, settings=task_settings(pairs, "show"))
+    protocol = Protocol.parse({**default_protocol(), **chosen_preset.protocol}, where="protocol")
     example = task.explain(task.sample(torch.arange(1), seed=0, split="train"), 0)
     presets = [
         [key, "(default)" if i == 0 else "", p.about, _pairs(p)]
@@ -107,9 +107,9 @@ def _baselines(name: str, task: Any) -> list[list[str]]:
     from linbench.verify.baselines import baselines
 
     rows = []
-    for baseline, found in baselines(task, examples=BASELINES_OF).items():
+    for baseline, scores in baselines(task, examples=BASELINES_OF).items():
         if baseline != task.optimum_kind:
-            rows.append([baseline, *(f"{metric} {value:.3f}" for metric, value in found.metrics.items())])
+            rows.append([baseline, *(f"{metric} {value:.3f}" for metric, value in scores.metrics.items())])
     by = " and ".join(task.slice_sizes())
     return [*_aligned(rows), [f"`linbench untrained {name}` shows them by {by}"]]
 

@@ -120,34 +120,36 @@ def sweep(
     if retry not in {None, "failed"}:
         raise UserError(f"--retry takes the word failed, not '{retry}'.")
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
-        chosen = narrowed(
+        chosen_suite = narrowed(
             load(suite),
             models=[name for text in model or () for name in split_models(text)],
             seeds=seeds,
             form=form,
         )
-        found, missing = expand(chosen, precision=precision, device=device)
+        all_cells, missing = expand(chosen_suite, precision=precision, device=device)
         warn_left_out(missing)
         store = store_at(results)
-        cells = _select(found, only=only or [], shard=shard)
-        kept = _keep_former(found, store, chosen.search, retry=retry is not None)
+        cells = _select(all_cells, only=only or [], shard=shard)
+        former = _keep_former(all_cells, store, chosen_suite.search, retry=retry is not None)
         if limit is not None:
-            not_kept = [cell for cell in cells if cell.id not in kept]
-            _, left = pending_cells(not_kept, store.get, chosen.search, retry=retry is not None)
-            cells = [cell for cell in cells if cell.id in left][:limit]
+            not_former = [cell for cell in cells if cell.id not in former]
+            _, unfinished = pending_cells(not_former, store.get, chosen_suite.search, retry=retry is not None)
+            cells = [cell for cell in cells if cell.id in unfinished][:limit]
             if not cells:
                 raise UserError("every cell is finished; leave out --limit to see the tables.")
         if not dry_run:
             how = {
-                "search": chosen.search,
+                "search": chosen_suite.search,
                 "stack": stack,
                 "retry": retry is not None,
                 "executor": executor,
                 "allow": allow or (),
             }
-            done = _run(cells, kept, store, **how)
+            suite_results = _run(cells, former, store, **how)
     if dry_run:
-        _print_plan(cells, kept, store, stack, search=chosen.search, retry=retry is not None, as_json=as_json)
+        _print_plan(
+            cells, former, store, stack, search=chosen_suite.search, retry=retry is not None, as_json=as_json
+        )
         warn_ignored_files(store.set_aside)
         return
     # imported late: tables take a second to load
@@ -156,11 +158,11 @@ def sweep(
 
     warn_ignored_files(store.set_aside)
     if as_json:
-        print(json.dumps(done))
+        print(json.dumps(suite_results))
     else:
-        shown = comparisons(done, order=[cell.model.label for cell in cells])
+        shown = comparisons(suite_results, order=[cell.model.label for cell in cells])
         print("\n".join(table(comparison).to_markdown() for comparison in shown))
-    exit_if_failed(done)
+    exit_if_failed(suite_results)
 
 
 sweep.__doc__ = (sweep.__doc__ or "") + EXAMPLES
@@ -178,10 +180,10 @@ def _select(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]"
     for pattern in only:
         if cells and not any(_matches(cell, pattern) for cell in cells):
             raise unknown("task or model of the suite", pattern, names)
-    wanted = [cell for cell in cells if not only or any(_matches(cell, pattern) for pattern in only)]
-    shards = groups(wanted, largest=len(wanted) or 1)[part - 1 :: parts]
+    matching = [cell for cell in cells if not only or any(_matches(cell, pattern) for pattern in only)]
+    shards = groups(matching, largest=len(matching) or 1)[part - 1 :: parts]
     in_shard = {cell.id for group in shards for cell in group}
-    chosen = [cell for cell in wanted if cell.id in in_shard]
+    chosen = [cell for cell in matching if cell.id in in_shard]
     if not chosen:
         has = ", ".join(names) or "no task or model that is installed"
         raise UserError(f"nothing of the suite is left to run; it has {has}.")
@@ -217,28 +219,28 @@ def _keep_former(
     from linbench.engine.former import describe_former_rules, settled_by_former_rules
     from linbench.engine.runner import is_final
 
-    def found(cell: "Cell") -> "CellResult | None":
+    def final_result(cell: "Cell") -> "CellResult | None":
         result = store.get(cell.id)
         return result if is_final(result, again=False, retry=retry) else None
 
-    kept = settled_by_former_rules(cells, found, search)
-    for words in describe_former_rules(list(kept.values())):
-        tell(f"linbench: {pluralize(len(kept), 'stored result')}: {words}; not run again.")
-    return kept
+    former = settled_by_former_rules(cells, final_result, search)
+    for words in describe_former_rules(list(former.values())):
+        tell(f"linbench: {pluralize(len(former), 'stored result')}: {words}; not run again.")
+    return former
 
 
 def _run(
-    cells: "list[Cell]", kept: "dict[str, CellResult]", store: "Store", **how: Any
+    cells: "list[Cell]", former: "dict[str, CellResult]", store: "Store", **how: Any
 ) -> "list[CellResult]":
     """Return the results of the cells; those that are not kept are run."""
     from linbench.cli.running import run_with_progress
 
-    waiting = list({cell.id: cell for cell in cells if cell.id not in kept}.values())
-    found = dict(kept)
+    waiting = list({cell.id: cell for cell in cells if cell.id not in former}.values())
+    by_id = dict(former)
     if waiting:
         for cell, result in zip(waiting, run_with_progress(waiting, store, **how), strict=True):
-            found[cell.id] = result
-    return [found[cell.id] for cell in cells]
+            by_id[cell.id] = result
+    return [by_id[cell.id] for cell in cells]
 
 
 class _PlannedGroup(NamedTuple):
@@ -259,7 +261,7 @@ class _PlannedGroup(NamedTuple):
 
 def _print_plan(
     cells: "list[Cell]",
-    kept: "dict[str, CellResult]",
+    former: "dict[str, CellResult]",
     store: "Store",
     stack: int | None,
     *,
@@ -277,8 +279,8 @@ def _print_plan(
 
     known: list[CellResult] = store.all() if store.folder.is_dir() else []
     by_id = {result["id"]: result for result in known}
-    not_kept = [cell for cell in cells if cell.id not in kept]
-    tuning, missing = pending_cells(not_kept, by_id.get, search, retry=retry)
+    not_former = [cell for cell in cells if cell.id not in former]
+    tuning, missing = pending_cells(not_former, by_id.get, search, retry=retry)
     names = naming_scheme(cells, but={"protocol.lr"} if search else ())
     cost = fit_cost_model(known, cells[0].device)
     groups = _plan_groups("search, ", tuning, missing, names, cost, stack)
@@ -302,7 +304,7 @@ def _print_plan(
 
 
 def _plan_groups(
-    what: str,
+    prefix: str,
     cells: "Sequence[Cell]",
     missing: "Collection[str]",
     names: "Names",
@@ -315,9 +317,11 @@ def _plan_groups(
 
     planned = []
     for group in groups(cells, largest=stack):
-        left = [cell for cell in group if cell.id in missing]
-        estimate = estimate_seconds(left, cost) if left else 0.0
-        planned.append(_PlannedGroup(what + format_cells(group, names), len(group), len(left), estimate))
+        unfinished = [cell for cell in group if cell.id in missing]
+        estimate = estimate_seconds(unfinished, cost) if unfinished else 0.0
+        planned.append(
+            _PlannedGroup(prefix + format_cells(group, names), len(group), len(unfinished), estimate)
+        )
     return planned
 
 

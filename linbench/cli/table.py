@@ -58,31 +58,37 @@ def table(
     if not tables:
         tell(f"linbench: the results in {results} have nothing that a table shows.")
     if save:
-        written = save_tables(tables, save)
-        for path in written:
+        files = save_tables(tables, save)
+        for path in files:
             tell(f"wrote {path}")
         if as_json:
-            print(json.dumps([{"file": str(path)} for path in written]))
+            print(json.dumps([{"file": str(path)} for path in files]))
         return
     if as_json:
         format_ = Format.json
     elif format_ is None:
         format_ = Format.terminal if sys.stdout.isatty() else Format.markdown
     if format_ is Format.json:
-        print(json.dumps([one.to_json() for one in tables]))
+        print(json.dumps([each_table.to_json() for each_table in tables]))
     elif format_ is Format.terminal:
-        for one in tables:
-            Console().print(one.to_terminal())
+        for each_table in tables:
+            Console().print(each_table.to_terminal())
     elif format_ is Format.csv:
-        # the others say themselves what they show
+        # tables in other formats have their titles in them
         texts = [
-            f"# {escape.one_line(_heading(one))}\n{one.to_csv()}" if len(tables) > 1 else one.to_csv()
-            for one in tables
+            f"# {escape.one_line(_heading(each_table))}\n{each_table.to_csv()}"
+            if len(tables) > 1
+            else each_table.to_csv()
+            for each_table in tables
         ]
         print("\n".join(texts))
     else:
         in_latex = format_ is Format.latex
-        print("\n".join(one.to_latex() if in_latex else one.to_markdown() for one in tables))
+        print(
+            "\n".join(
+                each_table.to_latex() if in_latex else each_table.to_markdown() for each_table in tables
+            )
+        )
 
 
 def _heading(table: "Table") -> str:

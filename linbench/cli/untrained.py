@@ -3,7 +3,7 @@
 import json
 from enum import StrEnum
 from itertools import product
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +13,13 @@ from linbench.common.errors import UserError, unknown
 from linbench.common.numbers import LARGEST
 from linbench.common.text import format_decimal
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-class What(StrEnum):
+    from linbench.engine.evaluate import TestMetrics
+
+
+class Question(StrEnum):
     """The questions about update rules."""
 
     capacity = "capacity"
@@ -24,14 +29,17 @@ class What(StrEnum):
     reflections = "reflections"
 
 
-_OF_RULES, _OF_TASKS = "Update rules", "Baselines of tasks"
+_RULES_PANEL, _TASKS_PANEL = "Update rules", "Baselines of tasks"
 
 
 def untrained(
     what: Annotated[
         str,
         typer.Argument(
-            help=f"Of update rules: {', '.join(What)}. Or a task that has baselines, such as regression."
+            help=(
+                f"A question about update rules: {', '.join(Question)}. Or a task that has baselines, such as"
+                " regression."
+            )
         ),
     ],
     dim: Annotated[
@@ -42,7 +50,7 @@ def untrained(
             4096,
             help="Dimensions of keys and values.",
             show_default="64",
-            rich_help_panel=_OF_RULES,
+            rich_help_panel=_RULES_PANEL,
         ),
     ] = None,
     trials: Annotated[
@@ -51,25 +59,32 @@ def untrained(
             "--trials",
             1,
             1 << 20,
-            help="Random sequences that a figure is the mean of.",
-            show_default="32; of a task as many as models are tested on",
+            help="Number of random sequences, or of examples of a task, that are averaged over.",
+            show_default="32; for a task as many as models are tested on",
         ),
     ] = None,
-    seed: Annotated[int, whole_option("--seed", 0, LARGEST, help="Of these.")] = 0,
+    seed: Annotated[int, whole_option("--seed", 0, LARGEST, help="Random seed.")] = 0,
     device: Annotated[
         str,
         typer.Option(help="auto, cpu, cuda or cuda:N: float64 on a CPU, else float32 through the kernels."),
     ] = "cpu",
-    preset: Annotated[str | None, typer.Option(help="Of the task.", rich_help_panel=_OF_TASKS)] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Preset of the task.", rich_help_panel=_TASKS_PANEL)
+    ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A knob, task.NAME.", rich_help_panel=_OF_TASKS),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change a setting of the task: task.NAME.",
+            rich_help_panel=_TASKS_PANEL,
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Score memory update rules, or simple predictors of a task, in seconds and without any training.
 
-    The update rules sum, decay, delta rule and least squares store random keys and values:
+    The update rules sum, decay, delta rule and least squares store random keys and values. The questions are:
 
     capacity: recall and error against the number of pairs, for keys that are more or less alike. overwriting:
     recall of the last value, and answers with an older one, by the number of writes. retention: what a decay
@@ -81,45 +96,42 @@ def untrained(
     examples that a model of the same seed is tested on. The optimum, or an upper bound of it, stands beside
     them.
     """
-    if what not in list(What):
+    if what not in list(Question):
         if dim is not None:
             raise UserError(
-                f"--dim is of random keys and values; {what} has knobs of its own, as --set task.NAME=VALUE."
+                f"--dim sets the size of random keys and values; {what} has settings of its own, as --set"
+                " task.NAME=VALUE."
             )
-        _tell_baselines(what, preset, set_ or [], trials, seed, device, as_json=as_json)
+        _show_baselines(what, preset, set_ or [], trials, seed, device, as_json=as_json)
         return
     if preset is not None or set_:
         raise UserError(
-            f"--preset and --set are of tasks; {what} is asked of update rules, and takes --dim, --trials and"
-            " --seed."
+            f"--preset and --set need a task; {what} is a question about update rules and takes --dim,"
+            " --trials and --seed."
         )
-    _tell_rules(what, dim or 64, trials or 32, seed, device, as_json=as_json)
+    _show_rules(what, dim or 64, trials or 32, seed, device, as_json=as_json)
 
 
-def _tell_rules(what: str, dim: int, trials: int, seed: int, device: str, *, as_json: bool) -> None:
+def _show_rules(what: str, dim: int, trials: int, seed: int, device: str, *, as_json: bool) -> None:
     import torch
 
     from linbench.experiments.device import pick_device
     from linbench.report.terminal import show
     from linbench.verify import update_rules as rules
 
-    where = pick_device(device)
-    asked = rules.Trials(trials, dim, seed, where, torch.float64 if where == "cpu" else torch.float32)
-    rows: list[dict[str, Any]] = getattr(rules, what)(trials=asked)
+    place = pick_device(device)
+    dtype = torch.float64 if place == "cpu" else torch.float32
+    rows: list[dict[str, Any]] = getattr(rules, what)(trials=rules.Trials(trials, dim, seed, place, dtype))
     if as_json:
         print(json.dumps(rows))
         return
-    show(
-        list(rows[0]),
-        [
-            [_figure(value) if isinstance(value, float) else str(value) for value in row.values()]
-            for row in rows
-        ],
-        left=("rule",),
-    )
+    texts = [
+        [_figure(value) if isinstance(value, float) else str(value) for value in row.values()] for row in rows
+    ]
+    show(list(rows[0]), texts, left=("rule",))
 
 
-def _tell_baselines(
+def _show_baselines(
     name: str,
     preset: str | None,
     pairs: list[str],
@@ -130,53 +142,69 @@ def _tell_baselines(
     as_json: bool,
 ) -> None:
     from linbench.experiments.device import pick_device
-    from linbench.experiments.loading import is_location
-    from linbench.experiments.pattern import split_task
     from linbench.experiments.plan_tasks import make_task
     from linbench.experiments.protocol import default_protocol
-    from linbench.experiments.registry import registry
-    from linbench.report.terminal import show
     from linbench.verify.baselines import baselines, has_baselines
 
-    tasks = registry("task").entries
-    having = [other for other, entry in tasks.items() if has_baselines(entry.cls)]
-    named, _ = split_task(name)
-    if not is_location(named) and named not in tasks:
-        raise unknown("question", name, [*What, *having])
+    _refuse_unknown(name)
     task, _, chosen = make_task(name, preset=preset, settings=task_settings(pairs, "untrained"))
     if not has_baselines(type(task)):
-        raise UserError(f"{name} has no baselines; {', '.join(having)} have.")
+        raise UserError(f"{name} has no baselines; {', '.join(_tasks_with_baselines())} have.")
     examples = trials or {**default_protocol(), **chosen.protocol}["test_examples"]
-    found = baselines(task, examples=examples, seed=seed, device=pick_device(device))
+    scores = baselines(task, examples=examples, seed=seed, device=pick_device(device))
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "task": name,
-                    "settings": task.settings.model_dump(mode="json"),
-                    "baselines": {each: of._asdict() for each, of in found.items()},
-                }
-            )
-        )
+        answer = {
+            "task": name,
+            "settings": task.settings.model_dump(mode="json"),
+            "baselines": {baseline: score._asdict() for baseline, score in scores.items()},
+        }
+        print(json.dumps(answer))
         return
-    knobs = ", ".join(f"{knob} {value}" for knob, value in task.settings.model_dump().items())
-    print(escape.one_line(f"{name}: {knobs}; {examples} examples, test split, seed {seed}"), end="\n\n")
-    metrics = dict.fromkeys(metric for of in found.values() for metric in of.metrics)
-    show(
-        ["baseline", *metrics],
-        [[each, *(_figure(of.metrics.get(metric)) for metric in metrics)] for each, of in found.items()],
-        left=("baseline",),
-    )
-    for metric, slice_ in product(metrics, task.slice_sizes()):
-        parts = {each: of.slices[slice_] for each, of in found.items() if metric in of.metrics}
+    settings = ", ".join(f"{setting} {value}" for setting, value in task.settings.model_dump().items())
+    print(escape.one_line(f"{name}: {settings}; {examples} examples, test split, seed {seed}"), end="\n\n")
+    _print_scores(scores, list(task.slice_sizes()))
+
+
+def _refuse_unknown(name: str) -> None:
+    """Raise UserError if a name is neither a question nor a task."""
+    from linbench.experiments.loading import is_location
+    from linbench.experiments.pattern import split_task
+    from linbench.experiments.registry import registry
+
+    task, _ = split_task(name)
+    if not is_location(task) and task not in registry("task").entries:
+        raise unknown("question", name, [*Question, *_tasks_with_baselines()])
+
+
+def _tasks_with_baselines() -> list[str]:
+    from linbench.experiments.registry import registry
+    from linbench.verify.baselines import has_baselines
+
+    return [name for name, entry in registry("task").entries.items() if has_baselines(entry.cls)]
+
+
+def _print_scores(scores: "Mapping[str, TestMetrics]", slices: list[str]) -> None:
+    """Print a table of all metrics, then one for each metric by each slice, at powers of two."""
+    from linbench.report.terminal import show
+
+    metrics = dict.fromkeys(metric for score in scores.values() for metric in score.metrics)
+    rows = [
+        [baseline, *(_figure(score.metrics.get(metric)) for metric in metrics)]
+        for baseline, score in scores.items()
+    ]
+    show(["baseline", *metrics], rows, left=("baseline",))
+    for metric, slice_ in product(metrics, slices):
+        parts = {
+            baseline: score.slices[slice_] for baseline, score in scores.items() if metric in score.metrics
+        }
         at = next(iter(parts.values()))["at"]
-        shown = [i for i, value in enumerate(at) if value.bit_count() <= 1 or value == at[-1]]
-        rows = [
-            [each, *(_figure(part[metric]["sum"][i] / part[metric]["weight"][i]) for i in shown)]
-            for each, part in parts.items()
-        ]
+        columns = [i for i, value in enumerate(at) if value.bit_count() <= 1 or value == at[-1]]
+        rows = []
+        for baseline, part in parts.items():
+            sums, weights = part[metric]["sum"], part[metric]["weight"]
+            rows.append([baseline, *(_figure(sums[i] / weights[i]) for i in columns)])
         print("\n" + escape.one_line(f"{metric} by {slice_}, at powers of two:"))
-        show(["baseline", *(str(at[i]) for i in shown)], rows, left=("baseline",))
+        show(["baseline", *(str(at[i]) for i in columns)], rows, left=("baseline",))
 
 
 def _figure(value: float | None) -> str:

@@ -110,16 +110,13 @@ def test_baselines_are_scored_on_as_many_examples_as_models_are(linbench: Callab
         (["mqar"], "mqar has no baselines; formal_language, regression have."),
         (
             ["regression", "--dim", "8"],
-            "--dim is of random keys and values; regression has knobs of its own, as --set task.NAME=VALUE.",
+            "--dim sets the size of random keys and values; regression has settings of its own, ",
         ),
         (
             ["blend", "--preset", "drift"],
-            (
-                "--preset and --set are of tasks; blend is asked of update rules, and takes --dim, --trials"
-                " and --seed."
-            ),
+            "--preset and --set need a task; blend is a question about update rules and takes --dim, ",
         ),
-        (["blend", "--set", "task.keys=3"], "--preset and --set are of tasks; "),
+        (["blend", "--set", "task.keys=3"], "--preset and --set need a task; "),
         (
             ["regression", "--set", "protocol.lr=3"],
             "untrained takes only settings of the task (task.NAME); protocol.lr has no effect here.",
