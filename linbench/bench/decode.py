@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -16,12 +17,12 @@ REPEATS_FACTOR = 10
 
 def cases(base: Sequence[LayerCase], preset: Preset) -> list[LayerCase]:
     """Return one sequence and many, of each layer after every context."""
-    return [
-        replace(case, question="decode", length=length, batch=batch, repeats=REPEATS_FACTOR * case.repeats)
-        for case in base
-        for length in preset.lengths
-        for batch in sorted({1, preset.decode_batch})
-    ]
+    planned = []
+    for case, length in product(base, preset.lengths):
+        repeats = REPEATS_FACTOR * case.repeats
+        for batch in sorted({1, preset.decode_batch}):
+            planned.append(replace(case, question="decode", length=length, batch=batch, repeats=repeats))
+    return planned
 
 
 def decode_call(case: LayerCase, side: Side) -> Callable[[], Any]:

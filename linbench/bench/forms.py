@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 
 from linbench.bench.layer import LayerCase
 from linbench.bench.presets import Preset
@@ -27,14 +28,15 @@ def cases(
     Raises UserError: a dimension that does not divide the width.
     """
     dims = head_dims or [dim for dim in HEAD_DIMS if dim <= preset.d_model]
-    if wrong := next((dim for dim in dims if preset.d_model % dim), None):
+    wrong = next((dim for dim in dims if preset.d_model % dim), None)
+    if wrong is not None:
         raise UserError(
             f"--head-dims {wrong} does not divide --d-model {preset.d_model}; give one that does."
         )
-    return [
-        replace(case, question="train", backend=form, length=length, batch=preset.batch(length))
-        for dim in dims
-        for case in layer_cases(preset._replace(heads=preset.d_model // dim))
-        for length in preset.lengths
-        for form in FORMS[case.device.partition(":")[0]]
-    ]
+    layers = [case for dim in dims for case in layer_cases(preset._replace(heads=preset.d_model // dim))]
+    planned = []
+    for case, length in product(layers, preset.lengths):
+        batch = preset.batch(length)
+        for form in FORMS[case.device.partition(":")[0]]:
+            planned.append(replace(case, question="train", backend=form, length=length, batch=batch))
+    return planned

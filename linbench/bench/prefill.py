@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -13,12 +14,11 @@ from linbench.bench.presets import Preset
 
 def cases(base: Sequence[LayerCase], preset: Preset) -> list[LayerCase]:
     """Return a prompt alone and a batch of prompts, of each layer at every length."""
-    return [
-        replace(case, question="prefill", length=length, batch=batch)
-        for case in base
-        for length in preset.lengths
-        for batch in sorted({1, preset.batch(length)})
-    ]
+    planned = []
+    for case, length in product(base, preset.lengths):
+        for batch in sorted({1, preset.batch(length)}):
+            planned.append(replace(case, question="prefill", length=length, batch=batch))
+    return planned
 
 
 def prefill_call(case: LayerCase, side: Side) -> Callable[[], Any]:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -183,12 +184,10 @@ def plan(
     if by_part and kind == "cpu":
         raise UserError("--profile needs a GPU: it says which kernels a step spends its time in.")
     repeats = repeats or (5 if kind == "cpu" else 9)
-    cases = [
-        StepCase(model, shape, dtype, count, device, version if count == 1 else None, repeats, by_part)
-        for shape in shapes or SHAPES[kind]
-        for model in models or MODELS
-        for count in replicas
-    ]
+    cases = []
+    for shape, model, count in product(shapes or SHAPES[kind], models or MODELS, replicas):
+        side = version if count == 1 else None
+        cases.append(StepCase(model, shape, dtype, count, device, side, repeats, by_part))
     for case in cases:
         try:
             _ = case.cells

@@ -91,11 +91,13 @@ class Stored:
 
         This is quick, while to work out the cells and look for their results is not.
         """
-        return any(
-            all(settings.get(name) == value for name, value in _fixed(suite, task).items())
-            for task in suite.tasks
-            for settings in self._task_settings.get((kind, split_task(task.task)[0], _mixers(model)), ())
-        )
+        for task in suite.tasks:
+            fixed = _fixed(suite, task).items()
+            key = (kind, split_task(task.task)[0], _mixers(model))
+            for settings in self._task_settings.get(key, ()):
+                if all(settings.get(name) == value for name, value in fixed):
+                    return True
+        return False
 
     def find(self, cells: Sequence[Cell], search: SearchSettings | None, kind: str) -> dict[str, CellResult]:
         """Return the results that cells have on a kind of device.

@@ -1,7 +1,7 @@
 """Evaluates models on a split, by sums and weights that add up over batches."""
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -138,7 +138,8 @@ def _batch_size(task: Task, streams: Streams, width: int) -> int:
 
 def _read(totals: Sequence[Scores]) -> list[_ReadScores]:
     """Read all scores from the device at once, so that it is waited for only once."""
-    sums = [x for total in totals for pair in total.values() for x in pair]
+    pairs = chain.from_iterable(total.values() for total in totals)
+    sums = [*chain.from_iterable(pairs)]
     numbers = iter(torch.cat([x.flatten() for x in sums]).tolist())
     lists = iter([list(islice(numbers, x.numel())) for x in sums])
     return [{name: (next(lists), next(lists)) for name in total} for total in totals]

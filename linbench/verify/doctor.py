@@ -71,16 +71,12 @@ class Verdict(NamedTuple):
 
 def rows(device: str, kernels: Sequence[str] = ()) -> list[Row]:
     """Return the rows of `kernels`, or of all kernels if none is named. Raises UserError: an unknown name."""
-    found = all_cases(device)
+    known = all_cases(device)
     for kernel in kernels:
-        if kernel not in found:
-            raise unknown("kernel", kernel, found)
-    return [
-        Row(kernel, case, precision, device)
-        for kernel in kernels or found
-        for case in found[kernel]
-        for precision in DTYPES
-    ]
+        if kernel not in known:
+            raise unknown("kernel", kernel, known)
+    cases = [(kernel, case) for kernel in kernels or known for case in known[kernel]]
+    return [Row(kernel, case, precision, device) for kernel, case in cases for precision in DTYPES]
 
 
 def examine(

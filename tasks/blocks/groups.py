@@ -81,11 +81,11 @@ def group(name: str) -> Group:
         or prod(_ORDERS[family](degree) for family, degree in factors) > LARGEST
     ):
         raise ValueError(f"{name} has too many elements; groups may have at most {LARGEST}")
-    elements = tuple(
-        _side_by_side(parts) for parts in product(*(_elements(family, degree) for family, degree in factors))
-    )
+    elements_of_factors = [_elements(family, degree) for family, degree in factors]
+    elements = tuple(_side_by_side(parts) for parts in product(*elements_of_factors))
     number = {element: i for i, element in enumerate(elements)}
-    return Group(elements, tuple(number[tuple(a[i] for i in b)] for a in elements for b in elements))
+    products = (tuple(a[i] for i in b) for a, b in product(elements, repeat=2))
+    return Group(elements, tuple(number[element] for element in products))
 
 
 def _elements(family: str, degree: int) -> list[Permutation]:
