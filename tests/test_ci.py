@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from linbench.cli import pull_request
-from linbench.experiments.suite import expand, narrowed
+from linbench.experiments.suite import expand, narrow
 from linbench.experiments.suite import load as load_suite
 from linbench.results.gate_policy import Policy, load
 from linbench.results.store import Store
@@ -368,7 +368,7 @@ def test_results_that_a_pull_request_commits_are_never_read(
     forged = Store(theirs / "out" / "head.results")
     forged.prepare()
     cells = expand(
-        narrowed(load_suite("tiny.yaml"), models=["./mine.py:Mine"], seeds="0-5"), device="cpu"
+        narrow(load_suite("tiny.yaml"), models=["./mine.py:Mine"], seeds="0-5"), device="cpu"
     ).cells
     for cell in cells:
         forged.put(

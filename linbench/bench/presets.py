@@ -15,7 +15,7 @@ from linbench.experiments.plan_models import STATE_FLOATS, has_heads
 from linbench.experiments.precision import pick_precision
 from linbench.experiments.registry import registry
 from linbench.experiments.run_spec import RunSpec
-from linbench.experiments.suite import expand, load, narrowed
+from linbench.experiments.suite import expand, load, narrow
 
 
 class Preset(NamedTuple):
@@ -156,7 +156,7 @@ def _models_of(form: str, *, with_heads_only: bool) -> list[str]:
 def _suite_cells(name: str, models: Sequence[str], form: str | None, *, device: str) -> list[Cell]:
     """Return one cell of a suite for each layer in it. Patterns of several mixers are left out."""
     cells: dict[str, Cell] = {}
-    for cell in expand(narrowed(load(name), models=models, form=form), device=device).cells:
+    for cell in expand(narrow(load(name), models=models, form=form), device=device).cells:
         model = cell.model
         layer = canonical([model.form, model.backbone.d_model, model.layers[0].identity()])
         cells.setdefault(layer, cell)

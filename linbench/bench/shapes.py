@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from linbench.common.errors import UserError
-from linbench.common.numbers import whole
+from linbench.common.numbers import whole_number
 
 MAX_SIZE = 1 << 30
 """Largest size of a dimension."""
@@ -27,7 +27,7 @@ def parse(text: str, kind: type[Shape], example: str) -> tuple[Shape, ...]:
     shapes = []
     for part in text.split(","):
         match = re.fullmatch(pattern, part.strip(), re.IGNORECASE)
-        sizes = [whole(size, 1, MAX_SIZE) for size in match.groups()] if match else [None]
+        sizes = [whole_number(size, 1, MAX_SIZE) for size in match.groups()] if match else [None]
         if None in sizes:
             raise UserError(f"--shapes takes shapes such as {example}, not '{text}'.")
         shapes.append(fields(*sizes))

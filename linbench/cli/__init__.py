@@ -171,7 +171,7 @@ def _must_leave_at_once() -> bool:
     if any(not thread.daemon and thread is not this for thread in threading.enumerate()):
         return True
     loading = sys.modules.get("linbench.experiments.loading")
-    return hurried() or (loading is not None and loading.imported())
+    return hurried() or (loading is not None and loading.has_user_modules())
 
 
 def _place_in_plugin(error: BaseException) -> str:

@@ -17,9 +17,9 @@ from linbench.cli.options import (
     JsonOption,
     ResultsOption,
     SeedsOption,
-    Shown,
-    ShownOption,
     StackOption,
+    VerdictFormat,
+    VerdictFormatOption,
     exit_if_failed,
     warn_ignored_files,
     warn_left_out,
@@ -76,7 +76,7 @@ def compare(
     stack: StackOption = None,
     executor: ExecutorChoice = DEFAULT_EXECUTOR,
     allow: AllowOption = None,
-    format_: ShownOption = Shown.terminal,
+    format_: VerdictFormatOption = VerdictFormat.terminal,
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
@@ -128,7 +128,7 @@ def compare(
     warn_ignored_files(ignored)
     if as_json:
         print(json.dumps([each_table.to_json() for each_table in tables]))
-    elif format_ is Shown.markdown:
+    elif format_ is VerdictFormat.markdown:
         for each_table in tables:
             print(each_table.to_markdown())
     else:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from linbench.cli.options import JsonOption, Shown, ShownOption, warn_ignored_files
+from linbench.cli.options import JsonOption, VerdictFormat, VerdictFormatOption, warn_ignored_files
 from linbench.common.streams import tell
 
 EXAMPLES = """
@@ -28,7 +28,7 @@ def gate(
             help="YAML file with drop, alpha, seeds, bimodal, slower or may_differ (see docs/ci.md).",
         ),
     ] = None,
-    format_: ShownOption = Shown.terminal,
+    format_: VerdictFormatOption = VerdictFormat.terminal,
     as_json: JsonOption = False,
 ) -> None:
     """Compare candidate results with a baseline, cell by cell, and fail if one is worse.
@@ -57,7 +57,7 @@ def gate(
     warn_ignored_files(stores[0].set_aside | stores[1].set_aside)
     if as_json:
         print(json.dumps(plain(judgement, rule)))
-    elif format_ is Shown.markdown:
+    elif format_ is VerdictFormat.markdown:
         print(page(judgement, rule))
     else:
         for table in (cell_table(judgement), speed_table(judgement)):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from linbench.experiments.registry import Entry
 
 
-class What(StrEnum):
+class ListKind(StrEnum):
     """The kinds of thing that can be listed."""
 
     tasks = "tasks"
@@ -24,7 +24,7 @@ class What(StrEnum):
 
 
 def list_(
-    what: Annotated[What, typer.Argument(metavar="tasks|models|suites", help="What to list.")],
+    what: Annotated[ListKind, typer.Argument(metavar="tasks|models|suites", help="What to list.")],
     long: Annotated[
         bool,
         typer.Option("--long", help="On a terminal, print whole lines, kernel families and sources, too."),
@@ -35,12 +35,12 @@ def list_(
 
     Plugins that cannot be used are named on standard error, with the reason.
     """
-    if what is What.suites:
+    if what is ListKind.suites:
         _list_suites(as_json=as_json)
         return
     from linbench.experiments.registry import registry
 
-    registered = registry("task" if what is What.tasks else "model")
+    registered = registry("task" if what is ListKind.tasks else "model")
     rows = _rows(what, list(registered.entries.values()))
     if as_json:
         print(json.dumps({what.value: rows, "problems": [vars(problem) for problem in registered.problems]}))
@@ -65,18 +65,18 @@ def _list_suites(*, as_json: bool) -> None:
             print(f"{name}\t{line}")
 
 
-_GROUP = {What.tasks: "skill", What.models: "generation"}
+_GROUP = {ListKind.tasks: "skill", ListKind.models: "generation"}
 """The attribute that tasks and models are grouped by, which is also its column."""
 
 
-def _rows(what: What, entries: "list[Entry]") -> list[dict[str, str]]:
+def _rows(what: ListKind, entries: "list[Entry]") -> list[dict[str, str]]:
     """Return a row for each task or model, sorted by group, family and name."""
     from linbench.common.docstrings import docstring
     from linbench.models.base import GENERATIONS
     from linbench.tasks.base import Skill
 
     group = _GROUP[what]
-    order = get_args(Skill) if what is What.tasks else GENERATIONS
+    order = get_args(Skill) if what is ListKind.tasks else GENERATIONS
 
     def place(row: dict[str, str]) -> tuple[int, str, str]:
         number = order.index(row[group]) if row[group] in order else len(order)
@@ -85,7 +85,7 @@ def _rows(what: What, entries: "list[Entry]") -> list[dict[str, str]]:
     rows = []
     for entry in entries:
         row = {"name": entry.name, group: getattr(entry.cls, group, "")}
-        if what is What.models:
+        if what is ListKind.models:
             row["family"] = _family(entry.cls)
         row["about"] = docstring(entry.cls).partition("\n")[0]
         row["from"] = entry.source

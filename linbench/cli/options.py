@@ -9,8 +9,8 @@ import typer
 
 from linbench.common.errors import EXIT_CELLS_FAILED, UserError
 from linbench.common.laws import Law
-from linbench.common.numbers import parse_whole, whole
-from linbench.common.quotes import plain, split, unquoted
+from linbench.common.numbers import parse_whole, whole_number
+from linbench.common.quotes import outside_quotes, split, strip_quotes
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
@@ -80,15 +80,15 @@ AllowOption = Annotated[
 ]
 
 
-class Shown(StrEnum):
+class VerdictFormat(StrEnum):
     """The format in which verdicts are printed."""
 
     terminal = "terminal"
     markdown = "markdown"
 
 
-ShownOption = Annotated[
-    Shown,
+VerdictFormatOption = Annotated[
+    VerdictFormat,
     typer.Option(
         "--format", help="terminal, or markdown for a comment or a job summary.", rich_help_panel="Results"
     ),
@@ -133,7 +133,7 @@ def parse_numbers(option: str, text: str | None) -> list[int]:
     Raises UserError: one is not a whole number from 1 to `MOST`.
     """
     parts = _parts(text)
-    numbers = [whole(part, 1, MOST) for part in parts]
+    numbers = [whole_number(part, 1, MOST) for part in parts]
     if None in numbers:
         raise UserError(f"{option} takes whole numbers from 1 to {MOST:,}, such as 64,256, not '{text}'.")
     return [number for number in numbers if number is not None]
@@ -162,9 +162,9 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """
     settings: dict[str, Any] = {}
     for pair in pairs:
-        equals = next((place for place, sign, _ in plain(pair) if sign == "="), None)
+        equals = next((place for place, sign, _ in outside_quotes(pair) if sign == "="), None)
         before = pair[:equals]
-        name = ".".join(unquoted(part) for part in split(before, ".")).strip()
+        name = ".".join(strip_quotes(part) for part in split(before, ".")).strip()
         if equals is None or not name:
             raise UserError(f"--set takes NAME=VALUE, such as task.kv_pairs=16, not '{pair}'.")
         if name in settings:

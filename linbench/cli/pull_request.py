@@ -12,7 +12,7 @@ from linbench.cli.options import parse_numbers
 from linbench.common.errors import UserError
 from linbench.common.numbers import parse_whole
 from linbench.engine.executors.local import MOST_WORKERS
-from linbench.engine.pull_request import plan, present, share
+from linbench.engine.pull_request import models_present, plan, share
 from linbench.experiments.pattern import split_models
 from linbench.experiments.suite import load
 from linbench.results.gate_policy import load as load_policy
@@ -62,7 +62,7 @@ def _plan(
 def _present(answer: str, models: str) -> None:
     """Write the models that this side has: all in one line, then each as `linbench sweep --only` takes it."""
     names = split_models(models)
-    known = present(names)
+    known = models_present(names)
     new = [name for name in names if name not in known]
     if new:
         print(f"compare.sh: not gated, since the base does not have them: {', '.join(new)}.", file=sys.stderr)

@@ -27,7 +27,7 @@ from linbench.cli.options import (
 )
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
-from linbench.common.numbers import whole
+from linbench.common.numbers import whole_number
 from linbench.common.streams import tell
 from linbench.common.text import format_duration, pluralize
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
@@ -114,13 +114,13 @@ def sweep(
     """
     from linbench.engine.lr_search import pending_cells
     from linbench.experiments.pattern import split_models
-    from linbench.experiments.suite import expand, load, narrowed
+    from linbench.experiments.suite import expand, load, narrow
     from linbench.results.reference import store_at
 
     if retry not in {None, "failed"}:
         raise UserError(f"--retry takes the word failed, not '{retry}'.")
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
-        chosen_suite = narrowed(
+        chosen_suite = narrow(
             load(suite),
             models=[name for text in model or () for name in split_models(text)],
             seeds=seeds,
@@ -192,7 +192,7 @@ def _select(cells: "list[Cell]", *, only: list[str], shard: str) -> "list[Cell]"
 
 def _parse_shard(text: str) -> tuple[int, int]:
     first, _, second = text.partition("/")
-    part, parts = whole(first, 1, MOST), whole(second, 1, MOST)
+    part, parts = whole_number(first, 1, MOST), whole_number(second, 1, MOST)
     if part is None or parts is None or part > parts:
         raise UserError(f"--shard takes I/N, such as 1/4 for the first of four parts, not '{text}'.")
     return part, parts

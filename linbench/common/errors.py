@@ -19,7 +19,7 @@ MOST_CHARACTERS = 200
 """The most characters of a user's input that a message repeats; more would hide the message itself."""
 
 
-def shortened(text: object, most: int = MOST_CHARACTERS) -> str:
+def shorten(text: object, most: int = MOST_CHARACTERS) -> str:
     """Return the text with `...` in place of its middle if it has more than `most` characters."""
     try:
         full = str(text)
@@ -37,11 +37,11 @@ _LONGEST_MESSAGE = 10_000
 
 def brief(message: str) -> str:
     """Shorten long words and quotations in a message. Only a user's input is so long."""
-    return shortened(_LONG.sub(lambda match: _shorten_word(match[0]), message), _LONGEST_MESSAGE)
+    return shorten(_LONG.sub(lambda match: _shorten_word(match[0]), message), _LONGEST_MESSAGE)
 
 
 def _shorten_word(word: str) -> str:
-    return f"'{shortened(word[1:-1])}'" if word.startswith("'") else shortened(word)
+    return f"'{shorten(word[1:-1])}'" if word.startswith("'") else shorten(word)
 
 
 class UserError(Exception):
@@ -108,7 +108,7 @@ def unknown(
         allowed: all names that are allowed.
         short: abbreviations that a user may have meant, each with the name it stands for.
     """
-    names, given = sorted(allowed), shortened(given)
+    names, given = sorted(allowed), shorten(given)
     hint = nearest(given, {name: name for name in names} | dict(short or {}))
     return UserError(f"unknown {kind} '{given}'; {hint and f'{hint} '}Allowed: {', '.join(names) or 'none'}.")
 

@@ -121,7 +121,7 @@ class UnfitFileError(OSError):
 
 
 @contextmanager
-def opened(path: Path, most: int = MOST_BYTES) -> Iterator[BinaryIO]:
+def open_regular(path: Path, most: int = MOST_BYTES) -> Iterator[BinaryIO]:
     """Open a regular file of at most `most` bytes, or a link to one, for reading.
 
     A pipe or a device is neither opened nor waited for.
@@ -141,7 +141,7 @@ def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
 
     Raises UnfitFileError: it is something else or larger; OSError: it cannot be read.
     """
-    with opened(path, most) as file:
+    with open_regular(path, most) as file:
         content = file.read(most + 1)  # a file may grow while it is read, and one in /proc has size 0
     if len(content) > most:
         raise _too_large(most)

@@ -17,7 +17,7 @@ class Law(StrEnum):
     nondeterministic = "nondeterministic"
 
 
-def allowed(names: Iterable[str]) -> frozenset[Law]:
+def parse_laws(names: Iterable[str]) -> frozenset[Law]:
     """Return the laws of these names.
 
     Raises UserError: a name that is no law.

@@ -87,7 +87,7 @@ def _container() -> Memory | None:
     return None
 
 
-def resident(pids: list[int]) -> int:
+def resident_bytes(pids: list[int]) -> int:
     """Return the bytes of memory that these processes use; ended ones use none."""
     pages = 0
     for pid in pids:

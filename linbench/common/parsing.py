@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from linbench.common.errors import UserError
-from linbench.common.numbers import LARGEST, whole
+from linbench.common.numbers import LARGEST, whole_number
 
 LONGEST = 4096
 """The largest multiple of the task's length to test at; longer tests would not end."""
@@ -15,7 +15,7 @@ def parse_lengths(text: str) -> list[int]:
     Raises UserError: the text is no such list.
     """
     parts = [part.strip() for part in text.split(",")]
-    multiples = [whole(part[:-1], 1, LONGEST) if part.endswith("x") else None for part in parts]
+    multiples = [whole_number(part[:-1], 1, LONGEST) if part.endswith("x") else None for part in parts]
     if None in multiples:
         raise UserError(
             f"test lengths must be multiples of the task's length such as 1x,2x,4x, up to {LONGEST}x, not"
@@ -53,9 +53,9 @@ def parse_seeds(given: str | int | Iterable[int]) -> list[int]:
 
 def _first_and_last(part: object) -> tuple[int | None, int | None]:
     if not isinstance(part, str):
-        return whole(part), whole(part)
+        return whole_number(part), whole_number(part)
     first, dash, last = part.partition("-")
-    return whole(first), whole(last if dash else first)
+    return whole_number(first), whole_number(last if dash else first)
 
 
 def _format_seeds(given: str | int | Iterable[int]) -> str:

@@ -8,7 +8,7 @@ _BEFORE = re.compile(r"(^|[+,\[(=.]\s*|(^|[+,])\s*[0-9]+x)$")
 """The text before a quote that opens a quotation. The mark in `john's` opens none."""
 
 
-def plain(text: str) -> Iterator[tuple[int, str, int]]:
+def outside_quotes(text: str) -> Iterator[tuple[int, str, int]]:
     """Yield each character outside quotes: its position, itself, the number of brackets open around it."""
     place = depth = 0
     while place < len(text):
@@ -31,13 +31,13 @@ def _quoted(text: str, place: int) -> str | None:
 
 def split(text: str, sign: str) -> list[str]:
     """Split a text at each `sign` outside brackets and quotes: `a, b[x,y], 'c,d'` has three parts."""
-    places = [place for place, character, depth in plain(text) if character == sign and depth == 0]
+    places = [place for place, character, depth in outside_quotes(text) if character == sign and depth == 0]
     starts = [0, *(place + 1 for place in places)]
     ends = [*places, len(text)]
     return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def opening(text: str) -> tuple[str, str]:
+def split_quotation(text: str) -> tuple[str, str]:
     """Split `'a+b'/c` into `a+b` and `/c`: the quotation at the beginning, without quotes, and the rest.
 
     Without a quotation the first part is empty.
@@ -46,7 +46,7 @@ def opening(text: str) -> tuple[str, str]:
     return ("", text) if quoted is None else (quoted[1:-1], text[len(quoted) :])
 
 
-def unquoted(text: str) -> str:
+def strip_quotes(text: str) -> str:
     """Return the text without quotes around it."""
-    inside, rest = opening(text)
+    inside, rest = split_quotation(text)
     return text if rest else inside

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_arg
 from pydantic_core import PydanticKnownError
 
 from linbench.common.errors import nearest
-from linbench.common.quotes import split, unquoted
+from linbench.common.quotes import split, strip_quotes
 
 _NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _LIKE_A_NUMBER = re.compile(r"[+-]?[0-9][0-9_]*\.?[0-9_]*([eE][+-]?[0-9]+)?|0[xXoObB][0-9a-fA-F_]+")
@@ -100,7 +100,7 @@ def _read_float(value: Any) -> float:
 def _read_text(value: Any) -> str:
     if not isinstance(value, str):
         _refuse("text; put it in quotes if YAML reads it as something else")
-    return unquoted(value)
+    return strip_quotes(value)
 
 
 def _read_json(value: Any) -> Any:
@@ -122,7 +122,7 @@ def _read_json(value: Any) -> Any:
             raise ValueError(
                 f"it begins like JSON but is not JSON; put text in quotes, such as '{text[:20]}'"
             ) from None
-    return unquoted(text)
+    return strip_quotes(text)
 
 
 NOTHING = Reader("null", 0, _read_null)
@@ -143,8 +143,8 @@ def one_of(options: Sequence[Any]) -> Reader:
         for option in options:
             if type(option) is type(value) and option == value:
                 return option
-        if isinstance(value, str) and unquoted(value) in names:
-            return names[unquoted(value)]
+        if isinstance(value, str) and strip_quotes(value) in names:
+            return names[strip_quotes(value)]
         hint = nearest(str(value), {name: name for name in names}).removesuffix("?")
         raise ValueError(f"it must be {' or '.join(names)}" + (f"; {hint}" if hint else ""))
 
@@ -182,7 +182,7 @@ def several(elements: Sequence[Reader], container: Callable[[Iterable[Any]], Any
 
 
 def _parts(text: str) -> list[str]:
-    inside = unquoted(text.strip()).strip()
+    inside = strip_quotes(text.strip()).strip()
     inside = inside[1:-1] if (inside[:1], inside[-1:]) in {("[", "]"), ("(", ")")} else inside
     parts = [part.strip() for part in split(inside, ",")]
     return parts[:-1] if parts[-1] == "" else parts

@@ -6,7 +6,7 @@ from typing import Any, Self, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from linbench.common.errors import UserError, nearest_quoted, shortened, unknown
+from linbench.common.errors import UserError, nearest_quoted, shorten, unknown
 from linbench.common.numbers import LARGEST
 
 _MUST_BE = {
@@ -88,13 +88,13 @@ class Settings(BaseModel):
         field = str(error["loc"][0]) if error["loc"] else ""
         if cls._has_numbers(field) and field in values:
             kind = "whole numbers" if get_args(cls.model_fields[field].annotation)[0] is int else "numbers"
-            wrong = "empty" if values[field] == "" else f"'{shortened(values[field])}'"
+            wrong = "empty" if values[field] == "" else f"'{shorten(values[field])}'"
             return UserError(f"{where}.{field} must be comma-separated {kind} such as 0,1,2, not {wrong}.")
         if error["type"] == "extra_forbidden":
             return unknown("setting", name, (f"{where}.{field}" for field in cls.model_fields))
         if error["type"] == "missing":
             return UserError(f"{name} must be given.")
-        given = shortened(error["input"])
+        given = shorten(error["input"])
         if error["type"] in _MUST_BE:
             return UserError(f"{name} must be {_MUST_BE[error['type']]}, not '{given}'.")
         message = error["msg"].removeprefix("Value error, ")

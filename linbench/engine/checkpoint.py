@@ -16,7 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from linbench.common.files import MOST_BYTES, opened, storage_sentence, write_whole
+from linbench.common.files import MOST_BYTES, open_regular, storage_sentence, write_whole
 from linbench.common.hashing import canonical, digest
 from linbench.common.memory import total_memory
 from linbench.common.reading import read_json
@@ -117,7 +117,7 @@ class Checkpoint:
             among: ids of cells; None is returned if the checkpoint has another.
         """
         try:
-            with opened(path, total_memory() // 2) as file:  # a writer has it in memory twice
+            with open_regular(path, total_memory() // 2) as file:  # a writer has it in memory twice
                 numbers = read_json(file.readline(MOST_BYTES))
                 if numbers.pop("checksum") != digest(numbers):
                     return None

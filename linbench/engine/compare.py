@@ -9,7 +9,7 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings
 from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.registry import registry
-from linbench.experiments.suite import Suite, SuiteBlock, blocks, narrowed
+from linbench.experiments.suite import Suite, SuiteBlock, blocks, narrow
 from linbench.results.record import FINAL
 from linbench.results.reference import REFERENCE, stores_at
 from linbench.results.schema.benchmarks import SpeedResult
@@ -80,13 +80,13 @@ def plan_comparison(
     if len(names) < 2 and not others:
         raise _nothing_to_compare(names, against)
     stores = [*(stores_at(against) if against else []), *read]
-    chosen = narrowed(suite, models=[*names, *others], seeds=seeds, form=form)
+    chosen = narrow(suite, models=[*names, *others], seeds=seeds, form=form)
     all_blocks, missing = blocks(chosen, device=device)
     # a block without the first model has nothing to compare with
     compared = [block for block in all_blocks if block.rows[0][0].model == names[0]]
     refuse_left_out(names, compared, missing)
     cells_of = _cells_by_model(compared)
-    known = stored([cell for cells in cells_of.values() for cell in cells], stores, chosen.search)
+    known = stored_results([cell for cells in cells_of.values() for cell in cells], stores, chosen.search)
     absent = [model for model in others if not any(cell.id in known for cell in cells_of.get(model, ()))]
     if absent and len(absent) == len(others) and len(names) < 2:
         kind = compared[0].rows[0][1][0].identity["device"]
@@ -151,7 +151,7 @@ def _reason(name: str, missing: Mapping[str, str]) -> str:
     return " ".join(reasons)
 
 
-def stored(
+def stored_results(
     cells: Sequence[Cell], stores: Sequence[Store], search: SearchSettings | None
 ) -> dict[str, CellResult]:
     """Return the stored results of exactly these cells, by id: of the same code and kind of device.

@@ -20,7 +20,7 @@ def outcome(result: CellResult) -> str:
     return f"accuracy {result['metrics']['accuracy']:.4f}{marks}"
 
 
-def took(result: CellResult) -> str:
+def describe_duration(result: CellResult) -> str:
     """Return how long a cell took, with how many others, and the note on its stack if there is one."""
     size, note = result["stack"]["size"], result["stack"]["note"]
     words = f"{result['seconds']:.0f} s"
@@ -49,7 +49,7 @@ class LineDisplay:
     def finished(self, cell: Cell, result: CellResult, *, stored: bool) -> None:
         """Print a line such as `3/12 mqar quick deltanet seed 2: accuracy 0.9981, 41 s`."""
         self.count += 1
-        when = "finished earlier" if stored else took(result)
+        when = "finished earlier" if stored else describe_duration(result)
         line = f"{self.count}/{len(self.cells)} {format_cells([cell], self.names)}: {outcome(result)}, {when}"
         self.console.print(escape.one_line(line), markup=False, highlight=False, soft_wrap=True)
 

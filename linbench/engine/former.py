@@ -9,7 +9,7 @@ from itertools import chain
 
 from linbench.engine.lr_search import model_key, with_chosen_rates
 from linbench.experiments.cell import Cell
-from linbench.experiments.former_searches import formers
+from linbench.experiments.former_searches import former_rules
 from linbench.experiments.learning_rates import SearchSettings
 from linbench.results.schema.cells import CellResult
 
@@ -20,7 +20,7 @@ LookUp = Callable[[Cell], CellResult | None]
 def describe_former_rules(results: Sequence[CellResult]) -> list[str]:
     """Return a phrase for each former rule that chose the learning rate of a result."""
     marks = {mark for result in results for mark in result["marks"]}
-    return [rule.says for rule in formers() if rule.mark in marks]
+    return [rule.says for rule in former_rules() if rule.mark in marks]
 
 
 def results_at_chosen_rates(
@@ -82,7 +82,7 @@ def cells_to_run(cells: Sequence[Cell], results: Mapping[str, CellResult]) -> li
 
 def _rules(search: SearchSettings) -> list[tuple[str, SearchSettings]]:
     """Return the search as asked for, without a mark, then what former rules make of it, with theirs."""
-    former = [(rule.mark, rule.instead_of(search)) for rule in formers()]
+    former = [(rule.mark, rule.instead_of(search)) for rule in former_rules()]
     return [("", search), *((mark, settings) for mark, settings in former if settings is not None)]
 
 

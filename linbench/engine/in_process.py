@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from linbench.engine.jobs import Job, Message, isolation_key, work
-from linbench.engine.surroundings import tampered
+from linbench.engine.surroundings import find_torch_change
 from linbench.engine.workers import Outcome
 
 
@@ -26,7 +26,7 @@ class InProcess:
         would be others.
         """
         for number, job in enumerate(job for job in jobs if job is not None):
-            changed = None if isolation_key(job) else tampered()
+            changed = None if isolation_key(job) else find_torch_change()
             if changed is None:
                 work(job, tell)
                 yield number, Outcome()

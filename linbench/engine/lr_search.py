@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from linbench.common.errors import HopelessError, UserError
 from linbench.common.hashing import digest
-from linbench.common.laws import allowed
+from linbench.common.laws import parse_laws
 from linbench.engine.executors.base import OpenExecutor
 from linbench.engine.in_process import IN_PROCESS
 from linbench.engine.jobs import plugin_sources
@@ -195,7 +195,7 @@ def run_searched(
     if from_plugins := [cell for cell in cells if plugin_sources(cell)]:
         stored = (lambda name: None) if again else store.get
         _, left = pending_cells(from_plugins, stored, search_settings, retry=retry)
-        Marks(allowed(allow), executor.timeout).probe([cell for cell in from_plugins if cell.id in left])
+        Marks(parse_laws(allow), executor.timeout).probe([cell for cell in from_plugins if cell.id in left])
     run_cells(
         [cell for search in searches.values() for cell in search.pending],
         store,

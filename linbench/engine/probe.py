@@ -77,7 +77,7 @@ class Breach(NamedTuple):
     seen: str
 
 
-class Probed(NamedTuple):
+class ProbeResult(NamedTuple):
     """The result of a probe. trouble: the reason why it could not be finished, if it could not."""
 
     breaches: tuple[Breach, ...] = ()
@@ -86,7 +86,7 @@ class Probed(NamedTuple):
     """A sentence if linbench itself cannot use the layer, such as a constructor that takes an object."""
 
 
-_known: dict[str, Probed] = {}
+_known: dict[str, ProbeResult] = {}
 """Results of probes in this process, by a digest of what decides them."""
 
 
@@ -149,7 +149,7 @@ def _run_new(probes: Mapping[str, Probe], seconds: float) -> None:
     if not new:
         return
     for number, outcome in outcomes(examine, [probes[key] for key in new], workers=1, seconds=seconds):
-        result = _known[new[number]] = outcome.value or Probed(trouble=outcome.failure)
+        result = _known[new[number]] = outcome.value or ProbeResult(trouble=outcome.failure)
         if result.trouble:
             name = probes[new[number]].layer.entry.name
             tell(
@@ -158,14 +158,14 @@ def _run_new(probes: Mapping[str, Probe], seconds: float) -> None:
             )
 
 
-def _marks(probed: Probed) -> list[str]:
+def _marks(probed: ProbeResult) -> list[str]:
     return [
         *(breach.law.value for breach in probed.breaches if breach.law),
         *([UNPROBED] if probed.trouble else []),
     ]
 
 
-def _refusal(probe: Probe, probed: Probed, allow: frozenset[Law]) -> str | None:
+def _refusal(probe: Probe, probed: ProbeResult, allow: frozenset[Law]) -> str | None:
     """Return a sentence about a broken law, how that was seen and what to do; None if no law is broken.
 
     Laws in `allow` may be broken.
@@ -188,7 +188,7 @@ def _refusal(probe: Probe, probed: Probed, allow: frozenset[Law]) -> str | None:
     )
 
 
-def examine(probe: Probe) -> Probed:
+def examine(probe: Probe) -> ProbeResult:
     """Test the laws on a layer, on its cell's device, in the highest precision that it takes.
 
     That is float64, float32 or the precision of its cell.
@@ -202,15 +202,15 @@ def examine(probe: Probe) -> Probed:
     for around in contexts:
         try:
             with torch.no_grad(), torch.cuda.device(device if device != "cpu" else -1), around():
-                return Probed(
+                return ProbeResult(
                     tuple(_breaches(LayerUnderTest(probe.cell, probe.layer, device), probe.lengths))
                 )
         except PluginError as error:
-            return Probed(refusal=str(error))
+            return ProbeResult(refusal=str(error))
         # the layer will raise again when its cell is trained, and the result will tell
         except Exception as error:
             trouble = describe_error(error)
-    return Probed(trouble=trouble)
+    return ProbeResult(trouble=trouble)
 
 
 def _breaches(subject: LayerUnderTest, lengths: Sequence[int]) -> Iterator[Breach]:

@@ -9,7 +9,7 @@ from linbench.common.parsing import parse_seeds
 from linbench.engine.compare import plan_comparison, refuse_left_out
 from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.registry import registry
-from linbench.experiments.suite import Suite, blocks, narrowed
+from linbench.experiments.suite import Suite, blocks, narrow
 from linbench.results.store import Store
 
 
@@ -63,7 +63,7 @@ def plan(
     if beside:
         plan_comparison(models, suite, seeds=seeds, form=form, against=against, device=device)
     else:
-        chosen_suite = narrowed(suite, models=models, seeds=seeds, form=form)
+        chosen_suite = narrow(suite, models=models, seeds=seeds, form=form)
         refuse_left_out(models, *blocks(chosen_suite, device=device))
     shared = [name for name in models if gated and same and _shipped(name, suite)]
     on_both_sides = [name for name in models if name not in shared]
@@ -84,7 +84,7 @@ def _shipped(name: str, suite: Suite) -> bool:
     return all(entry.shipped for entry in (*layers, *tasks))
 
 
-def present(models: Sequence[str]) -> list[str]:
+def models_present(models: Sequence[str]) -> list[str]:
     """Return the models that this side has. Raises BrokenBaseError: it has one that cannot be imported."""
     known_models = []
     for name in models:

@@ -22,7 +22,7 @@ import torch
 
 from linbench.common.errors import ClusterLostError, DeviceLostError, UserError
 from linbench.common.leaving import hurried, hurry
-from linbench.common.numbers import whole
+from linbench.common.numbers import whole_number
 from linbench.engine.jobs import Job, Message, isolation_key, work
 from linbench.engine.workers import ArgumentQueue, Outcome, one_line
 from linbench.experiments.loading import describe_error
@@ -89,7 +89,7 @@ def _require_answer(address: str) -> None:
     if place == "auto":
         return
     host, _, port = place.rpartition(":")
-    number = whole(port, 1, 65535)
+    number = whole_number(port, 1, 65535)
     if not host or number is None or "/" in host:
         raise UserError(
             f"--address takes auto or HOST:PORT of a cluster that this machine is a node of, not '{place}'."

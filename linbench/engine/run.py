@@ -12,7 +12,7 @@ from linbench.engine.jobs import plugin_sources
 from linbench.engine.lr_search import run_searched
 from linbench.engine.progress import Progress
 from linbench.engine.runner import run_cells
-from linbench.engine.surroundings import tampered
+from linbench.engine.surroundings import find_torch_change
 from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings
 from linbench.results.schema.cells import CellResult
@@ -51,5 +51,5 @@ def _in_this_process(cells: Iterable[Cell], choice: ExecutorChoice) -> ExecutorC
     """Return the default executor with no worker, or one for code that may end or change this process."""
     if choice.name != DEFAULT_EXECUTOR.name or choice.options:
         return choice
-    safe = tampered() is None and not any(plugin_sources(cell) for cell in cells)
+    safe = find_torch_change() is None and not any(plugin_sources(cell) for cell in cells)
     return choice._replace(options={"workers": 0 if safe else 1})

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from linbench.common.errors import StorageError
-from linbench.common.laws import allowed
+from linbench.common.laws import parse_laws
 from linbench.engine.checkpoint import Checkpoints
 from linbench.engine.executors.base import OpenExecutor
 from linbench.engine.groups import groups
@@ -78,7 +78,7 @@ def run_cells(
     Raises UserError: a layer breaks a law, or the process may not open enough files; StorageError: results
     cannot be kept; DeviceLostError: this process trains, and its GPU is lost.
     """
-    marks = Marks(allowed(allow), executor.timeout)
+    marks = Marks(parse_laws(allow), executor.timeout)
     sizes = [len(group) for group in groups(cells, largest=stack, sharing=executor.sharing)]
     require_files(max(sizes, default=0), executor.places)
     store.prepare()

@@ -12,7 +12,7 @@ from typing import Any
 from linbench.common.errors import Signalled
 from linbench.common.leaving import leave
 from linbench.engine.processes import CUT_OFF, be_killed_first, children, end_with_parent
-from linbench.engine.workers import Outcome, Ready, Said, Tell, call, one_line
+from linbench.engine.workers import CallMessage, Outcome, Ready, Tell, call, one_line
 
 
 def serve(connected: int, alive: int) -> None:
@@ -29,7 +29,7 @@ def serve(connected: int, alive: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     del sys.argv[1:]
     function, talks = connection.recv()
-    tell: Tell | None = (lambda message: _say(connection, Said(message))) if talks else None
+    tell: Tell | None = (lambda message: _say(connection, CallMessage(message))) if talks else None
     threads = threading.active_count()
     _say(connection, Ready())
     while True:
@@ -47,7 +47,7 @@ def serve(connected: int, alive: int) -> None:
 def _has_changed_torch() -> bool:
     """Return whether a call changed torch; torch is not loaded to find out."""
     surroundings = sys.modules.get("linbench.engine.surroundings")
-    return surroundings is not None and surroundings.tampered() is not None
+    return surroundings is not None and surroundings.find_torch_change() is not None
 
 
 def _answered(function: Callable[..., Any], packed: bytes, tell: Tell | None) -> Outcome:
@@ -63,12 +63,12 @@ def _unpacked(function: Callable[..., Any], packed: bytes, *tell: Tell) -> Any:
     return function(pickle.loads(packed), *tell)
 
 
-def _say(connection: Connection, message: Ready | Said | Outcome) -> None:
+def _say(connection: Connection, message: Ready | CallMessage | Outcome) -> None:
     try:
         connection.send(message)
     except OSError:  # nobody is there, or a layer has closed all descriptors
         leave(CUT_OFF)
     except Exception as error:
-        if isinstance(message, Said):
+        if isinstance(message, CallMessage):
             raise
         connection.send(Outcome(failure=one_line(error)))  # it cannot be pickled

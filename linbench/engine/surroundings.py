@@ -225,7 +225,7 @@ _OWN = {
 """Packages that define the functions and values in torch's own modules and classes."""
 
 
-def tampered() -> str | None:
+def find_torch_change() -> str | None:
     """Return what somebody else changed of torch in this process, such as `torch.nn.Linear.forward`.
 
     Looked at is all that layers are made of. None if it is torch's own.

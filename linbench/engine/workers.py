@@ -8,7 +8,7 @@ from multiprocessing.connection import wait
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from linbench.common.errors import DeviceLostError, Signalled, StorageError, message_of
-from linbench.common.memory import in_gib, memory, resident
+from linbench.common.memory import in_gib, memory, resident_bytes
 from linbench.engine.processes import CUT_OFF, Child
 
 _STARTING_SECONDS = 300.0
@@ -31,7 +31,7 @@ T = TypeVar("T")
 Tell = Callable[[Any], None]
 
 
-class Said(NamedTuple):
+class CallMessage(NamedTuple):
     """A message of a call that is not over."""
 
     message: Any
@@ -109,7 +109,7 @@ def outcomes(
                 received = worker.receive(seconds)
                 if isinstance(received, Ready):
                     continue
-                if isinstance(received, Said):
+                if isinstance(received, CallMessage):
                     assert tell is not None
                     tell(received.message)
                     continue
@@ -196,7 +196,7 @@ class _Worker:
         with suppress(OSError):  # if it has died, `receive` will tell
             self.connection.send(message)
 
-    def receive(self, seconds: float) -> Ready | Said | Outcome:
+    def receive(self, seconds: float) -> Ready | CallMessage | Outcome:
         """Return a message of the call, or its outcome.
 
         A worker without a message is overdue, or has taken the memory of this machine; it is ended.
@@ -205,7 +205,7 @@ class _Worker:
             if not self.connection.poll():
                 overdue = time.monotonic() >= self.deadline
                 return self._end_overdue(seconds) if overdue else self._end_for_memory()
-            received: Ready | Said | Outcome = self.connection.recv()
+            received: Ready | CallMessage | Outcome = self.connection.recv()
         # it died: between two messages, before it had read its argument, or in the middle of a message
         except (EOFError, OSError):
             return self._outcome_of_death()
@@ -218,7 +218,7 @@ class _Worker:
         return Outcome(failure=silent if self.talks else f"took longer than {seconds:.0f} s", late=True)
 
     def _end_for_memory(self) -> Outcome:
-        used, machine = resident(self.process.pids), memory()
+        used, machine = resident_bytes(self.process.pids), memory()
         self.process.kill()
         total = machine.total if machine else 0
         failure = (
@@ -293,7 +293,7 @@ class _Team:
         machine = memory()
         if machine is None or not machine.short:
             return []
-        used = [resident(worker.process.pids) for worker in self.running]
+        used = [resident_bytes(worker.process.pids) for worker in self.running]
         return [self.running[used.index(max(used))]] if machine.taken_largely(max(used)) else []
 
     def release(self, worker: _Worker, *, reusable: bool) -> None:

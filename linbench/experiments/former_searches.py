@@ -28,7 +28,7 @@ class FormerSearch(NamedTuple):
 
 
 @cache
-def formers() -> tuple[FormerSearch, ...]:
+def former_rules() -> tuple[FormerSearch, ...]:
     """Return the earlier rules, the most recent first."""
     rules = []
     for entry in former_searches():

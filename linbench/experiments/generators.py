@@ -39,7 +39,7 @@ def seed_all(key: int) -> None:
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def preserve() -> Iterator[None]:
     """Restore the generators afterwards."""
     before = states()
     try:

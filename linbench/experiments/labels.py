@@ -135,11 +135,11 @@ def _mixture(cell: Cell) -> dict[str, str]:
         segment.task.settings.model_dump() | {"examples": segment.examples} for segment in cell.segments
     ]
     tests = [test.settings.model_dump() for test in cell.tests]
-    described = mixture(cell.task.settings.model_dump(), segments, tests)
+    described = describe_mixture(cell.task.settings.model_dump(), segments, tests)
     return {f"task.{name}": words for name, words in described.items()}
 
 
-def mixture(
+def describe_mixture(
     task: Mapping[str, Any], train: Sequence[Mapping[str, Any]], test: Sequence[Mapping[str, Any]]
 ) -> dict[str, str]:
     """Describe a training mixture and tests by the settings in which they differ from the task's.

@@ -26,7 +26,7 @@ def is_location(name: str) -> bool:
     return ":" in name or name.endswith(".py")
 
 
-class Brought(NamedTuple):
+class ImportedModule(NamedTuple):
     """An imported module that a user named.
 
     digest: the hash of the source that decides what it computes. plugin: its files; None if it is installed.
@@ -37,15 +37,15 @@ class Brought(NamedTuple):
     plugin: Plugin | None = None
 
 
-class Located(NamedTuple):
+class LocatedClass(NamedTuple):
     """A class that a user named by its location: the class, its name there, and the module."""
 
     cls: Any
     name: str
-    where: Brought
+    where: ImportedModule
 
 
-def import_path(path: Path) -> Brought:
+def import_path(path: Path) -> ImportedModule:
     """Import a file as it is now.
 
     Its imports are looked for beside it, in the packages that contain it, and in the current folder if that
@@ -71,7 +71,7 @@ def import_path(path: Path) -> Brought:
     return _imported_module(load(name, files, folders))
 
 
-def import_name(name: str) -> Brought:
+def import_name(name: str) -> ImportedModule:
     """Import a module by its name.
 
     A module in the current folder, or in a folder on Python's path, is imported as a user's file; an
@@ -85,15 +85,15 @@ def import_name(name: str) -> Brought:
     folders = [] if top in SHARED else _users_folders(top)
     if not folders:
         module = importlib.import_module(name)
-        return Brought(module, installed_digest(module))
+        return ImportedModule(module, installed_digest(module))
     files = _packages(f"{name}.", folders)
     if name not in files:
         raise UserError(f"there is no module {name} in {folders[0]}.")
     return _imported_module(load(name, files, folders))
 
 
-def _imported_module(plugin: Plugin) -> Brought:
-    return Brought(plugin.module, plugin.digest, plugin)
+def _imported_module(plugin: Plugin) -> ImportedModule:
+    return ImportedModule(plugin.module, plugin.digest, plugin)
 
 
 def _packages(name: str, folders: list[Path]) -> dict[str, File]:
@@ -123,7 +123,7 @@ def _users_folders(top: str) -> list[Path]:
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
-def load_location(location: str, base: type) -> Located:
+def load_location(location: str, base: type) -> LocatedClass:
     """Import the class at `./file.py:Class` or `package.module:Class`.
 
     Args:
@@ -152,7 +152,7 @@ def load_location(location: str, base: type) -> Located:
     if not name:
         if len(defined or imported_classes) == 1:
             name, cls = next(iter((defined or imported_classes).items()))
-            return Located(cls, name, imported_module)
+            return LocatedClass(cls, name, imported_module)
         number = len(defined) or "no"
         raise UserError(
             f"{location} has {number} suitable classes; name one as {location}:Class. Allowed:"
@@ -168,7 +168,7 @@ def load_location(location: str, base: type) -> Located:
                 sys.modules.get(getattr(cls, "__module__", None) or "", imported_module.module)
             )
         )
-    return Located(cls, name, imported_module)
+    return LocatedClass(cls, name, imported_module)
 
 
 def _classes(module: ModuleType, base: type) -> tuple[dict[str, type], dict[str, type]]:
@@ -228,7 +228,7 @@ def _digest_of_all(path: str, folders: tuple[str, ...], others: tuple[Path, ...]
     return digest_of(json.dumps([os.path.relpath(path, root.parent), digests]).encode())
 
 
-def imported() -> bool:
+def has_user_modules() -> bool:
     """Return whether this process has imported a user's own module that is not installed."""
     files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     return any(_is_users(file) for file in files if isinstance(file, str))

@@ -71,7 +71,7 @@ class ModelSpec:
 
     def build(self, task: Task, *, seed: int) -> Backbone:
         """Build the model with the initial weights of a seed, and restore the global generators."""
-        with generators.kept():
+        with generators.preserve():
             generators.seed_all(stable_key("model", seed))
             return Backbone(
                 self.backbone,

@@ -7,8 +7,8 @@ import re
 from typing import NamedTuple
 
 from linbench.common.errors import UserError
-from linbench.common.numbers import whole
-from linbench.common.quotes import opening, plain, split, unquoted
+from linbench.common.numbers import whole_number
+from linbench.common.quotes import outside_quotes, split, split_quotation, strip_quotes
 
 MOST_LAYERS = 1024
 """The most layers of a model, and so of one period of a pattern."""
@@ -52,10 +52,10 @@ def _parts(text: str, sign: str) -> list[str]:
 def _term(part: str, text: str) -> tuple[Term, int]:
     """Return a layer and how often it is repeated."""
     counted = _COUNT.match(part)
-    count = whole(counted[1], most=MOST_LAYERS + 1) if counted else 1
+    count = whole_number(counted[1], most=MOST_LAYERS + 1) if counted else 1
     if count is None:
         count = MOST_LAYERS + 1
-    name, rest = opening(part[counted.end() :] if counted else part)
+    name, rest = split_quotation(part[counted.end() :] if counted else part)
     if not name:
         name, bracket, rest = rest.partition("[")
         rest = bracket + rest
@@ -70,7 +70,7 @@ def _term(part: str, text: str) -> tuple[Term, int]:
 
 def _closes_last(text: str) -> bool:
     """Return whether the last character closes the bracket that a text begins with."""
-    closing = [place for place, sign, depth in plain(text) if sign == "]" and depth == 0]
+    closing = [place for place, sign, depth in outside_quotes(text) if sign == "]" and depth == 0]
     return closing[:1] == [len(text) - 1]
 
 
@@ -104,7 +104,7 @@ def split_models(text: str) -> list[str]:
 
 def split_task(text: str) -> tuple[str, str | None]:
     """Split `mqar/quick` or `./tasks/mine.py:Mine/quick` into the task and its preset, or None."""
-    name, rest = opening(text.strip())
+    name, rest = split_quotation(text.strip())
     if name:
         return name, rest.removeprefix("/") or None
     located = _LOCATED.fullmatch(rest)
@@ -114,13 +114,13 @@ def split_task(text: str) -> tuple[str, str | None]:
 
 def bare(name: str) -> str:
     """Return a model's name without quotes around it."""
-    return unquoted(name.strip())
+    return strip_quotes(name.strip())
 
 
 def tidy(text: str) -> str:
     """Remove the spaces around a pattern's signs. Those within a name stay, since folders may have them."""
     tidied, start = "", 0
-    for place, sign, depth in plain(text):
+    for place, sign, depth in outside_quotes(text):
         if sign in "+,[]" or (sign == "=" and depth):
             tidied += text[start:place].strip() + sign
             start = place + 1

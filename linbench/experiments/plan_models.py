@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from linbench.common.errors import UserError, unknown
-from linbench.common.numbers import whole
-from linbench.common.quotes import unquoted
+from linbench.common.numbers import whole_number
+from linbench.common.quotes import strip_quotes
 from linbench.common.task_io import IO
 from linbench.experiments.model_spec import Form, LayerSpec, ModelSpec
 from linbench.experiments.pattern import Term, parse_pattern, tidy
@@ -68,7 +68,7 @@ def make_model(
 
 
 def _parse_size(name: str, value: Any) -> int:
-    count = whole(value, 1)
+    count = whole_number(value, 1)
     if count is None:
         raise UserError(f"model.{name} must be a whole number of at least 1, not '{value}'.")
     return count
@@ -149,7 +149,7 @@ def _has_setting(mixer: type[Mixer], name: str) -> bool:
 
 def _settings_in_pattern(term: Term, mixer: type[Mixer]) -> dict[str, str]:
     """Return the settings in brackets behind a name. A module from elsewhere reads quotes itself."""
-    return {name: value if mixer.is_plain_module else unquoted(value) for name, value in term.settings}
+    return {name: value if mixer.is_plain_module else strip_quotes(value) for name, value in term.settings}
 
 
 def refuse_narrow_model(io: IO, model: ModelSpec) -> None:

@@ -20,7 +20,7 @@ from linbench.common.docstrings import docstring
 from linbench.common.errors import UserError, unknown
 from linbench.common.settings import Settings
 from linbench.experiments.loading import (
-    Brought,
+    ImportedModule,
     describe_error,
     import_path,
     installed_digest,
@@ -28,7 +28,7 @@ from linbench.experiments.loading import (
     load_location,
 )
 from linbench.experiments.module_mixer import wrap
-from linbench.experiments.plugins.spaces import Plugin, arrive, digest_of
+from linbench.experiments.plugins.spaces import Plugin, digest_of, receive_plugin
 from linbench.models.base import Mixer
 from linbench.tasks.base import Preset, Task
 
@@ -98,7 +98,12 @@ def _received_entry(
     kind: Kind, name: str, source: str, digest: str | None, plugin: Plugin, attribute: str
 ) -> Entry:
     return Entry(
-        name, _as_task_or_mixer(kind, getattr(arrive(plugin), attribute)), source, digest, plugin, attribute
+        name,
+        _as_task_or_mixer(kind, getattr(receive_plugin(plugin), attribute)),
+        source,
+        digest,
+        plugin,
+        attribute,
     )
 
 
@@ -229,7 +234,7 @@ def _scan(target: Registry, place: str | Path, source: str) -> None:
         if isinstance(place, Path):
             imported = import_path(place)
         else:
-            imported = Brought(importlib.import_module(place), None)
+            imported = ImportedModule(importlib.import_module(place), None)
         entries = _entries(target.kind, imported, source)
         plugin = imported.plugin
         if plugin:
@@ -243,7 +248,7 @@ def _scan(target: Registry, place: str | Path, source: str) -> None:
         target._add(entry)
 
 
-def _entries(kind: Kind, imported: Brought, source: str) -> list[Entry]:
+def _entries(kind: Kind, imported: ImportedModule, source: str) -> list[Entry]:
     entries = []
     for attribute, cls in _named_classes(imported.module, _NAMEABLE[kind]).items():
         name, usable = _valid_name(cls.name), _as_task_or_mixer(kind, cls)

@@ -154,7 +154,7 @@ def load(name: str) -> Suite:
     return Suite.parse(read_mapping(path, "suite", Suite.model_fields), where="suite")
 
 
-def narrowed(
+def narrow(
     suite: Suite, *, models: Sequence[str] = (), seeds: str | None = None, form: str | None = None
 ) -> Suite:
     """Return the suite with other models, other seeds or another form.

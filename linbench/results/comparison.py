@@ -9,7 +9,12 @@ from typing import Any
 
 from linbench.common.files import file_name
 from linbench.common.hashing import canonical, digest
-from linbench.experiments.labels import distinguishing_labels, distinguishing_settings, mixture, unique_labels
+from linbench.experiments.labels import (
+    describe_mixture,
+    distinguishing_labels,
+    distinguishing_settings,
+    unique_labels,
+)
 from linbench.experiments.presets import preset_of
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.results.record import NO_VERDICT, UNLAWFUL, ModelSize, fingerprint, rate_of, seed_of, size_of
@@ -241,7 +246,7 @@ def _settings(c: Comparison) -> dict[str, Any]:
     task, protocol = cell["task"], cell["protocol"]
     train = [{**part["settings"], "examples": part["examples"]} for part in task.get("train", [])]
     test = [dict(part["settings"]) for part in task.get("test", [])]
-    mixed = mixture(task["settings"], train, test)
+    mixed = describe_mixture(task["settings"], train, test)
     of_protocol = {f"protocol.{name}": value for name, value in protocol["settings"].items() if name != "lr"}
     of_models = {f"model.{name}": value for name, value in c.shared_settings.items()}
     source = (task["source"] or "")[:8]

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from linbench.common.errors import UserError
-from linbench.common.numbers import number
+from linbench.common.numbers import number_between
 from linbench.kernels.matrix_state import Add, Delta, Update, matrix_state
 from linbench.tasks.random import Stream
 
@@ -146,7 +146,7 @@ def named(text: str) -> Rule:
 
 def _share(text: str) -> float:
     """Return a number from 0 to 2, the range of all settings of rules. Raises ValueError: it is none."""
-    found = number(text, 0, 2)
+    found = number_between(text, 0, 2)
     if found is None:
         raise ValueError(text)
     return found

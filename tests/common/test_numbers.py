@@ -3,7 +3,7 @@
 import pytest
 
 from linbench.common.errors import UserError
-from linbench.common.numbers import LARGEST, number, parse_number, parse_whole, whole
+from linbench.common.numbers import LARGEST, number_between, parse_number, parse_whole, whole_number
 
 NO_NUMBERS = [
     "",
@@ -28,12 +28,18 @@ NO_NUMBERS = [
 
 @pytest.mark.parametrize("given", NO_NUMBERS)
 def test_what_is_no_whole_number(given: object) -> None:
-    assert whole(given) is None
+    assert whole_number(given) is None
 
 
 def test_a_whole_number_lies_between_its_bounds() -> None:
-    assert [whole(text, 1, 64) for text in ("0", "1", " 64 ", "65")] == [None, 1, 64, None]
-    assert (whole(str(LARGEST)), whole(LARGEST), whole(LARGEST + 1), whole(10**30), whole(10**5000)) == (
+    assert [whole_number(text, 1, 64) for text in ("0", "1", " 64 ", "65")] == [None, 1, 64, None]
+    assert (
+        whole_number(str(LARGEST)),
+        whole_number(LARGEST),
+        whole_number(LARGEST + 1),
+        whole_number(10**30),
+        whole_number(10**5000),
+    ) == (
         LARGEST,
         LARGEST,
         None,
@@ -46,14 +52,14 @@ def test_a_whole_number_lies_between_its_bounds() -> None:
     ("text", "value"), [("0.5", 0.5), ("3e-4", 3e-4), ("20", 20.0), (".5", 0.5), ("1.", 1.0)]
 )
 def test_numbers(text: str, value: float) -> None:
-    assert number(text, 0, 100) == value
+    assert number_between(text, 0, 100) == value
 
 
 @pytest.mark.parametrize(
     "text", ["nan", "inf", "-1", "101", "1_0", "१.५", "1e999", "1e9999", "9" * 5000, "", "0x1p3"]
 )
 def test_what_is_no_number(text: str) -> None:
-    assert number(text, 0, 100) is None
+    assert number_between(text, 0, 100) is None
 
 
 def test_an_option_says_what_it_takes() -> None:

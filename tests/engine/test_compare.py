@@ -41,12 +41,12 @@ def keep(a_result: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
 
     It also writes those of the cells that chose its learning rates, where 1e-3 does best.
     """
-    from linbench.experiments.suite import expand, narrowed
+    from linbench.experiments.suite import expand, narrow
 
     def kept(suite: Suite, *models: str, tuned: bool = True, **more: Any) -> Path:
         store = Store(tmp_path / "kept" / "cpu")
         store.prepare()
-        cells = expand(narrowed(suite, models=models), device="cpu").cells
+        cells = expand(narrow(suite, models=models), device="cpu").cells
         if suite.search:
             from linbench.engine.lr_search import Search
 

@@ -14,7 +14,7 @@ from linbench.engine.former import (
     settled_by_former_rules,
 )
 from linbench.experiments.cell import Cell
-from linbench.experiments.former_searches import FormerSearch, formers
+from linbench.experiments.former_searches import FormerSearch, former_rules
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
 from linbench.experiments.protocol import suite_block
 from linbench.experiments.suite import load, shipped
@@ -68,7 +68,7 @@ def rates(results: dict[str, Result]) -> set[float]:
 
 
 def test_the_rules_of_former_days_are_searches_with_a_sentence_and_a_mark_of_their_own() -> None:
-    rules = formers()
+    rules = former_rules()
     assert len({rule.mark for rule in rules}) == len(rules) > 0
     for rule in rules:
         assert rule.says

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from linbench.api import run
 from linbench.common.errors import UserError
-from linbench.common.laws import Law, allowed
+from linbench.common.laws import Law, parse_laws
 from linbench.engine.probe import Marks, Probe, examine
 from linbench.experiments.cell import Cell
 from linbench.experiments.suite import Suite, blocks
@@ -116,7 +116,7 @@ def test_what_only_a_cells_precision_takes_is_probed_in_it(
 
 
 def probed(cells: Sequence[Cell], *allow: str) -> Marks:
-    marks = Marks(allowed(allow))
+    marks = Marks(parse_laws(allow))
     marks.probe(cells)
     return marks
 

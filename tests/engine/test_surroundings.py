@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from linbench.engine.measure import measure
-from linbench.engine.surroundings import _SETTINGS, Surroundings, tampered
+from linbench.engine.surroundings import _SETTINGS, Surroundings, find_torch_change
 from linbench.results.environment import environment
 from linbench.results.schema import Result
 from tests.factories.cells import build_cells, measured, tiny_settings
@@ -147,7 +147,7 @@ def test_what_a_group_changes_is_its_own_until_it_is_over(
 
 
 def test_a_process_whose_torch_was_changed_is_told_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tampered() is None
+    assert find_torch_change() is None
 
     def forward(self: Any, x: Any) -> Any:
         return x
@@ -162,11 +162,11 @@ def test_a_process_whose_torch_was_changed_is_told_from_others(monkeypatch: pyte
     ):
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, forward)
-            assert str(tampered()).endswith(f".{name}")
+            assert str(find_torch_change()).endswith(f".{name}")
     handle = nn.modules.module.register_module_forward_hook(lambda *given: None)
-    assert tampered() == "a hook on every module"
+    assert find_torch_change() == "a hook on every module"
     handle.remove()
-    assert tampered() is None
+    assert find_torch_change() is None
 
 
 def test_what_cannot_be_set_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:

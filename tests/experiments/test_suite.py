@@ -12,7 +12,7 @@ from linbench.common.errors import UserError
 from linbench.experiments import suites
 from linbench.experiments.learning_rates import default_search
 from linbench.experiments.protocol import Protocol, default_protocol
-from linbench.experiments.suite import Suite, expand, load, narrowed, shipped
+from linbench.experiments.suite import Suite, expand, load, narrow, shipped
 from linbench.tasks.forgetting_mqar import ForgettingMQAR
 
 MISSING = {"zoology-figure2": {"model hyena"}, "zoo-quick": {"model base_conv, controlled"}}
@@ -89,7 +89,7 @@ def test_a_task_stands_in_the_form_it_names_or_in_that_of_the_suite_or_in_the_on
         ]
 
     assert forms(both) == [(8, "controlled"), (8, "native"), (16, "controlled")]
-    assert forms(narrowed(both, form="native")) == [(8, "native"), (16, "native")]
+    assert forms(narrow(both, form="native")) == [(8, "native"), (16, "native")]
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from linbench.common.errors import UserError
-from linbench.common.numbers import parse_whole, whole
+from linbench.common.numbers import parse_whole, whole_number
 from linbench.engine.executors.base import Executor, OpenExecutor, Option
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def parse_devices(value: object) -> str | int:
     """Return "all", or the number of GPUs that `--devices` was given. Raises UserError: it is neither."""
     if value == "all":
         return "all"
-    count = whole(value, 1, MOST_WORKERS)
+    count = whole_number(value, 1, MOST_WORKERS)
     if count is None:
         raise UserError(f"--devices takes all, or a number of GPUs, not '{value}'.")
     return count

@@ -47,7 +47,7 @@ def is_relative(source: bytes) -> bool:
     return any(found_import.level for found_import in imports_of(source))
 
 
-def named_by(name: str, file: File) -> set[str]:
+def imported_names(name: str, file: File) -> set[str]:
     """Return the names of all modules that a module's imports may mean, whether they exist or not."""
     if file.content is None or file.compiled:
         return set()
@@ -90,7 +90,7 @@ def reach(
     reached, todo = dict(files), [*files]
     while todo:
         here = todo.pop()
-        targets = named_by(here, reached[here]) | (more or {}).get(here, set())
+        targets = imported_names(here, reached[here]) | (more or {}).get(here, set())
         for name in _expand_stars(sorted(targets), reached):
             if name in reached or name.partition(".")[0] in SHARED:
                 continue

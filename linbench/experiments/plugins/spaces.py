@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from linbench.common.errors import PluginError
 from linbench.experiments.plugins.files import SHARED, File, find
-from linbench.experiments.plugins.imports import candidates, named_by, reach
+from linbench.experiments.plugins.imports import candidates, imported_names, reach
 
 PREFIX = "linbench_plugin_"
 """The prefix of the names of all spaces."""
@@ -73,7 +73,7 @@ def load(name: str, files: Mapping[str, File], folders: Sequence[Path]) -> Plugi
     return _space(tuple(map(str, folders)), name, reach(files, lookup)).load(name)
 
 
-def arrive(plugin: Plugin) -> ModuleType:
+def receive_plugin(plugin: Plugin) -> ModuleType:
     """Load a plugin that another process sent, from the bytes it came with. No file is read or written."""
     space = _SPACES.get(plugin.space)
     if space is None or not space.agrees(plugin.files):
@@ -154,7 +154,7 @@ class Space:
 
         Raises PluginError: the module does so while it runs, when its identity is already fixed.
         """
-        spelt = named_by(importer, self.files[importer]) if importer in self.files else set()
+        spelt = imported_names(importer, self.files[importer]) if importer in self.files else set()
         for name in names:
             if name not in spelt and self.file(name) is not None:
                 self._note(importer, name)

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
-from linbench.common.errors import shortened
+from linbench.common.errors import shorten
 from linbench.results.schema.benchmarks import (
     BenchmarkResult,
     DrawResult,
@@ -63,7 +63,7 @@ def _adapter(kind: str) -> TypeAdapter[Any]:
 
 def _words(error: ErrorDetails) -> str:
     """Field names are cut and escaped: they come from the file, too."""
-    field = ".".join(shortened(ascii(part).strip("'"), 40) for part in error["loc"])
+    field = ".".join(shorten(ascii(part).strip("'"), 40) for part in error["loc"])
     if error["type"] == "missing":
         return f"{field} is missing"
     return f"{field} {error['msg'][0].lower()}{error['msg'][1:]}".replace("input should", "should")
