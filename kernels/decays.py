@@ -14,12 +14,16 @@ FLOORS = {torch.float32: -128.0, torch.float64: -768.0}
 """Log decays whose exponential is exactly zero: the smallest positive numbers are e^-103.3 and e^-744.4."""
 
 SCORE_FLOOR = -1e4
-"""Floor of log gates that are added to scores or compared with other logarithms: far below any that a layer
-makes."""
+"""Floor of log gates that are added to scores or compared with other logarithms.
+
+It lies far below any gate that a layer makes.
+"""
 
 LARGEST_LOG = 88.0
-"""Largest logarithm whose exponential float32 holds. A decay made of more would be exp(-inf), and its
-gradient 0 times infinity."""
+"""Largest logarithm whose exponential float32 holds.
+
+A decay made of more would be exp(-inf), and its gradient 0 times infinity.
+"""
 
 
 def bounded(log_decay: Tensor) -> Tensor:

@@ -186,8 +186,10 @@ def vmap_rule(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) ->
 
 
 Function: Any = torch.autograd.function._SingleLevelFunction
-"""torch.autograd.Function without what that does at every call for function transforms: only for calls that
-are not traced (`is_traced`)."""
+"""torch.autograd.Function without its work for function transforms at every call.
+
+It serves only calls that are not traced (`is_traced`).
+"""
 
 _LIBRARY: Any = torch.library.Library("linbench", "FRAGMENT")  # type: ignore[no-untyped-call]
 

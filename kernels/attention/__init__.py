@@ -13,8 +13,10 @@ from linbench.kernels.operators import choose_backend, may_require_grad, require
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
 
 VERSION = 2
-"""Version, raised whenever a change here changes results by more than rounding. It is part of the identity of
-every cell that uses this family."""
+"""Version, raised whenever a change here changes results by more than rounding.
+
+It is part of the identity of every cell that uses this family.
+"""
 
 _BACKENDS = {"reference": reference, "dense": dense}
 

@@ -8,8 +8,10 @@ from linbench.kernels.operators import Backend, uses_triton
 __all__ = ["VERSION", "channel_decay"]
 
 VERSION = 0
-"""Version, 0 until a change here changes results; from then on it is part of the identity of every cell that
-uses this family."""
+"""Version, 0 until a change here changes results.
+
+From then on it is part of the identity of every cell that uses this family.
+"""
 
 
 def channel_decay(

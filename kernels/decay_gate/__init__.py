@@ -8,8 +8,10 @@ from linbench.kernels.operators import Backend, uses_triton
 __all__ = ["VERSION", "decay_gate"]
 
 VERSION = 1
-"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
-this family."""
+"""Version, raised whenever a change here changes results.
+
+It is part of the identity of every cell that uses this family.
+"""
 
 
 def decay_gate(step: Tensor, A_log: Tensor, bias: Tensor, *, backend: Backend = "auto") -> Tensor:

@@ -9,8 +9,10 @@ from linbench.kernels.operators import Backend, uses_triton
 __all__ = ["VERSION", "embedding"]
 
 VERSION = 1
-"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
-this family."""
+"""Version, raised whenever a change here changes results.
+
+It is part of the identity of every cell that uses this family.
+"""
 
 
 def embedding(weight: Tensor, index: Tensor, *, backend: Backend = "auto") -> Tensor:

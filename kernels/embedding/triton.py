@@ -21,8 +21,10 @@ from linbench.kernels.matrix_state.triton.tiles import sum_dot
 from linbench.kernels.operators import fold_replicas, operator
 
 KEYS = torch.int16, torch.int32, torch.int64
-"""Dtypes of the sort's keys; the narrowest that fits is taken, since each byte is one more pass of a radix
-sort."""
+"""Dtypes of the sort's keys.
+
+The narrowest that fits is taken, since each byte is one more pass of a radix sort.
+"""
 
 
 @triton.jit

@@ -9,8 +9,10 @@ from linbench.kernels.operators import Backend, uses_triton
 __all__ = ["VERSION", "erasure"]
 
 VERSION = 0
-"""Version, 0 until a change here changes results; from then on it is part of the identity of every cell that
-uses this family."""
+"""Version, 0 until a change here changes results.
+
+From then on it is part of the identity of every cell that uses this family.
+"""
 
 
 def erasure(

@@ -12,8 +12,10 @@ STEP, MULTIPLIER = -0x61C8864F, -0x7A143595
 """Constants of the mixing in 32 bits."""
 
 TURNS = 8
-"""Turns of the network, four for either half of a pair. Small rectangles need them for uniform images of
-pairs."""
+"""Turns of the network, four for either half of a pair.
+
+Small rectangles need them for uniform images of pairs.
+"""
 
 
 def mixed(x: Tensor) -> Tensor:

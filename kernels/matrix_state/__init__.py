@@ -16,8 +16,10 @@ from linbench.kernels.operators import choose_backend, require_heads, runs_trito
 __all__ = ["VERSION", "Add", "Delta", "LowRank", "Update", "flops_per_token", "matrix_state", "widens"]
 
 VERSION = 4
-"""Version, raised whenever a change here changes results by more than rounding. It is part of the identity of
-every cell that uses this family."""
+"""Version, raised whenever a change here changes results by more than rounding.
+
+It is part of the identity of every cell that uses this family.
+"""
 
 Backend = Literal["auto", "reference", "scan", "chunkwise", "triton"]
 

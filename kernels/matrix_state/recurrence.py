@@ -22,8 +22,10 @@ Tensors = tuple[
     Tensor | None,
     Tensor | None,
 ]
-"""Tensors of a call: q, k, v, and, None if there is none, the decay, those of the update, the bonus and the
-initial state."""
+"""Tensors of a call.
+
+They are q, k, v, the decay, those of the update, the bonus and the initial state; None if there is none.
+"""
 
 
 class Recurrence(NamedTuple):

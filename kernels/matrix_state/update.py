@@ -8,8 +8,10 @@ Reads = Literal["decayed", "undecayed"]
 
 
 Operands = tuple[Tensor | None, Tensor | None, Tensor | None]
-"""Tensors of an update: beta, the key that reads the state, and the key that is written under; None where
-these are 1 and k."""
+"""Tensors of an update: beta, the key that reads the state, and the key that is written under.
+
+None stands for 1 and for k.
+"""
 
 
 class Add(NamedTuple):

@@ -10,8 +10,10 @@ from linbench.kernels.operators import Backend, uses_triton
 __all__ = ["ACTIVATIONS", "VERSION", "Activation", "add_rms_norm", "l2_norm", "layer_norm", "rms_norm"]
 
 VERSION = 2
-"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
-this family."""
+"""Version, raised whenever a change here changes results.
+
+It is part of the identity of every cell that uses this family.
+"""
 
 
 def l2_norm(x: Tensor, eps: float = 1e-6, *, backend: Backend = "auto") -> Tensor:

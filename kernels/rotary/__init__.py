@@ -8,8 +8,10 @@ from linbench.kernels.rotary.eager import eager
 __all__ = ["VERSION", "rotate"]
 
 VERSION = 0
-"""Version, 0 until a change here changes results; from then on it is part of the identity of every cell that
-uses this family."""
+"""Version, 0 until a change here changes results.
+
+From then on it is part of the identity of every cell that uses this family.
+"""
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, backend: Backend = "auto") -> Tensor:

@@ -12,8 +12,10 @@ from linbench.kernels.scan.reference import reference
 __all__ = ["VERSION", "flops_per_token", "scan"]
 
 VERSION = 1
-"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
-this family."""
+"""Version, raised whenever a change here changes results.
+
+It is part of the identity of every cell that uses this family.
+"""
 
 Backend = Literal["auto", "reference", "chunkwise", "triton"]
 

@@ -15,8 +15,10 @@ from linbench.kernels.selective_scan.reference import reference
 __all__ = ["VERSION", "flops_per_token", "selective_scan"]
 
 VERSION = 0
-"""Version, 0 until a change here changes results; from then on it is part of the identity of every cell that
-uses this family."""
+"""Version, 0 until a change here changes results.
+
+From then on it is part of the identity of every cell that uses this family.
+"""
 
 Backend = Literal["auto", "reference", "chunkwise", "triton"]
 

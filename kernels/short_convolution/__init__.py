@@ -15,8 +15,10 @@ from linbench.kernels.short_convolution.eager import eager
 __all__ = ["VERSION", "Activation", "short_convolution"]
 
 VERSION = 2
-"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
-this family."""
+"""Version, raised whenever a change here changes results.
+
+It is part of the identity of every cell that uses this family.
+"""
 WIDEST = 4
 PARTS = 3
 """Largest number of results."""

@@ -11,8 +11,10 @@ from linbench.kernels.token_shift import eager
 __all__ = ["VERSION", "token_shift", "token_shift_by_token"]
 
 VERSION = 0
-"""Version, 0 until a change here changes results; from then on it is part of the identity of every cell that
-uses this family."""
+"""Version, 0 until a change here changes results.
+
+From then on it is part of the identity of every cell that uses this family.
+"""
 
 
 def token_shift(

@@ -12,8 +12,10 @@ from linbench.kernels.two_sided.reference import reference
 __all__ = ["VERSION", "flops_per_token", "two_sided"]
 
 VERSION = 1
-"""Version, raised whenever a change here changes results. It is part of the identity of every cell that uses
-this family."""
+"""Version, raised whenever a change here changes results.
+
+It is part of the identity of every cell that uses this family.
+"""
 
 _BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"reference": reference, "chunkwise": chunkwise}
 

@@ -9,8 +9,11 @@ from linbench.bench.presets import Preset
 from linbench.common.errors import UserError
 
 FORMS = {"cpu": ("reference", "scan", "chunkwise"), "cuda": ("reference", "scan", "chunkwise", "triton")}
-"""Forms by kind of device: token by token; a parallel scan over transition matrices, which exists for this
-comparison only; chunk by chunk in torch; in Triton."""
+"""Forms of kernels, by kind of device.
+
+They are: token by token; a parallel scan over transition matrices, which exists for this comparison only;
+chunk by chunk in torch; in Triton.
+"""
 
 HEAD_DIMS = (32, 64, 128)
 """Head dimensions that are measured if none are given."""

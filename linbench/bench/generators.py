@@ -23,8 +23,10 @@ from linbench.tasks import random
 from linbench.tasks.base import Batch, Task
 
 VERSION = 1
-"""Version of how drawing is measured, part of the identity of every result: raise it with every change that
-alters what is found."""
+"""Version of the measurement of drawing, part of the identity of every result.
+
+Raise it with every change that alters what is measured.
+"""
 
 BATCH_TOKENS = 1 << 18
 """Tokens of the single batch that is timed on a GPU beside a block of many."""

@@ -28,8 +28,10 @@ from linbench.results.store import OPERATION, Store
 from linbench.verify.kernel_errors import relative
 
 VERSION = 1
-"""Version of how kernels are measured, part of the identity of every result: raise it with every change that
-alters what is found."""
+"""Version of the measurement of kernels, part of the identity of every result.
+
+Raise it with every change that alters what is measured.
+"""
 
 Call = Callable[[Inputs], Tensor]
 

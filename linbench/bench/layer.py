@@ -21,8 +21,10 @@ from linbench.models.base import Mixer
 from linbench.results.store import SPEED
 
 VERSION = 1
-"""Version of how layers are measured, part of the identity of every result: raise it with every change that
-alters what is found."""
+"""Version of the measurement of layers, part of the identity of every result.
+
+Raise it with every change that alters what is measured.
+"""
 
 Question = Literal["train", "prefill", "decode", "memory"]
 """A question about a layer.
@@ -32,12 +34,16 @@ more token for every sequence of a batch, after a context. memory: bytes.
 """
 
 PREFILL_TOKENS = 4096
-"""Tokens of context taken in at a time before decoding, of one sequence: buffers for all of a batch and a
-long context may not fit in memory."""
+"""Tokens of context that are taken in at a time before decoding, of one sequence.
+
+Buffers for all of a batch and a long context may not fit in memory.
+"""
 
 SPARE_PLACES = 7
-"""Places of a cache beyond the context. With the token itself that makes a multiple of eight, which fused
-kernels want."""
+"""Places of a cache beyond the context.
+
+With the token itself that makes a multiple of eight, which fused kernels want.
+"""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from linbench.models.costs import work_bytes, work_flops
 from linbench.results.speed_labels import OURS
 
 MAX_CAPTURED_SECONDS = 1.0
-"""Longest call that is captured as a CUDA graph. A longer one has more launches than a graph should hold, or
-so few that the graph changes nothing."""
+"""Longest call that is captured as a CUDA graph.
+
+A longer one has more launches than a graph should hold, or so few that the graph changes nothing.
+"""
 
 
 def precompile(case: LayerCase, make: MakeCall) -> float:

@@ -22,8 +22,10 @@ LOAD_SECONDS, MAX_LOAD_CALLS = 0.1, 200
 """Time for which a GPU is kept at work while its clocks are read, and the most calls for it."""
 
 THROTTLE_REASONS = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
-"""NVML's bits for a lower clock that no user asked for: power cap, slowdown by hardware, heat by software and
-by hardware, power brake."""
+"""NVML's bits for a lower clock that no user asked for.
+
+They are: power cap, slowdown by hardware, heat by software and by hardware, power brake.
+"""
 
 _STAT = Path("/proc/stat")
 _IDLE_COLUMNS = (3, 4)

@@ -27,8 +27,10 @@ from linbench.results.speed_labels import AS_CALLED, OURS
 from linbench.results.store import STEP
 
 VERSION = 1
-"""Version of how steps are measured, part of the identity of every result: raise it with every change that
-alters what is found."""
+"""Version of the measurement of steps, part of the identity of every result.
+
+Raise it with every change that alters what is measured.
+"""
 
 HEAD_DIM = 64
 """Head dimension of every model that has heads."""
@@ -40,8 +42,10 @@ WARM_UP = 5
 """Steps before the first window."""
 
 AHEAD = {"cuda": 500, "cpu": 8}
-"""Most steps whose examples are drawn at once, by kind of device. A run with small batches draws for more;
-here a window must be at least as long as what is drawn at once lasts."""
+"""Most steps whose examples are drawn at once, by kind of device.
+
+A run with small batches draws for more. Here a window must be at least as long as the steps of one draw last.
+"""
 
 _MAX_STEPS_PER_WINDOW = 6 * max(AHEAD.values())
 """Steps that a run is planned for, for each window: more than are ever taken."""

@@ -17,8 +17,11 @@ WARM_UP = 3
 """Calls of each before any is timed."""
 
 _MIN_CALLS, _BUDGET_SECONDS, _MAX_BUDGETS = 5, 4.0, 3
-"""A call is repeated until it has taken its budget, but at least `_MIN_CALLS` times, unless these take
-`_MAX_BUDGETS` times the budget."""
+"""Limits of the repetition of a call.
+
+It is repeated until it has taken its budget of seconds, but at least `_MIN_CALLS` times, unless these take
+`_MAX_BUDGETS` times the budget.
+"""
 
 _CACHE_BYTES = 1 << 28
 """Bytes written between calls: 256 MiB, several times the last-level cache of a GPU (50 MB on an H100)."""

@@ -11,8 +11,10 @@ from linbench.tasks.base import Batch, Split, Task
 from linbench.tasks.random import Stream
 
 AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 25}
-"""Numbers drawn at once, by kind of device: a draw of fewer costs much the same. Tokens and answers count one
-each, vectors as many as they have dimensions."""
+"""Numbers drawn at once, by kind of device: a draw of fewer costs much the same.
+
+Tokens and answers count one each, vectors as many as they have dimensions.
+"""
 
 
 class Streams:

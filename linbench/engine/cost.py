@@ -41,8 +41,10 @@ def flops(cell: Cell) -> float | None:
 
 
 _KNOWN: dict[str, float | None] = {}
-"""FLOPs per token that were counted before, by a digest of all that they depend on. Many cells differ in
-training settings alone."""
+"""FLOPs per token that were counted before, by a digest of all that they depend on.
+
+Many cells differ in training settings alone.
+"""
 
 
 def _flops_per_token(cell: Cell) -> float | None:

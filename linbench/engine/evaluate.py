@@ -22,8 +22,10 @@ LOGITS = 1 << 28
 """Upper bound on the logits that are evaluated at once on a GPU: 1 GiB in float32."""
 
 HIDDEN = 1 << 26
-"""Upper bound on the numbers between two layers at once on a GPU: 256 MiB in float32. A layer holds several
-times as many for a while."""
+"""Upper bound on the numbers between two layers at once on a GPU: 256 MiB in float32.
+
+A layer holds several times as many for a while.
+"""
 
 Scores = dict[str, tuple[Tensor, Tensor]]
 """Sums and weights by the name of a metric, as `Task.score` returns them."""

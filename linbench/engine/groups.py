@@ -11,8 +11,10 @@ _REPLICA_SETTINGS = ("lr", "weight_decay")
 """Settings of the protocol that may differ among the replicas of a stack, besides the seed."""
 
 _CPU_NUMBERS = 1 << 16
-"""Activations per layer (batch x length x width) up to which a CPU is bound by the number of operations, not
-by their arithmetic. An estimate."""
+"""Activations per layer up to which a CPU is bound by the number of operations, not by their arithmetic.
+
+They are batch x length x width. The figure is an estimate.
+"""
 
 _MEMORY_SHARE = 0.6
 """Share of a GPU's memory that a stack may fill. An estimate: a stack that does not fit is halved."""

@@ -10,8 +10,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 HALF_LIMIT = 5e-2
-"""Relative difference up to which results in bfloat16 count as equal: about six of its rounding steps of
-8e-3."""
+"""Relative difference up to which results in bfloat16 count as equal.
+
+It is about six of its rounding steps of 8e-3.
+"""
 
 
 class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]

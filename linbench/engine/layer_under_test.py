@@ -25,8 +25,10 @@ NEUTRAL_PRESET = "zoology-64-4"
 """A preset of mqar without settings of a model, so that a mixer is checked as published."""
 
 MOST_FLOATS = 100_000_000
-"""Largest number of parameters and floats of state of a layer that is checked. In float64, with gradients and
-several states at once, more would fill a computer's memory."""
+"""Largest number of parameters and floats of state of a layer that is checked.
+
+In float64, with gradients and several states at once, more would fill a computer's memory.
+"""
 
 LAYER_POSITIONS = {0: "", 1: ", in the second layer"}
 """Layers in which a mixer is tested, by index, with the words for each in messages."""

@@ -7,8 +7,10 @@ from linbench.common.errors import UserError
 from linbench.common.text import pluralize
 
 _SPARE = 24
-"""Files besides those of cells and workers, by estimate: results being written, a log, libraries that are
-loaded."""
+"""Files besides those of cells and workers, by estimate.
+
+They are results being written, a log, and libraries that are loaded.
+"""
 
 _FILES_OF_A_WORKER = 6
 """Files of one worker, by estimate: a connection, a pipe, and what starting it takes for a moment."""

@@ -31,8 +31,11 @@ class RateScore(NamedTuple):
     """The score of a learning rate on the tuning seeds."""
 
     trained: bool
-    """True if no seed diverged. A rate with a diverged seed stands below all others: its accuracy counts as
-    chance, which may be more than others have learned so far."""
+    """True if no seed diverged.
+
+    A rate with a diverged seed stands below all others: its accuracy counts as chance, which may be more than
+    others have learned so far.
+    """
     accuracy: float
     """Mean validation accuracy."""
     loss: float

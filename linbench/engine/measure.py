@@ -27,8 +27,10 @@ from linbench.results.schema.cells import CellResult
 T = TypeVar("T")
 
 _OWN_OVERHEAD = 0.1
-"""Share of a GPU's memory that this process may use besides what torch has reserved. More is another
-process's: a context and libraries take some hundreds of MiB."""
+"""Share of a GPU's memory that this process may use besides what torch has reserved.
+
+More is another process's: a context and libraries take some hundreds of MiB.
+"""
 
 
 def measure(

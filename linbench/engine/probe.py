@@ -27,15 +27,19 @@ from linbench.results.record import FINAL, UNPROBED
 from linbench.results.schema.cells import CellResult
 
 LONGEST = 512
-"""Longest sequence of a probe. Layers that are trained on longer ones are probed at this length, so that a
-loop over tokens takes seconds."""
+"""Longest sequence of a probe.
+
+Layers that are trained on longer ones are probed at this length, so that a loop over tokens takes seconds.
+"""
 
 ROWS = 3
 """Sequences of a batch."""
 
 SHORTEST, SECONDS = 30.0, 300.0
-"""Least and most seconds that a probe may take; between these, as long as a group may be silent. A probe
-takes about one second, with the start of a process."""
+"""Least and most seconds that a probe may take; between these, as long as a group may be silent.
+
+A probe takes about one second, with the start of a process.
+"""
 
 _ADVICE = {
     Law.non_causal: (

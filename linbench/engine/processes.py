@@ -18,8 +18,10 @@ from uuid import uuid4
 from linbench.common.streams import make_valid
 
 _MARK = "LINBENCH_WORKER"
-"""An environment variable that marks a process and all that it starts, whatever group or session they move
-to."""
+"""An environment variable that marks a process and all that it starts.
+
+The mark stays whatever group or session they move to.
+"""
 
 _BEGIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]); from linbench.engine.serving import serve;"

@@ -34,8 +34,10 @@ _ANSWER_SECONDS = 10.0
 """Seconds that a cluster may take to answer at first."""
 
 _HEAD_SECONDS = 15.0
-"""Seconds without an answer after which the head of a cluster counts as lost. A head that is merely busy
-should answer sooner; the figure was chosen, not measured."""
+"""Seconds without an answer after which the head of a cluster counts as lost.
+
+A head that is merely busy should answer sooner; the figure was chosen, not measured.
+"""
 
 
 @contextmanager

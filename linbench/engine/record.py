@@ -16,8 +16,10 @@ from linbench.results.schema.fields import STATUSES
 from linbench.tasks.base import Task
 
 UNDERTRAINED_GAIN = 0.01
-"""Gain in accuracy over the last fifth of a run above which the run is marked: it has not shown what it can
-do. A convention of linbench."""
+"""Gain in accuracy over the last fifth of a run above which the run is marked.
+
+It has not shown what it can do. The figure is a convention of linbench.
+"""
 
 
 def new_record(cell: Cell, stacked: int, note: str | None) -> CellResult:

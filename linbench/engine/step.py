@@ -65,8 +65,10 @@ class Training:
     note: str | None = None
     """The reason why no more cells train together, or why steps are not captured, if there is one."""
     hidden_state: str | None = None
-    """A sentence about state of a module that this class does not hold, if there is any. Then steps are not
-    captured, and no checkpoints are written."""
+    """A sentence about state of a module that this class does not hold, if there is any.
+
+    Then steps are not captured, and no checkpoints are written.
+    """
 
     @classmethod
     def start(cls, stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule]) -> "Training":

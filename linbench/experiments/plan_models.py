@@ -16,12 +16,16 @@ from linbench.models.base import Mixer
 from linbench.tasks.base import Task
 
 STATE_FLOATS = "state_floats"
-"""The setting of a model that asks for a total number of state floats at the task's length. It is met by
-choosing the head dimension."""
+"""The setting of a model that asks for a total number of state floats at the task's length.
+
+It is met by choosing the head dimension.
+"""
 
 PARAMETERS = "parameters"
-"""The setting of a model that asks for a total number of parameters. It is met by choosing the width of the
-channel mixer."""
+"""The setting of a model that asks for a total number of parameters.
+
+It is met by choosing the width of the channel mixer.
+"""
 
 _CHOOSES = {STATE_FLOATS: "head_dim", PARAMETERS: "channel_width"}
 """The sizes that can be asked for, each with the setting that is chosen to meet it."""

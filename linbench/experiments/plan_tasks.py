@@ -47,8 +47,10 @@ def make_task(
 
 
 MOST_TOKENS = 1 << 18
-"""The longest sequence a task may have: sixteen times the longest that is shipped. Up to here draws of slots
-are exact in 64 bits, and chance is worked out in seconds."""
+"""The longest sequence a task may have: sixteen times the longest that is shipped.
+
+Up to here draws of slots are exact in 64 bits, and chance is worked out in seconds.
+"""
 
 
 def _build(cls: type[Task], values: Mapping[str, Any], *, where: str) -> Task:

@@ -10,8 +10,11 @@ from linbench.verify.laws import Law, all_laws
 __all__ = ["Finding", "Verdict", "check"]
 
 Verdict = Literal["ok", "WRONG", "not declared", "not expected", "not judged"]
-"""A law holds, is broken, is about something that the mixer does not declare, is not to be expected of it, or
-meets an exception that an earlier law has told."""
+"""The verdict of a law on a mixer.
+
+The law holds, is broken, is about something that the mixer does not declare, is not to be expected of it, or
+meets an exception that an earlier law has reported.
+"""
 
 
 class Finding(NamedTuple):

@@ -27,12 +27,16 @@ FEW = 8
 """Most tokens that, without a gradient, one launch takes token by token."""
 
 REGISTERS, ALL = 65536, 255
-"""Registers of a multiprocessor, and the most that a thread may have (CUDA's limits since compute capability
-3.5)."""
+"""Registers of a multiprocessor, and the most that a thread may have.
+
+They are CUDA's limits since compute capability 3.5.
+"""
 
 FEW_KEYS, FEW_VALUES = 32, 64
-"""Keys (with a vector decay) and values that `prepare_wy` takes at a time, so that its tiles stay in
-registers."""
+"""Keys (with a vector decay) and values that `prepare_wy` takes at a time.
+
+So its tiles stay in registers.
+"""
 
 
 class Launch(NamedTuple):

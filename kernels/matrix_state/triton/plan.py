@@ -14,8 +14,10 @@ from linbench.kernels.matrix_state.triton import launch
 from linbench.kernels.matrix_state.triton.workspace import Array, Workspace
 
 GIVEN = ("q", "k", "v", "g", "beta", "p", "b", "u", "first")
-"""Names of a recurrence's tensors, which are those of the kernels' parameters; any but the first three may be
-None."""
+"""Names of a recurrence's tensors, which are those of the kernels' parameters.
+
+Any but the first three may be None.
+"""
 
 COTANGENTS = ("do", "dlast")
 """Names of the gradients of its results; the second may be None."""
@@ -153,8 +155,10 @@ class Plan:
         Where nothing decays, all later tokens add to them.
         """
         self.scores = torch.float32 if self.decay == "vector" else self.dtype
-        """Dtype of scores and their gradients: where every row of the state forgets, few tokens count, and so
-        does every rounding error of their scores."""
+        """Dtype of scores and their gradients.
+
+        If every row of the state forgets, few tokens count, and so does every rounding error of their scores.
+        """
         self.launch = launch.rule(
             rows=self.rows, length=self.length, key_dim=self.key_dim, value_dim=self.value_dim,
             wide=self.dtype == torch.float32, extended=self.extended, update=self.update, decay=self.decay,

@@ -16,8 +16,10 @@ from linbench.bench.peer import OperationCalls, Peer, UnsupportedByPeerError
 from linbench.models.blocks.heads import head_dims
 
 _WARM_UP_MS, _TUNING_MS = 5, 20
-"""Milliseconds for which its autotuner runs each of hundreds of configurations, to warm up and to time; its
-default is to time for 100."""
+"""Milliseconds for which its autotuner runs each of hundreds of configurations, to warm up and to time.
+
+Its default is to time for 100.
+"""
 
 
 def operations(compiling: bool) -> OperationCalls:

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from linbench.engine.pool import Pool
 
 MOST_WORKERS = 1024
-"""Largest number of worker processes, and of GPUs, of one host: far above what hosts have, and low enough
-that a slip of the finger does not exhaust the machine."""
+"""Largest number of worker processes, and of GPUs, of one host.
+
+It is far above what hosts have, and low enough that a slip of the finger does not exhaust the machine.
+"""
 
 
 def parse_devices(value: object) -> str | int:
