@@ -1,1 +1,1 @@
-"""What was measured: the store, what may stand side by side, statistics, the gate."""
+"""Results: their types, the store, comparisons, statistics and the gate."""

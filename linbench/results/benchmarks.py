@@ -1,4 +1,4 @@
-"""Stored speeds of kernels, training steps and the drawing of examples, grouped into what one table may hold."""
+"""Stored speeds of kernels, training steps and the drawing of examples, grouped for tables."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar

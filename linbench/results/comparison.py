@@ -104,7 +104,8 @@ class Comparison:
     device: str
     rows: tuple[Row, ...]
     called: str | None = None
-    """The preset shown to readers: the one that was run, or one that differs in form and learning rate only."""
+    """The preset shown to readers: the one that was run, or one that differs in form and learning rate
+    only."""
     told: str = ""
     """The settings that distinguish it from other comparisons of its task, where presets do not."""
     slug: str = ""
@@ -170,8 +171,8 @@ class Comparison:
 def comparisons(results: Iterable[CellResult], order: Sequence[str] = ()) -> list[Comparison]:
     """Group results into comparisons.
 
-    Results that chose a learning rate make no row; they go with the row of their model. Models of one label get
-    labels with the settings in which they differ. Controlled and native forms never meet.
+    Results that chose a learning rate make no row; they go with the row of their model. Models of one label
+    get labels with the settings in which they differ. Controlled and native forms never meet.
 
     Args:
         order: labels of the rows that stand first; all others follow by label.
@@ -241,7 +242,7 @@ def _each_another_preset(alike: Sequence[Comparison]) -> bool:
 
 
 def _settings(c: Comparison) -> dict[str, Any]:
-    """Return all settings in which comparisons of one task can differ, those first that a reader names first."""
+    """Return all settings in which comparisons of one task can differ, the most telling first."""
     cell = c.results[0]["cell"]
     task, protocol = cell["task"], cell["protocol"]
     train = [{**part["settings"], "examples": part["examples"]} for part in task.get("train", [])]
@@ -363,7 +364,7 @@ def _width(result: CellResult) -> int | None:
 
 
 def _flat(result: CellResult) -> dict[str, Any]:
-    """Return all settings of a model by name; those of a further layer only where they differ from the first."""
+    """Return the settings of a model by name; of further layers those that differ from the first."""
     cell = result["cell"]
     backbone = cell["model"]["backbone"]["settings"]
     flat = {"d_model": backbone.get("d_model"), **backbone}  # what a reader would name first

@@ -1,4 +1,4 @@
-"""What a result was measured with."""
+"""The environment of a measurement: code, packages, device and threads."""
 
 import os
 import platform
@@ -13,11 +13,16 @@ from typing_extensions import TypedDict
 from linbench.results.schema.cells import Device, Environment
 
 _VARIABLES = (
-    "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_DEFAULT_FPMATH_MODE",
+    "NVIDIA_TF32_OVERRIDE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "ATEN_CPU_CAPABILITY",
+    "MKL_CBWR",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
     "DNNL_DEFAULT_FPMATH_MODE",
-)  # fmt: skip
-"""Variables that libraries read once, and that may change the last digits, or more: they cannot be set for a
-group, so they are told of."""
+)
+"""Environment variables that libraries read once and that may change numbers. They cannot be set for a group
+of cells, so they are recorded."""
 
 _LONGEST_VALUE = 40
 
@@ -90,7 +95,7 @@ def _device(device: str) -> Device:
 
 @cache
 def cpu_name() -> str:
-    """As the system calls it."""
+    """Return the name of the CPU, as the system gives it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

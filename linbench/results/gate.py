@@ -55,8 +55,8 @@ def gate(
 ) -> Gate:
     """Compare a candidate's results with a baseline's, by the rules of a policy.
 
-    Rows are matched by task, settings, model, form, protocol and seed. The code may differ, since that is what is
-    gated; but the version of a task and all else that matters of the environment must agree.
+    Rows are matched by task, settings, model, form, protocol and seed. The code may differ, since that is
+    what is gated; but the version of a task and all else that matters of the environment must agree.
 
     Args:
         baseline: results of cells.

@@ -24,8 +24,8 @@ class Bimodal(Settings):
 class Policy(Settings):
     """The rules by which cells are judged.
 
-    By default a cell is red if its mean accuracy drops by more than 2 points and the drop is significant among all
-    gated cells.
+    By default a cell is red if its mean accuracy drops by more than 2 points and the drop is significant
+    among all gated cells.
     """
 
     drop: float = Field(
@@ -52,8 +52,8 @@ class Policy(Settings):
         None,
         gt=1,
         description=(
-            "largest ratio of a call's time to the baseline's; if it is set, stored speeds are gated, otherwise"
-            " only shown"
+            "largest ratio of a call's time to the baseline's; if it is set, stored speeds are gated,"
+            " otherwise only shown"
         ),
     )
     may_differ: tuple[Literal["device", "torch", "triton"], ...] = Field(

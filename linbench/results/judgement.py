@@ -21,13 +21,13 @@ from linbench.results.power import (
 from linbench.results.statistics import Difference, fisher, holm, welch
 
 _ROUNDING = 1e-9
-"""The rounding error allowed in a drop: in floats 0.9 - 0.88 is more than 0.02. Accuracies over a million answers
-differ by a thousand times as much."""
+"""The rounding error allowed in a drop: in floats 0.9 - 0.88 is more than 0.02. Accuracies over a million
+answers differ by a thousand times as much."""
 
 
 AT_CHANCE = 0.02
-"""The distance above chance within which mean accuracy counts as chance: two points, the drop that the default
-policy lets pass."""
+"""The distance above chance within which mean accuracy counts as chance: two points, the drop that the
+default policy lets pass."""
 
 
 class Verdict(StrEnum):
@@ -79,7 +79,7 @@ class Pair(NamedTuple):
 
     @property
     def at_chance(self) -> tuple[bool, bool]:
-        """Whether mean accuracy is at chance, before and after."""
+        """True for each side whose mean accuracy is at chance, before and after."""
         before, after = (
             fmean(side) <= self.chance + AT_CHANCE + _ROUNDING for side in (self.baseline, self.candidate)
         )
@@ -101,15 +101,17 @@ class Judged:
     """True if it fell by more than the policy lets pass, or more seeds diverge than before."""
     red: bool
     diverges: bool = False
-    """True if the finding is that more seeds diverge. Their accuracy counts as chance, which may be no drop."""
+    """True if the finding is that more seeds diverge. Their accuracy counts as chance, which may be no
+    drop."""
     marks: tuple[str, ...] = ()
     """Marks of both sides, for the reader. They excuse nothing, since both had the same budget."""
     can_be_red: bool = True
-    """Whether the cell would be red if every seed fell to chance."""
+    """True if the cell would be red if every seed fell to chance."""
     noisy: bool = False
     """True if it fell and would not be red even if its mean were chance, with seeds spread as they are."""
     seeds_needed: int | None = None
-    """The number of seeds on each side that would show the fall; None if none are lacking, or no number would do."""
+    """The number of seeds on each side that would show the fall; None if none are lacking, or no number would
+    do."""
 
     @property
     def verdict(self) -> Verdict:
@@ -154,7 +156,7 @@ def _judge_alone(pair: Pair, policy: Policy) -> Judged:
 
 
 def _with_power(one: Judged, policy: Policy, *, alpha: float) -> Judged:
-    """Return a verdict with the power of its test: whether the cell could be red, and the seeds that would do.
+    """Return a verdict with the power of its test: whether it could be red, and the seeds needed.
 
     Args:
         one: the verdict.

@@ -18,8 +18,8 @@ class Change(NamedTuple):
     about: str
     """The calls that it concerns, in words."""
     when: str
-    """The time of the commit (UTC, ISO 8601). Results that do not say which changes their code had are judged by
-    their date."""
+    """The time of the commit (UTC, ISO 8601). Results that do not say which changes their code had are judged
+    by their date."""
     on_gpu: bool
     """True if it concerns GPUs, false if CPUs."""
     concerns: Callable[[Mapping[str, object]], bool]
@@ -40,8 +40,8 @@ CHANGES = (
         "attention", "attention with gates, slopes or a window", "2026-11-25T00:28:40+00:00", True, _sees_less
     ),
 )
-"""The changes in the order of their commits. Whoever makes such a change adds a line. Every result says how many
-of them its code had."""
+"""The changes in the order of their commits. Whoever makes such a change adds a line. Every result says how
+many of them its code had."""
 
 
 def outdated(result: SpeedResult) -> str | None:

@@ -65,8 +65,8 @@ def best_way(
 ) -> Way | None:
     """Return the measurements in which most of some layers have a rate; None if none of them was measured.
 
-    Measurements with a mark, such as those beside other programs or with a throttled clock, have no rate. Those
-    of a single sequence are left out, since models are trained and tested in batches.
+    Measurements with a mark, such as those beside other programs or with a throttled clock, have no rate.
+    Those of a single sequence are left out, since models are trained and tested in batches.
 
     Args:
         measured: all speeds to choose from.

@@ -1,5 +1,4 @@
-"""Which results of two runs answer the same question, whatever code answered it, and under what conditions
-they did."""
+"""Matching of two runs: results that answer the same question, whatever code answered it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,20 +18,17 @@ SIDES = ("baseline", "candidate")
 ResultT = TypeVar("ResultT", CellResult, SpeedResult)
 
 Question = dict[str, Any]
-"""A cell's identity without the code that answers it and the device: task, model, form and protocol as they
-are set, and the seed."""
+"""An identity without code and device: of a cell its seed and the settings of task, model and protocol."""
 
 
 def question(result: CellResult) -> Question:
-    """What a result answers. A learning rate that was searched for is an answer, too: the question is on
-    which seeds."""
-    cell = result["cell"]
+    """Return the question that a result answers.
+
+    A learning rate that was searched is part of the answer; the seeds of the search are part of the question.
+    """
+    cell, search = result["cell"], result["search"]
     task, model, protocol = cell["task"], cell["model"], cell["protocol"]
-    searched = (
-        {"lr": f"searched on seeds {' '.join(map(str, result['search']['seeds']))}"}
-        if result["search"]
-        else {}
-    )
+    searched = {"lr": f"searched on seeds {' '.join(map(str, search['seeds']))}"} if search else {}
     return {
         **cell,
         "schema": 0,
@@ -80,7 +76,10 @@ def aligned(
 
 
 def agree(one: Any, other: Any, *, in_both: bool = False) -> bool:
-    """Whether two questions are the same in all settings that both have: all else must be there in both."""
+    """Return whether two questions are the same in all settings that both have.
+
+    All fields other than settings must be there in both.
+    """
     if isinstance(one, dict) and isinstance(other, dict):
         same = in_both or one.keys() == other.keys()
         return same and all(
@@ -92,10 +91,9 @@ def agree(one: Any, other: Any, *, in_both: bool = False) -> bool:
 
 
 def conditions(result: CellResult) -> dict[str, str]:
-    """What must be the same for a difference to be the code's: the device, what computes there, and the
-    task's own version.
+    """Return what must agree for a difference to come from the code: device, packages and task version.
 
-    Threads and the kind of CPU change the last bits alone, which a test over seeds is there for.
+    Threads and the kind of CPU change the last bits only, and a test over seeds allows for these.
     """
     cell = result["cell"]
     task = cell["task"]
@@ -105,7 +103,7 @@ def conditions(result: CellResult) -> dict[str, str]:
 
 
 def packages(result: Result, device: str) -> dict[str, str]:
-    """What computed on that kind of device."""
+    """Return the versions of the packages that compute on a kind of device."""
     found = result["environment"]["packages"]
     told = {"torch": found.get("torch", "unknown").partition("+")[0]}
     return told if device == "cpu" else {**told, "triton": found.get("triton", "unknown")}
@@ -113,7 +111,7 @@ def packages(result: Result, device: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Match:
-    """A row of a table as both sides have it; either may be empty."""
+    """A row of a table with the results of both sides; one side may be empty."""
 
     name: str
     baseline: Row
@@ -123,12 +121,12 @@ class Match:
 
     @property
     def sides(self) -> tuple[tuple[str, Row], tuple[str, Row]]:
-        """Each with its name."""
+        """The name and the row of each side."""
         return (SIDES[0], self.baseline), (SIDES[1], self.candidate)
 
     @property
     def seeds(self) -> list[int]:
-        """Those with one number on each side."""
+        """The seeds with exactly one accuracy on each side."""
         numbers = [
             Counter(seed_of(result) for result in row.results if accuracy(result) is not None)
             for _, row in self.sides
@@ -136,7 +134,7 @@ class Match:
         return [seed for seed in numbers[0] if numbers[0][seed] == numbers[1][seed] == 1]
 
     def accuracies(self, row: Row) -> list[float]:
-        """Of these seeds, on one side."""
+        """Return the accuracies of `seeds` on one side."""
         seeds = self.seeds
         return [
             value
@@ -146,7 +144,7 @@ class Match:
 
     @property
     def diverged(self) -> tuple[int, int]:
-        """How many of these seeds did, on either side."""
+        """The number of `seeds` that diverged on each side."""
         seeds = self.seeds
         before, after = (
             sum(result["status"] == DIVERGED and seed_of(result) in seeds for result in row.results)
@@ -156,7 +154,7 @@ class Match:
 
     @property
     def missing(self) -> Iterator[str]:
-        """Every result that should be there and is not, a sentence each."""
+        """A sentence for every result that should be there and is not."""
         if not self.candidate.results:
             yield f"{self.name} is missing in the candidate."
             return
@@ -183,18 +181,21 @@ class Match:
 
     @property
     def lawless(self) -> str | None:
-        """A sentence where layers on either side break a law: what they score is no baseline, and no
-        candidate."""
+        """A sentence that layers on one side break a law, or may; None if none do."""
         sides = [side for side, row in self.sides if broken(row.results)]
+        if not sides:
+            return None
         return (
             f"{self.name} takes part in no verdict: its layers are not known to keep the laws in the"
             f" {' and the '.join(sides)}."
-            if sides
-            else None
         )
 
     def changed(self, may_differ: Sequence[str]) -> list[str]:
-        """What else than the code is not the same on both sides."""
+        """Return in words what differs between the sides other than code.
+
+        Args:
+            may_differ: names of conditions that may differ.
+        """
         told = [[conditions(result) for result in side] for side in self.measured]
         found = []
         for name in told[0][0] if all(told) else ():

@@ -50,14 +50,14 @@ class Packed(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """What `pack` did: the packs it wrote, and loose files removed whose result a pack had already."""
+    """The outcome of `pack`: packs written, and loose files removed whose result a pack had already."""
 
     packs: list[Packed]
     removed: int
 
 
 class Unpacking(NamedTuple):
-    """What `unpack` did: files written, files that were there already, and those that differ and were left."""
+    """The outcome of `unpack`: files written, files that were there, and files that differ and were left."""
 
     written: int
     there: int
@@ -140,8 +140,8 @@ def verify(store: Store) -> list[str]:
 def pack_names(results: Sequence[Result], folder: Path) -> dict[str, str]:
     """Return the name of the pack that each result goes to, by its id.
 
-    In a folder called `claims` that is `claims`; else `speeds` for what benchmarks measured, and for cells the
-    shipped suite that asks the same of its models, where there is one, or `cells`.
+    In a folder called `claims` that is `claims`; else `speeds` for what benchmarks measured, and for cells
+    the shipped suite that asks the same of its models, where there is one, or `cells`.
     """
     if folder.resolve().name == "claims":
         return {result["id"]: "claims" for result in results}
@@ -172,7 +172,10 @@ def _suites(cells: Sequence[CellResult], first: str) -> dict[str, str]:
 
 
 def _asked(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a cell asks of its model: task, form and training, without versions, learning rate and device."""
+    """Return the settings of a cell that suites share: task, form and training.
+
+    Versions, learning rate and device are left out.
+    """
     task, model, protocol = identity["task"], identity["model"], identity["protocol"]["settings"]
     chosen = {"lr", "weight_decay", "precision"}
     return {
@@ -277,7 +280,7 @@ def _remove(found: Sequence[_Loose]) -> None:
 
 
 def _sound_text(store: Store, cell_id: str, lines: Sequence[Line]) -> bytes | None:
-    """Return the newest line of a result that is sound, or of a newer or older schema; others are set aside."""
+    """Return the newest line that is sound, or of a newer or older schema; set others aside."""
     for line in lines:
         try:
             found = check_text(line.text, cell_id, line.place)

@@ -1,10 +1,10 @@
 """Packs: many results of one folder in a single compressed file that is never changed.
 
-A pack is `NAME.jsonl.xz`: one result a line, as canonical JSON with its checksum, sorted so that results which
-are alike stand beside each other, since these compress well. The manifest `packs.json` beside the packs lists
-them in the order in which they were made, each with the number of its results, their devices and commits, the
-command that measured them and the SHA-256 of the file. Where two packs have a result of the same id, the one
-made later counts.
+A pack is `NAME.jsonl.xz`: one result a line, as canonical JSON with its checksum, sorted so that results
+which are alike stand beside each other, since these compress well. The manifest `packs.json` beside the packs
+lists them in the order in which they were made, each with the number of its results, their devices and
+commits, the command that measured them and the SHA-256 of the file. Where two packs have a result of the same
+id, the one made later counts.
 """
 
 import hashlib
@@ -32,7 +32,8 @@ SUFFIX = ".jsonl.xz"
 MANIFEST = "packs.json"
 
 MOST_TEXT = 256 << 20
-"""Bytes that a pack may unpack to. The largest that is shipped has 30 MB; a hostile one could fill any memory."""
+"""Bytes that a pack may unpack to. The largest that is shipped has 30 MB; a hostile one could fill any
+memory."""
 
 MOST_MEMORY = 128 << 20
 """Bytes that the decompressor may use. What `write_pack` makes takes 65 MiB, most of it the dictionary."""
@@ -42,7 +43,7 @@ _FILE_ID = re.compile("[0-9a-f]{64}")
 
 
 class Entry(TypedDict):
-    """What the manifest says of a pack."""
+    """An entry of the manifest."""
 
     rows: int
     sha256: str
@@ -67,9 +68,12 @@ class PackError(StorageError):
 
 
 class Packs:
-    """The packs of one folder. They are read when a result is first asked for, and again when there are new ones.
+    """The packs of one folder.
 
-    `set_aside` has what does not count, packs and lines, each with the reason.
+    They are read when a result is first looked up, and again when there are new packs.
+
+    Attributes:
+        set_aside: packs and lines that do not count, each with the reason.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -94,7 +98,7 @@ class Packs:
         return self._lines
 
     def _ordered(self) -> list[Path]:
-        """Return the paths of all packs, the oldest first. A damaged manifest is set aside: names decide then."""
+        """Return the paths of all packs, the oldest first; sort by name if the manifest is damaged."""
         try:
             return pack_paths(self.folder)
         except PackError as damaged:

@@ -12,8 +12,8 @@ MOST_SEEDS = 1000
 _ROUNDING = 1e-9
 
 _SPREADS = [i / 20 for i in range(21)]
-"""Spreads of a candidate that are tried, as shares of the baseline's. No spread gives the largest t, an equal one the
-most degrees of freedom, and p is lowest between the two."""
+"""Spreads of a candidate that are tried, as shares of the baseline's. No spread gives the largest t, an equal
+one the most degrees of freedom, and p is lowest between the two."""
 
 
 def shown(p: float, alpha: float) -> bool:
@@ -30,7 +30,8 @@ def collapse_p(baseline: Sequence[float], *, chance: float, learnt: float | None
     Args:
         baseline: accuracies of the baseline, one for each seed.
         chance: the chance level.
-        learnt: the accuracy from which on a seed has learned, for Fisher's test; None for Welch's test of means.
+        learnt: the accuracy from which on a seed has learned, for Fisher's test; None for Welch's test of
+        means.
         seeds: the number of seeds on each side.
     """
     if learnt is not None:
@@ -94,7 +95,7 @@ def seeds_to_show_fall(
 
 
 def seeds_to_show_divergence(*, alpha: float) -> int | None:
-    """Return the fewest seeds on each side with which divergence of all instead of none is shown at `alpha`."""
+    """Return the fewest seeds on each side that show at `alpha` that all diverge and none did before."""
     return _fewest(lambda seeds: fisher(0, seeds, seeds, seeds, alternative="less"), alpha)
 
 

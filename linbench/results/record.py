@@ -13,11 +13,11 @@ from linbench.results.schema.cells import CellIdentity, CellResult
 from linbench.results.schema.fields import CELL, DRAW, OPERATION, SPEED, STEP
 
 DIVERGED = "diverged"
-"""The status of a run that ended in no numbers; it counts as chance."""
+"""The status of a run whose loss was not finite; it counts as chance."""
 
 FINAL = ("ok", DIVERGED)
-"""Statuses that say something of the model; a cell with another is tried again when that is asked for, or
-when it came from outside."""
+"""The statuses that say something about the model. A cell with another status is run again on request, or if
+its status came from outside."""
 
 _OUTSIDE = (
     "its process died with SIGKILL",
@@ -26,25 +26,25 @@ _OUTSIDE = (
     "its worker lost it",
     "3 times over: ",
 )
-"""How the reasons of results begin that were lost with their worker before results said so."""
+"""The first words of the reasons of results that were lost with their worker, in files without `outside`."""
 
 UNDERTRAINED = "undertrained"
-"""The mark of a result that was still getting better when its training ended."""
+"""The mark of a result that was still improving when its training ended."""
 
 EDGE = "lr_edge"
-"""The mark of a result whose learning rate lies on the edge of all that were tried."""
+"""The mark of a result whose learning rate is the lowest or highest of all that were tried."""
 
 UNTRIED = "lr_untried"
-"""The mark of a result beside whose learning rate another could not be tried, as a run failed."""
+"""The mark of a result if a run at a neighbouring learning rate failed."""
 
 UNPROBED = "unprobed"
-"""The mark of a result whose layer is not shipped and could not be probed for the laws that it must keep."""
+"""The mark of a result whose layer is not shipped and could not be probed for the laws of layers."""
 
 UNLAWFUL = (*(law.value for law in Law), UNPROBED)
-"""Marks of results of layers that break a law, or may: whatever they score says nothing."""
+"""The marks of results whose layers break a law, or may; their scores say nothing."""
 
 NO_VERDICT = (UNDERTRAINED, EDGE, UNTRIED, *UNLAWFUL)
-"""Marks of results that take part in none."""
+"""The marks of results that take part in no verdict."""
 
 
 def from_outside(result: CellResult) -> bool:

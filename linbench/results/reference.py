@@ -103,7 +103,10 @@ def store_at(folder: str | Path, option: str = "--results") -> Store:
 
 
 def stores_below(folder: str | Path) -> list[Store]:
-    """Return a store for each folder with results, this one and those below; `reference`: those of linbench."""
+    """Return a store for each folder with results, this one and those below.
+
+    `reference` names the folders that come with linbench.
+    """
     return _stores() if str(folder) == REFERENCE else below(Path(folder))
 
 

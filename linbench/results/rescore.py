@@ -14,20 +14,21 @@ from linbench.results.schema.cells import CellResult
 from linbench.tasks.base import Task
 
 UNSCORED = "chance_as_stored"
-"""The mark of a result whose chance level is the one it was stored with, since its task is not registered here."""
+"""The mark of a result whose chance level is the one it was stored with, since its task is not registered
+here."""
 
 MOST_ANSWERS = 1 << 26
-"""The largest number of tokens times answers for which chance is worked out. Settings come from files, and no file
-may keep a reader busy."""
+"""The largest number of tokens times answers for which chance is worked out. Settings come from files, and no
+file may keep a reader busy."""
 
 
 def rescored(result: Result) -> Result:
     """Return a result with the chance level that its task has today, of each of its tests too.
 
-    A result that changes nothing comes back as the same object: one that was scored as the task is scored today
-    (`Task.scoring`), or a benchmark's, which has no chance level. A result whose task is not registered here, or
-    has another version or source, keeps what it was stored with; unless it says how it was scored, it is marked
-    `UNSCORED`. Nothing is imported from a path that a result names.
+    A result that changes nothing comes back as the same object: one that was scored as the task is scored
+    today (`Task.scoring`), or a benchmark's, which has no chance level. A result whose task is not registered
+    here, or has another version or source, keeps what it was stored with; unless it says how it was scored,
+    it is marked `UNSCORED`. Nothing is imported from a path that a result names.
     """
     return _rescored_cell(result) if is_cell(result) else result
 

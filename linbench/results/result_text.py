@@ -1,4 +1,4 @@
-"""The text of one result, checked before anything in it is trusted: its checksum, its id, its record of types.
+"""Reading of stored results: checksum, id and types are checked before anything is trusted.
 
 A text comes from a file of its own or from a line of a pack; both are held to the same rules.
 """

@@ -10,8 +10,8 @@ from linbench.results.speed_labels import AS_CALLED
 def growth(seconds: Mapping[int, float]) -> float | None:
     """Return the exponent e by which seconds grow with a length T, as T^e; None for fewer than two lengths.
 
-    It is the slope of log seconds over log T by least squares. For the time of a sequence it is 1 if a token costs
-    the same at every length, and 2 if its cost is proportional to the length.
+    It is the slope of log seconds over log T by least squares. For the time of a sequence it is 1 if a token
+    costs the same at every length, and 2 if its cost is proportional to the length.
     """
     if len(seconds) < 2:
         return None
@@ -30,8 +30,8 @@ def floors(result: BenchmarkResult) -> dict[str, float]:
     """Return the least seconds that our side can take, where they are known.
 
     Returns:
-        `flops`: the seconds of its operations at the rate of a matrix product, and `bytes`: those of its bytes
-        at the rate of a copy. Both rates were measured in the same run.
+        `flops`: the seconds of its operations at the rate of a matrix product, and `bytes`: those of its
+        bytes at the rate of a copy. Both rates were measured in the same run.
     """
     cost, peaks = result["cost"], result["ceilings"]
     seconds: dict[str, float] = {}

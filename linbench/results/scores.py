@@ -13,7 +13,7 @@ def accuracy(result: CellResult) -> float | None:
 
 
 def validation_accuracy(result: CellResult) -> float | None:
-    """Return validation accuracy at the end of training: chance for a diverged run, None if nothing was measured."""
+    """Return final validation accuracy: chance for a diverged run, None if nothing was measured."""
     if result["status"] == "diverged":
         return float(result["chance"])
     return float(result["curve"][-1]["accuracy"]) if result["status"] == "ok" else None

@@ -1,5 +1,4 @@
-"""Variants side by side: on every task of a suite what each scores beside the first, and whether that is a
-difference."""
+"""Variants side by side: the scores of each on every task of a suite, compared with the first one's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,14 @@ ALPHA = 0.05
 
 
 class Line(NamedTuple):
-    """One variant on one task. difference: its accuracy less that of the first named, by Welch, wherever both
-    have two seeds; p: of it, among all verdicts of the table; both None for the first named itself."""
+    """One variant on one task.
+
+    Attributes:
+        difference: its mean accuracy less the first variant's, by Welch's t-test; None for the first variant,
+            or if either has fewer than two seeds.
+        p: the p of the difference, adjusted for all verdicts of the table; None without a verdict.
+        verdict: `better`, `worse`, `no difference shown`, or the reason why there is no verdict.
+    """
 
     task: str
     row: Row
@@ -33,21 +38,21 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class SideBySide:
-    """One table: one form, so that controlled and native never meet."""
+    """A table of variants of one form, so that controlled and native forms never meet."""
 
     form: str
     first: str
     """The variant that the others are compared with."""
     lines: tuple[Line, ...]
     ways: Mapping[str, Mapping[str, Way]]
-    """By task and question how its layers were measured, where they were."""
+    """The speeds of layers by task and question, where they were measured."""
 
     def way(self, line: Line, question: str) -> Way | None:
-        """How layers beside this one were measured."""
+        """Return the speeds of the layers in a line's task; None if they were not measured."""
         return self.ways.get(line.task, {}).get(question)
 
     def unmeasured(self, question: str) -> list[Line]:
-        """Of every layer that was not measured as the others beside it were, or where none was, one line."""
+        """Return one line for every layer that was not measured as the others of its task were."""
         found = dict[tuple[str, str], Line]()
         for line in self.lines:
             layer, way = layer_of(line.row.results[0]), self.way(line, question)
@@ -59,9 +64,13 @@ class SideBySide:
 def side_by_side(
     blocks: Sequence[SuiteBlock], results: Mapping[str, CellResult], speeds: Sequence[Speeds] = ()
 ) -> list[SideBySide]:
-    """A table for each form; all models of a block stand beside its first. `results` by the ids of their
-    cells; models without any are left out, and so is a block whose first has none. `speeds`: what was
-    measured of layers, of which those on the same kind of device count."""
+    """Return a table for each form, in which all models of a block are compared with its first.
+
+    Args:
+        blocks: of a suite. A block whose first model has no results is left out.
+        results: by the ids of their cells. Models without results are left out.
+        speeds: measured speeds of layers; those on the kind of device that models were trained on count.
+    """
     forms: dict[str, list[tuple[str, list[Row]]]] = {}
     for block, title in zip(blocks, titles(blocks), strict=True):
         rows = _rows(block, results)
@@ -79,7 +88,7 @@ def _rows(block: SuiteBlock, results: Mapping[str, CellResult]) -> list[Row]:
 
 
 def _labels(models: Sequence[SuiteModel]) -> list[str]:
-    """Those that a suite has twice are told apart by what it sets for them."""
+    """Return labels of models; those that a suite has twice get the settings that it sets for them."""
     names = [model.model for model in models]
     said = [
         distinguishing_labels([other.set for other in models if other.model == model.model])
@@ -93,12 +102,9 @@ def _labels(models: Sequence[SuiteModel]) -> list[str]:
 
 
 def titles(blocks: Sequence[SuiteBlock]) -> list[str]:
-    """The task of each, with its preset where it has one, and what tells it apart from others of that
-    name."""
-    names, differ = (
-        [_name(block) for block in blocks],
-        [{**block.task.set, **_mixture(block), **block.point} for block in blocks],
-    )
+    """Return a title for each block: its task, its preset, and the settings that distinguish it."""
+    names = [_name(block) for block in blocks]
+    differ = [{**block.task.set, **_mixture(block), **block.point} for block in blocks]
     found = []
     for name, own in zip(names, differ, strict=True):
         alike = [settings for other, settings in zip(names, differ, strict=True) if other == name]
@@ -109,71 +115,78 @@ def titles(blocks: Sequence[SuiteBlock]) -> list[str]:
 
 def _name(block: SuiteBlock) -> str:
     cells = [cell for _, cells in block.rows for cell in cells]
-    presets = {cell.preset for cell in cells}
-    return (
-        f"{cells[0].task_entry.name} {preset}"
-        if len(presets) == 1 and (preset := presets.pop())
-        else cells[0].task_entry.name
-    )
+    name, presets = cells[0].task_entry.name, {cell.preset for cell in cells}
+    preset = presets.pop() if len(presets) == 1 else None
+    return f"{name} {preset}" if preset else name
 
 
 def _mixture(block: SuiteBlock) -> dict[str, Any]:
-    parts = {name: getattr(block.task, name) for name in ("train", "test")}
-    told = {
-        name: ", ".join(" / ".join(f"{setting} {value}" for setting, value in part.items()) for part in of)
-        for name, of in parts.items()
-        if of
-    }
-    return told | ({"test_lengths": block.task.test_lengths} if block.task.test_lengths else {})
+    """Return what a suite sets of the mixtures that a block is trained and tested on, in words."""
+    found: dict[str, Any] = {}
+    for name, mixed in (("train", block.task.train), ("test", block.task.test)):
+        if mixed:
+            found[name] = ", ".join(_setting_words(part) for part in mixed)
+    if block.task.test_lengths:
+        found["test_lengths"] = block.task.test_lengths
+    return found
+
+
+def _setting_words(settings: Mapping[str, object]) -> str:
+    return " / ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def _table(form: str, tasks: Sequence[tuple[str, list[Row]]], speeds: Sequence[Speeds]) -> SideBySide:
-    lines, ps, firsts = list[Line](), dict[int, float](), dict[int, Row]()
+    """Return the table of one form. tasks: each with its title and rows, the first variant's first."""
+    lines: list[Line] = []
+    open_verdicts: list[tuple[int, Row, Difference]] = []
     for title, (first, *others) in tasks:
         lines.append(Line(title, first, None, None, "compared with"))
         for row in others:
-            several = min(len(row.accuracies), len(first.accuracies)) > 1
-            difference = welch(row.accuracies, first.accuracies) if several else None
-            reason = why_not(row, first) or (
-                _ahead_by_diverging(row, first, difference) if difference else None
-            )
+            difference = None
+            if min(len(row.accuracies), len(first.accuracies)) > 1:
+                difference = welch(row.accuracies, first.accuracies)
+            reason = why_not(row, first)
             if difference and not reason:
-                ps[len(lines)], firsts[len(lines)] = difference.p, first
+                reason = _ahead_by_diverging(row, first, difference)
+            if difference and not reason:
+                open_verdicts.append((len(lines), first, difference))
             lines.append(Line(title, row, difference, None, reason or ""))
-    for (place, _), p in zip(ps.items(), holm(list(ps.values())), strict=True):
-        difference = lines[place].difference
-        assert difference is not None
-        verdict = "no difference shown" if p > ALPHA else "better" if difference.mean > 0 else "worse"
-        lines[place] = lines[place]._replace(p=p, verdict=f"{verdict}{_but(lines[place].row, firsts[place])}")
-    return SideBySide(
-        form, tasks[0][1][0].label, tuple(lines), {title: _ways(rows, speeds) for title, rows in tasks}
-    )
+    adjusted = holm([difference.p for _, _, difference in open_verdicts])
+    for (place, first, difference), p in zip(open_verdicts, adjusted, strict=True):
+        verdict = f"{_verdict(difference, p)}{_but(lines[place].row, first)}"
+        lines[place] = lines[place]._replace(p=p, verdict=verdict)
+    ways = {title: _ways(rows, speeds) for title, rows in tasks}
+    return SideBySide(form, tasks[0][1][0].label, tuple(lines), ways)
+
+
+def _verdict(difference: Difference, p: float) -> str:
+    if p > ALPHA:
+        return "no difference shown"
+    return "better" if difference.mean > 0 else "worse"
 
 
 def _but(row: Row, first: Row) -> str:
-    """What a verdict does not know; empty: nothing."""
+    """Return the reservation of a verdict, for states that are not declared; empty if there is none."""
     undeclared = [one.label for one in (row, first) if one.results[0]["model"]["state"] is None]
-    return (
-        f" at equal parameters; the state of {' and of '.join(undeclared)} is undeclared"
-        if undeclared
-        else ""
-    )
+    if not undeclared:
+        return ""
+    return f" at equal parameters; the state of {' and of '.join(undeclared)} is undeclared"
 
 
 def _ahead_by_diverging(row: Row, first: Row, difference: Difference) -> str | None:
-    """What keeps a variant that diverged from being called the better one: that counts as chance, which may
-    be more than who ends gets."""
+    """Return a reason if the variant that is ahead has diverged seeds.
+
+    They count as chance, which may be more than a run that ended gets.
+    """
     ahead = row if difference.mean > 0 else first
     diverged = sum(result["status"] == DIVERGED for result in ahead.results)
-    return (
-        f"no verdict: {ahead.label} diverged on {diverged} of {pluralize(len(ahead.results), 'seed')}"
-        if diverged
-        else None
-    )
+    if not diverged:
+        return None
+    return f"no verdict: {ahead.label} diverged on {diverged} of {pluralize(len(ahead.results), 'seed')}"
 
 
 def _ways(rows: Sequence[Row], speeds: Sequence[Speeds]) -> dict[str, Way]:
-    """How the layers of these were measured on the kind of device that they were trained on."""
+    """Return the speeds of models' layers by question, on the kind of device they were trained on."""
     cell = rows[0].results[0]["cell"]
     layers = {layer for row in rows if (layer := layer_of(row.results[0])) is not None}
     here = [these for these in speeds if these.results[0]["bench"]["device"] == cell["device"]]
@@ -185,23 +198,27 @@ def _ways(rows: Sequence[Row], speeds: Sequence[Speeds]) -> dict[str, Way]:
 
 
 def why_not(row: Row, first: Row) -> str | None:
-    """What keeps two variants from a verdict, in a sentence without its end; None: nothing."""
+    """Return the reason why two variants get no verdict, without a period; None if they get one."""
     both = (row, first)
-    if lawless := next((one for one in both if broken(one.results)), None):
-        return f"no verdict: {lawless.label}"
     for one in both:
-        if failed := next((result for result in one.results if result["status"] not in FINAL), None):
-            return f"no verdict: {one.label}, seed {failed['cell']['seed']} {failed['status']}"
-    if len(comparisons([result for one in both for result in one.results])) > 1:
+        if broken(one.results):
+            return f"no verdict: {one.label}"
+    for one in both:
+        for result in one.results:
+            if result["status"] not in FINAL:
+                return f"no verdict: {one.label}, seed {result['cell']['seed']} {result['status']}"
+    if len(comparisons([*row.results, *first.results])) > 1:
         return "not comparable: trained, surrounded or run otherwise"
     if apart := _sizes_apart(row, first):
         return f"not comparable: {apart}"
     for one in both:
         for mark in NO_VERDICT:
-            if count := sum(mark in result["marks"] for result in one.results):
+            count = sum(mark in result["marks"] for result in one.results)
+            if count:
                 return f"no verdict: {one.label} {mark} {count}/{len(one.results)}"
-    if few := next((one for one in both if len(one.results) < 2), None):
-        return f"no verdict: one seed of {few.label}"
+    for one in both:
+        if len(one.results) < 2:
+            return f"no verdict: one seed of {one.label}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Stored speeds of a candidate beside those of a baseline: how many times as long every call takes."""
+"""The gate of speeds: how many times as long each call of a candidate takes as the baseline's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,39 +13,39 @@ from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.speeds import Rate, asked, machine, speed_of, told_apart_by
 
 TIMED = ("train", "prefill", "decode")
-"""Questions whose answer is a time."""
+"""The questions whose answer is a time."""
 
 
 _ANSWERS = ("ok", "undeclared")
-"""Statuses of what was measured, and of what a layer cannot be asked: it has nothing to carry on from."""
+"""The statuses of results that were measured, or that a layer without a declared state cannot have."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """One layer at one shape as both sides have it: tokens per second of our side, timed alike."""
+    """The rates of a layer at one shape on both sides: linbench's tokens per second, timed alike."""
 
     name: str
     timing: str
     baseline: Rate
     candidate: Rate
     marks: tuple[str, ...]
-    """Of both sides; a speed that has any is never red."""
+    """The marks of both sides. A speed that has any is never red."""
     allowed: float | None
-    """How many times as long it may take; None: any."""
+    """The largest allowed ratio of times; None if speeds are not gated."""
 
     @property
     def times(self) -> float:
-        """How many times as long the candidate takes, by medians."""
+        """The candidate's time over the baseline's, by medians."""
         return self.baseline.median / self.candidate.median
 
     @property
     def between(self) -> tuple[float, float]:
-        """The same by the fifths: at the least, and at the most."""
+        """The lowest and highest ratio of times, by the fifths."""
         return self.baseline.low / self.candidate.high, self.baseline.high / self.candidate.low
 
     @property
     def red(self) -> bool:
-        """Whether it takes longer than it may, and the fifths of both sides lie apart."""
+        """True if the ratio is larger than allowed and the fifths of both sides do not overlap."""
         return (
             self.allowed is not None and not self.marks and self.times > self.allowed and self.between[0] > 1
         )
@@ -54,28 +54,38 @@ class Pace:
 def paces(
     baseline: Sequence[SpeedResult], candidate: Sequence[SpeedResult], policy: Policy
 ) -> tuple[list[Pace], list[str]]:
-    """Of every layer and shape that was timed in both, whatever code it ran; and why others of the baseline
-    cannot be compared, a sentence each. The very same machine must have timed both, whatever the policy lets
-    differ."""
-    before, after = (
-        [result for result in side if result["bench"]["question"] in TIMED] for side in (baseline, candidate)
-    )
-    found: dict[str, dict[str, list[SpeedResult]]] = {}
-    for side, results, questions in zip(
-        SIDES, (before, after), aligned(before, after, asks=speed_question), strict=True
-    ):
-        for result, question in zip(results, questions, strict=True):
-            found.setdefault(canonical(question), {}).setdefault(side, []).append(result)
-    every = sorted(found.values(), key=_order)
+    """Compare the speeds of every layer and shape that both sides have, whatever their code.
+
+    The same machine must have timed both, whatever the policy lets differ.
+
+    Returns:
+        the ratios, and a sentence for each speed of the baseline that cannot be compared.
+    """
+    cases = sorted(_by_case(baseline, candidate), key=_order)
     judged, problems = list[Pace](), list[str]()
-    for name, both in zip(_names([_first(both) for both in every]), every, strict=True):
+    for name, both in zip(_names([_first(both) for both in cases]), cases, strict=True):
         if SIDES[0] not in both:
             continue
-        if why := _why_not(name, both, policy):
-            problems.append(why)
+        if reason := _why_not(name, both, policy):
+            problems.append(reason)
         elif pace := _pace(name, both[SIDES[0]][0], both[SIDES[1]][0], policy.slower):
             judged.append(pace)
     return judged, problems
+
+
+def _by_case(
+    baseline: Sequence[SpeedResult], candidate: Sequence[SpeedResult]
+) -> list[dict[str, list[SpeedResult]]]:
+    """Return the timed results of each layer and shape, by side."""
+    before, after = (
+        [result for result in side if result["bench"]["question"] in TIMED] for side in (baseline, candidate)
+    )
+    both = aligned(before, after, asks=speed_question)
+    found: dict[str, dict[str, list[SpeedResult]]] = {}
+    for side, results, questions in zip(SIDES, (before, after), both, strict=True):
+        for result, question in zip(results, questions, strict=True):
+            found.setdefault(canonical(question), {}).setdefault(side, []).append(result)
+    return list(found.values())
 
 
 def _first(both: Mapping[str, Sequence[SpeedResult]]) -> SpeedResult:
@@ -93,18 +103,15 @@ def _order(both: Mapping[str, Sequence[SpeedResult]]) -> tuple[int, str, int, in
 
 
 def _names(results: Sequence[SpeedResult]) -> list[str]:
-    """By what was asked of which layer; layers of one label are told apart by their settings, all else by
-    shape."""
+    """Return names of speeds: layer, question and shape.
+
+    Layers of one label are distinguished by the settings in which they differ.
+    """
     layers = {canonical(told_apart_by(result)): result for result in results}
-    labels = dict(
-        zip(
-            layers,
-            unique_labels(
-                [one["label"] for one in layers.values()], [told_apart_by(one) for one in layers.values()]
-            ),
-            strict=True,
-        )
+    unique = unique_labels(
+        [one["label"] for one in layers.values()], [told_apart_by(one) for one in layers.values()]
     )
+    labels = dict(zip(layers, unique, strict=True))
     return [_name(result, labels[canonical(told_apart_by(result))]) for result in results]
 
 
@@ -119,7 +126,7 @@ def _name(result: SpeedResult, label: str) -> str:
 
 
 def _why_not(name: str, both: Mapping[str, Sequence[SpeedResult]], policy: Policy) -> str | None:
-    """What keeps the two from being compared, in a sentence; None: nothing."""
+    """Return a sentence that says why two speeds cannot be compared; None if they can."""
     if SIDES[1] not in both:
         return f"The speed of {name} is missing in the candidate."
     for side, results in both.items():
@@ -152,7 +159,7 @@ def _why_not(name: str, both: Mapping[str, Sequence[SpeedResult]], policy: Polic
 
 
 def _pace(name: str, before: SpeedResult, after: SpeedResult, allowed: float | None) -> Pace | None:
-    """On the device alone where both were timed so; None where the baseline has no time."""
+    """Return the ratio of two speeds, replayed if both were timed so; None if they share no timing."""
     for timing in (REPLAYED, AS_CALLED):
         rates = speed_of(before, OURS, timing), speed_of(after, OURS, timing)
         if rates[0] is not None and rates[1] is not None:

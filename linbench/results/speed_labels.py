@@ -4,8 +4,8 @@ OURS = "linbench"
 """The name of linbench's own side in a result; all other sides are peers."""
 
 REPLAYED, AS_CALLED = "replayed", "as_called"
-"""The two timings of a call: replayed from a CUDA graph, so that the device alone is timed; and as a caller waits
-for it."""
+"""The two timings of a call: replayed from a CUDA graph, so that the device alone is timed; and as a caller
+waits for it."""
 
 HOW = {REPLAYED: "on the device alone", AS_CALLED: "as called"}
 """The timings in words."""

@@ -61,7 +61,7 @@ class Series:
         return next(iter(self.results.values()))
 
     def rate(self, length: int, timing: str) -> Rate | None:
-        """Return the rate at a length; None if it was not timed that way, or with a kernel that has changed."""
+        """Return the rate at a length; None if it was not timed that way, or is outdated."""
         if length not in self.results or self.outdated(length):
             return None
         return speed_of(self.results[length], self.side, timing)
@@ -169,12 +169,12 @@ _ORDER = ("train", "prefill", "decode", "memory")
 def current(results: Iterable[BenchmarkT]) -> BenchmarkT:
     """Return the result that stands for linbench's side among several of one case, beside peers or alone.
 
-    It is one by the latest code. Of several by that code, one beside a peer is preferred, since a ratio is best
-    taken within a run.
+    It is one by the latest code. Of several by that code, one beside a peer is preferred, since a ratio is
+    best taken within a run.
 
     A result without a date, as older versions wrote them, counts as older than all with one. Of two without a
-    date and by different code, the one without a peer counts as later: linbench's side is measured beside a peer
-    too, so it was measured alone only to renew it.
+    date and by different code, the one without a peer counts as later: linbench's side is measured beside a
+    peer too, so it was measured alone only to renew it.
     """
     every = list(results)
     latest = max(every, key=lambda one: (one.get("when", ""), one["bench"]["peer"] is None))

@@ -1,4 +1,4 @@
-"""Statistical tests over seeds: Welch's t for means, Fisher's exact test for shares, and Holm's correction."""
+"""Statistics over seeds: Welch's t-test for means, Fisher's exact test for shares, Holm's correction."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,8 @@ class Difference(NamedTuple):
     high: float
     """The upper end of the interval."""
     p: float
-    """The probability of a difference at least as far in the direction of the alternative if the means are equal."""
+    """The probability of a difference at least as far in the direction of the alternative if the means are
+    equal."""
 
 
 def welch(
@@ -30,8 +31,8 @@ def welch(
 ) -> Difference:
     """Return the mean of `values` less that of `reference`, by Welch's t-test for unequal variances.
 
-    See Welch 1947, doi:10.1093/biomet/34.1-2.28. If neither side has any spread there is no t: the interval is the
-    difference itself, and p is 0 if the alternative holds, else 1.
+    See Welch 1947, doi:10.1093/biomet/34.1-2.28. If neither side has any spread there is no t: the interval
+    is the difference itself, and p is 0 if the alternative holds, else 1.
 
     Raises ValueError: fewer than two values on a side, or one that is not finite.
     """
@@ -101,7 +102,8 @@ def fisher(
 
     if not (0 <= learnt <= of and 0 <= reference_learnt <= reference_of):
         raise ValueError(
-            f"{learnt} of {of} and {reference_learnt} of {reference_of} are no shares; at most all seeds can learn"
+            f"{learnt} of {of} and {reference_learnt} of {reference_of} are no shares; at most all seeds can"
+            " learn"
         )
     table = [[learnt, of - learnt], [reference_learnt, reference_of - reference_learnt]]
     return float(fisher_exact(table, alternative=alternative).pvalue)
@@ -110,8 +112,8 @@ def fisher(
 def holm(ps: Sequence[float]) -> list[float]:
     """Return p-values adjusted for multiple tests by Holm's method (Holm 1979), in the order given.
 
-    Those of at most alpha may all be called significant, with a probability of at most alpha that any of them is
-    false.
+    Those of at most alpha may all be called significant, with a probability of at most alpha that any of them
+    is false.
     """
     adjusted, least = [0.0] * len(ps), 0.0
     for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):

@@ -49,7 +49,7 @@ class Store:
         self._packs = Packs(self.folder)
 
     read_only = False
-    """Whether nothing may be written there."""
+    """True if nothing may be written there."""
 
     def may_add(self) -> None:
         """Check that results may be added, before anything is spent on them.
@@ -89,9 +89,9 @@ class Store:
         """Return the result of an id, of any kind; None where there is none, or one of an older schema alone.
 
         A file that is torn, altered or misnamed, that may not be read, or that does not fit the record of a
-        result is set aside with the reason; a pack's result counts then, or the cell runs again. The file stays
-        as it is, since whoever reads here may not be who writes. A result of an older code has the score that
-        `rescored` gives it.
+        result is set aside with the reason; a pack's result counts then, or the cell runs again. The file
+        stays as it is, since whoever reads here may not be who writes. A result of an older code has the
+        score that `rescored` gives it.
 
         Raises StorageError: the system fails to read it, or it comes from a newer linbench.
         """
@@ -140,7 +140,7 @@ class Store:
         return results
 
     def loose_ids(self) -> set[str]:
-        """Return the ids that files of their own are named by. Raises StorageError: there is no such folder."""
+        """Return the ids of results in loose files. Raises StorageError: there is no such folder."""
         with storage_sentence(self.folder, "cannot read results in", self.option):
             if not self.folder.is_dir():
                 raise StorageError(
@@ -151,7 +151,7 @@ class Store:
         return {name.removesuffix(".json") for name in names if _FILE.fullmatch(name)}
 
     def packed_lines(self) -> Mapping[str, Sequence[Line]]:
-        """Return the lines of packs by the ids of their results, the newest first; none of them is checked yet.
+        """Return the lines of packs by the ids of their results, the newest first, not yet checked.
 
         Raises StorageError: the system fails to read a pack.
         """
@@ -221,7 +221,10 @@ class Store:
 
 
 def _read(path: Path, cell_id: str) -> Result | str | None:
-    """Return the result in a file; None: there is none, or one of an older schema; a text: why it does not count.
+    """Return the result in a file.
+
+    Returns:
+        None if there is no file, or one of an older schema; a text, the reason, if the file does not count.
 
     Raises StorageError: the system fails to read it, or it comes from a newer linbench.
     """

@@ -1,9 +1,9 @@
 """The tables and figures that the results in the repository make, and which of them its pages show.
 
-Only what README.md and the pages in docs/ and results/ show is kept as files. Of all others `results/drawn.json`
-has hashes: of each table's Markdown, CSV, LaTeX and JSON, and of each figure's caption, with the fingerprint of
-the results that it is drawn from. `make drawn` makes that file and the shown files anew; a test holds them to the
-results.
+Only what README.md and the pages in docs/ and results/ show is kept as files. Of all others
+`results/drawn.json` has hashes: of each table's Markdown, CSV, LaTeX and JSON, and of each figure's caption,
+with the fingerprint of the results that it is drawn from. `make drawn` makes that file and the shown files
+anew; a test holds them to the results.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ def tables_of(store: str) -> dict[str, bytes]:
 
 
 def hashes(tables: dict[str, bytes], figures: dict[str, Drawing]) -> dict[str, Any]:
-    """What `drawn.json` says of a store."""
+    """Return what `drawn.json` holds of a store."""
     return {
         "tables": {name: _sha256(text) for name, text in sorted(tables.items())},
         "figures": {
@@ -87,7 +87,7 @@ def _sha256(text: bytes) -> str:
 
 
 def shown_by(page: Path) -> list[Path]:
-    """The tables and pictures of results that a page shows or links to, relative to the repository."""
+    """Return the tables and pictures of results that a page shows or links to, relative to the repository."""
     found = []
     for linked, table in _SHOWN.findall(page.read_text(encoding="utf-8")):
         path = ROOT / table if table else page.parent / linked
@@ -96,7 +96,7 @@ def shown_by(page: Path) -> list[Path]:
 
 
 def shown(store: str, kind: str) -> set[str]:
-    """The names of a store's `tables` or `figures` that any page shows."""
+    """Return the names of a store's `tables` or `figures` that any page shows."""
     folder = (STORES[store] / kind).relative_to(ROOT)
     return {path.name for page in PAGES for path in shown_by(page) if path.parent == folder}
 

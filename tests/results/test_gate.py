@@ -31,8 +31,10 @@ def runs(a_result: Callable[..., Any]) -> Callable[..., list[Any]]:
 
 
 def draws(cells: int, fallen: int, rounds: int) -> list[list[Pair]]:
-    """Six seeds on each side, a noise of three points; the first `fallen` cells are ten points lower in the
-    candidate."""
+    """Return pairs with six seeds on each side and a noise of three points.
+
+    The first `fallen` cells are ten points lower in the candidate.
+    """
     noise = random.Random(20)
 
     def side(mean: float) -> list[float]:
@@ -171,9 +173,10 @@ def test_a_seed_that_is_there_twice_is_named(runs: Callable[..., Any]) -> None:
         result["cell"]["model"]["layers"][0]["version"] = 2
     code, problems = sentences(runs(), runs() + newer[:1])
     assert (code, problems[0]) == (
-        5, "mqar quick native, deltanet has 2 results of seed 0 in the candidate, of different code; give folders that hold one run each "
-        "(left: 5 seeds with a number on both sides; the policy asks for 6).",
-    )  # fmt: skip
+        5,
+        "mqar quick native, deltanet has 2 results of seed 0 in the candidate, of different code; give"
+        " folders that hold one run each (left: 5 seeds with a number on both sides; the policy asks for 6).",
+    )
 
 
 def test_a_regression_outweighs_what_is_missing(runs: Callable[..., Any]) -> None:

@@ -189,7 +189,7 @@ def _pipe(path: Path) -> None:
 
 
 def _hungry(path: Path) -> None:
-    """A pack whose dictionary takes more memory than is given."""
+    """Write a pack whose dictionary takes more memory than is given."""
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 256 << 20}]
     path.write_bytes(lzma.compress(b"{}\n", filters=filters))
 
@@ -277,7 +277,7 @@ def test_the_manifest_and_the_packs_name_each_other(store: Store) -> None:
 
 
 class KillError(Exception):
-    """What stands for a kill."""
+    """A stand-in for a kill."""
 
 
 @pytest.mark.parametrize("where", ["write_whole", "read_lines", "write_manifest", "_remove"])

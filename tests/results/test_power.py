@@ -39,8 +39,7 @@ def runs(a_result: Callable[..., Any]) -> Runs:
 @pytest.mark.parametrize("seeds", range(2, 9))
 @pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
 def test_a_total_collapse_never_passes(runs: Runs, seeds: int, alpha: float) -> None:
-    """From .99 to .01, in one cell of several, by either test, with any noise on either side, or as every
-    seed diverges."""
+    """A fall from .99 to .01 in one of several cells is red by either test, with any noise."""
     codes = set()
     for cells, bimodal, (before, after) in product(
         (1, 2, 8), (False, True), product(NOISES.values(), repeat=2)
@@ -82,8 +81,10 @@ def test_a_total_collapse_never_passes(runs: Runs, seeds: int, alpha: float) -> 
 def test_a_bimodal_cell_says_how_many_seeds_it_would_take(
     runs: Runs, seeds: int, alpha: float, cells: int, needed: int | None
 ) -> None:
-    """Of n and n seeds the most extreme outcome has p 1 / C(2n, n); 1/20 itself is not below .05, whatever
-    rounding makes of it."""
+    """The most extreme outcome of n and n seeds has p 1 / C(2n, n).
+
+    1/20 itself is not below .05, whatever rounding makes of it.
+    """
     labels = ["deltanet", *(f"other{i}" for i in range(cells - 1))]
     base = runs(0.99, seeds, NOISES["little"], labels)
     found = gated(base, base, seeds=seeds, alpha=alpha, bimodal=[BIMODAL])

@@ -1,4 +1,4 @@
-"""The tables and pictures that the README and the docs show say what the stored results say, and none is missing.
+"""Tables and pictures in the README and the docs are those of the stored results, and none is missing.
 
 `tests/results/drawn.py` makes them all, and has the names of those that are shown.
 """
@@ -39,7 +39,7 @@ REDRAW = "`make drawn` makes them anew"
 each_store = pytest.mark.parametrize(
     "store", [pytest.param(name, marks=pytest.mark.slow if name in DEVICES else ()) for name in STORES]
 )
-"""Those of GPUs are a thousand results each, and more."""
+"""Every store; those of GPUs are slow, with more than a thousand results each."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -134,7 +134,7 @@ def test_every_table_that_is_shown_is_a_kept_one(page: Path) -> None:
 
 
 def cpu_pages() -> str:
-    """The README and the guide, which show the results of the CPU."""
+    """Return the README and the guide, which show the results of the CPU."""
     return "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/usage.md"))
 
 
@@ -146,8 +146,7 @@ def test_the_readme_and_the_guide_show_tables_and_pictures_of_every_result_of_th
 
 
 def test_the_numbers_of_these_tables_are_those_of_the_kept_results_by_todays_chance() -> None:
-    """Worked out from the stored texts alone: the mean over seeds, and how far it lies above the chance that the
-    task has now."""
+    """Means and scaled scores are worked out from the stored texts alone, with today's chance."""
     text, lines = cpu_pages(), Store(STORES["cpu"]).packed_lines()
     for comparison in compared("cpu"):
         (table,) = re.findall(rf"<!-- results/cpu/tables/{comparison.slug}.md -->\n((?:\|.*\n)+)", text)
@@ -184,8 +183,10 @@ def test_the_page_of_claims_says_and_shows_what_the_kept_results_do(monkeypatch:
 
 
 def test_hard_tells_the_four_models_apart() -> None:
-    """In the mean every model is a twentieth from the next; the sum is below, and softmax above, every seed
-    of all others."""
+    """Every model's mean is a twentieth from the next.
+
+    The sum is below, and softmax above, every seed of all others.
+    """
     (hard,) = (found for found in compared("cpu") if found.slug == "mqar-quick-hard-controlled")
     ranked = sorted(hard.rows, key=lambda row: row.mean or 0.0)
     assert [row.label for row in ranked] == ["linear_attention", "gated_deltanet", "deltanet", "attention"]

@@ -28,8 +28,7 @@ def tiny(models: Sequence[Any], **more: Any) -> Suite:
 
 @pytest.fixture
 def tables(a_result: Callable[..., Any]) -> Callable[..., list[SideBySide]]:
-    """Of models with their scores about which seeds lie, and what else is said of their results: (label,
-    score, more)."""
+    """Return a function that makes tables of models: (label, score about which seeds lie, more fields)."""
 
     def make(*models: Any, measured: Sequence[Any] = (), **suite: Any) -> list[SideBySide]:
         found, missing = blocks(tiny([name for name, *_ in models], **suite), device="cpu")
@@ -65,7 +64,7 @@ def test_all_stand_beside_the_first(tables: Callable[..., Any]) -> None:
 
 
 def test_all_verdicts_of_a_table_are_counted(tables: Callable[..., Any]) -> None:
-    """What is shown alone is not shown among many."""
+    """A difference that is significant alone is not significant among many."""
     (alone,) = tables(("deltanet", 0.6, {}), ("gla", 0.6125, {}))
     assert verdicts(alone)[1] == "better"
     others = ["retnet", "comba", "kda", "mamba2", "rwkv6", "rwkv7", "lightning"]

@@ -25,7 +25,7 @@ def timed(seconds: float = 1.0, **more: Any) -> Result:
 
 @pytest.fixture
 def gated(a_result: Callable[..., Any]) -> Callable[..., Gate]:
-    """With a cell that did not change beside the speeds."""
+    """Gate speeds beside a cell that did not change."""
     cells = [a_result(seed=seed, score=0.8) for seed in range(6)]
     return lambda before, after, **policy: gate(
         cells, cells, Policy.parse(policy, where="policy"), speeds=(before, after)

@@ -1,5 +1,7 @@
-"""The record of a result: which fields a result file holds, and of which types. A file that does not fit is
-no result, whatever its checksum says."""
+"""Types of results: the fields of a result file.
+
+A file that does not fit the type of its kind is no result, whatever its checksum says.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -44,8 +46,10 @@ RECORDS: Mapping[str, Any] = {
 
 
 def misfit(result: Mapping[str, Any]) -> str | None:
-    """Return what the first field that does not fit the record of its kind should be, such as `curve.0.step
-    should be a valid integer`; None: all fit."""
+    """Return what is wrong with the first field that does not fit the type of its kind; None if all fit.
+
+    It reads like `curve.0.step should be a valid integer`.
+    """
     kind = result.get("kind", CELL)
     if not isinstance(kind, str) or kind not in RECORDS:
         return f"kind should be one of {', '.join(RECORDS)}"
@@ -62,7 +66,7 @@ def _adapter(kind: str) -> TypeAdapter[Any]:
 
 
 def _words(error: ErrorDetails) -> str:
-    """Field names are cut and escaped: they come from the file, too."""
+    """Return an error in words. Names of fields are cut and escaped, since they come from the file."""
     field = ".".join(shorten(ascii(part).strip("'"), 40) for part in error["loc"])
     if error["type"] == "missing":
         return f"{field} is missing"
@@ -70,7 +74,7 @@ def _words(error: ErrorDetails) -> str:
 
 
 def _contradictions(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a cell's result says in one place and not in another."""
+    """Yield what is inconsistent within the result of a cell."""
     tests, asked = result.get("tests", []), result["cell"]["task"].get("test", [])
     if len(tests) != (len(asked) if len(asked) > 1 else 0):
         yield "tests should be those of cell.task.test"
@@ -89,7 +93,7 @@ def _contradictions(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _uneven(slices: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Yield what slices lack, and what does not have a number for every value."""
+    """Yield what is missing in slices: their values, or a metric's number for a value."""
     for name, totals in slices.items():
         at = totals.get("at")
         if not isinstance(at, list):

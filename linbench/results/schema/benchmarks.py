@@ -1,4 +1,4 @@
-"""The records of what benchmarks measured."""
+"""Types of benchmarks' results."""
 
 from typing import Literal, NotRequired
 

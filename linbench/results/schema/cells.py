@@ -1,4 +1,4 @@
-"""The record of a cell's result."""
+"""The type of a cell's result."""
 
 from typing import Annotated, Literal, NotRequired
 
@@ -17,8 +17,8 @@ from linbench.results.schema.fields import (
     Whole,
 )
 
-# Of settings those that are calculated with have a type; all others are what a user's task or layer makes
-# them.
+# Only settings that readers calculate with are declared here. Tasks and layers have others of their own, a
+# user's too.
 
 
 class TaskSettings(TypedDict, total=False):

@@ -1,4 +1,4 @@
-"""Types of the fields of a result, kinds of results, and how they end."""
+"""Types of the fields of results, and the names of kinds and statuses."""
 
 from typing import Annotated, Final, Literal
 
@@ -20,10 +20,10 @@ DRAW: Final = "draw"
 """The kind of the measured speed at which a task draws examples."""
 
 STATUSES = Literal["ok", "diverged", "oom", "timeout", "failed"]
-"""How a cell ended."""
+"""The statuses of cells."""
 
 BENCH_STATUSES = Literal["ok", "undeclared", "oom", "failed"]
-"""How a benchmark ended."""
+"""The statuses of benchmarks."""
 
 _LARGEST = 2**63 - 1
 
