@@ -13,7 +13,7 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.labels import all_settings
 from linbench.results.record import NO_VERDICT, UNDERTRAINED, UNLAWFUL
 from linbench.results.schema.cells import CellResult
-from linbench.results.scores import LEARNED, above_chance, accuracy, steps_to
+from linbench.results.scores import LEARNED, above_chance, accuracy, steps_to_reach
 from linbench.results.slices import slices
 
 STEPS = "steps to 0.9"
@@ -116,7 +116,7 @@ def _value(settings: MeasureSettings, result: CellResult, at: Mapping[str, int |
 
 def _read(settings: MeasureSettings, result: CellResult, at: Mapping[str, int | str]) -> float:
     if settings.of == STEPS:
-        return steps_to(result, LEARNED)
+        return steps_to_reach(result, LEARNED)
     part = _part(settings, result)
     metric = "accuracy" if settings.of == "scaled" else settings.of
     if result["status"] == "diverged":

@@ -6,7 +6,7 @@ from typing import Any
 
 from linbench.bench.machine import BUSY
 from linbench.claims.evidence import Evidence, Obstacle
-from linbench.results.kernel_changes import outdated
+from linbench.results.kernel_changes import outdated_reason
 from linbench.results.roofline import timing_of
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
@@ -100,7 +100,7 @@ def speed_evidence(result: SpeedResult | None, kind: str) -> SpeedEvidence:
     marks = tuple(result["marks"])
     if result["status"] != "ok":
         return SpeedEvidence(marks=marks, obstacle=f"could not be timed ({result['status']})")
-    if reason := outdated(result):
+    if reason := outdated_reason(result):
         return SpeedEvidence(marks=marks, obstacle=f"timed with code {reason}", missing=1)
     length = result["bench"]["shape"]["length"]
     timing = AS_CALLED if kind == "cpu" else REPLAYED

@@ -4,14 +4,14 @@ from shlex import join
 
 from linbench.bench.presets import default_preset, resolve_preset
 from linbench.report.style.wording import TITLES
-from linbench.results.layer_speeds import ASKED, Way
-from linbench.results.side_by_side import Line, SideBySide
+from linbench.results.layer_speeds import QUESTIONS, SpeedSelection
+from linbench.results.side_by_side import ComparisonRow, VariantComparison
 
 VERBS = {"train": "length", "decode": "decode"}
 """The verb of `linbench bench` that measures each question."""
 
 
-def unmeasured(comparison: SideBySide, *, suite: str, results: str) -> list[str]:
+def unmeasured(comparison: VariantComparison, *, suite: str, results: str) -> list[str]:
     """Return, for each question, a sentence with the commands that measure what is missing.
 
     Args:
@@ -19,13 +19,15 @@ def unmeasured(comparison: SideBySide, *, suite: str, results: str) -> list[str]
         results: folder that the commands write to.
     """
     sentences = []
-    for question in ASKED:
+    for question in QUESTIONS:
         if lines := comparison.unmeasured(question):
             sentences.append(_sentence(comparison, question, lines, suite=suite, results=results))
     return sentences
 
 
-def _sentence(comparison: SideBySide, question: str, lines: list[Line], *, suite: str, results: str) -> str:
+def _sentence(
+    comparison: VariantComparison, question: str, lines: list[ComparisonRow], *, suite: str, results: str
+) -> str:
     names = ", ".join(dict.fromkeys(line.row.label for line in lines))
     devices: dict[str, None] = {}
     models_by_shape: dict[str, list[str]] = {}
@@ -46,7 +48,7 @@ def _sentence(comparison: SideBySide, question: str, lines: list[Line], *, suite
     return f"the speed of {title} is not stored for {names}; measured{place} by: {'; '.join(commands)}"
 
 
-def _shape_options(question: str, line: Line, way: Way | None) -> list[str]:
+def _shape_options(question: str, line: ComparisonRow, way: SpeedSelection | None) -> list[str]:
     """Return the shape at which others were measured, else the tested length if a batch holds it."""
     cell = line.row.results[0]["cell"]
     device = ["--device", "cpu"] if cell["device"] == "cpu" else []

@@ -14,7 +14,7 @@ from linbench.results.record import FINAL
 from linbench.results.reference import REFERENCE, stores_at
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.schema.cells import CellResult
-from linbench.results.side_by_side import SideBySide, side_by_side
+from linbench.results.side_by_side import VariantComparison, compare_variants
 from linbench.results.speeds import speeds
 from linbench.results.store import SPEED, Store
 
@@ -33,7 +33,7 @@ class ComparisonPlan:
     stores: list[Store]
     """The stores that were read."""
 
-    def tables(self, results: Sequence[CellResult], store: Store) -> list[SideBySide]:
+    def tables(self, results: Sequence[CellResult], store: Store) -> list[VariantComparison]:
         """Return the tables of the comparison.
 
         Args:
@@ -47,7 +47,7 @@ class ComparisonPlan:
         for each_store in (*self.stores, store):
             if each_store.folder.is_dir():
                 layer_speeds |= {result["id"]: result for result in each_store.by_kind()[SPEED]}
-        return side_by_side(self.blocks, self.known | new, speeds(layer_speeds.values()))
+        return compare_variants(self.blocks, self.known | new, speeds(layer_speeds.values()))
 
 
 def plan_comparison(

@@ -28,7 +28,7 @@ from linbench.report.data import ReportData
 from linbench.report.style.labels import LONGEST, add_title, footnote
 from linbench.report.style.svg import plain
 from linbench.report.style.wording import averaged_answers, diverged_runs, setting
-from linbench.results.comparison import Comparison, broken, laws_said
+from linbench.results.comparison import Comparison, broken_laws, law_warning
 from linbench.results.record import seed_of
 
 FORMATS = ("png", "svg", "pdf")
@@ -163,7 +163,7 @@ class ComparisonFigure(Figure):
                 sheet,
                 tests=len(comparison.tests) if self.averages_tests else 0,
                 hollow=not all(row.in_verdicts for row in comparison.rows),
-                lawless=bool(broken(comparison.results)),
+                lawless=bool(broken_laws(comparison.results)),
             )
         return True
 
@@ -173,7 +173,7 @@ class ComparisonFigure(Figure):
             self.caption,
             averaged_answers(comparison) if self.uses_tests else "",
             diverged_runs(comparison) if self.shows_chance else "",
-            laws_said(comparison.rows),
+            law_warning(comparison.rows),
             setting(comparison) if with_setting else "",
         ]
         return " ".join(" ".join(parts).split())

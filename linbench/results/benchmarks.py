@@ -15,7 +15,7 @@ from linbench.results.schema.benchmarks import (
     TimingResult,
 )
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
-from linbench.results.speeds import current, machine
+from linbench.results.speeds import latest, machine_of
 from linbench.results.store import DRAW, OPERATION, STEP
 
 ResultT = TypeVar("ResultT", bound=TimingResult)
@@ -25,7 +25,7 @@ NAMES = {OPERATION: "kernels", STEP: "steps", DRAW: "draws"}
 """Names of the figures by kind of result."""
 
 
-class Bench(NamedTuple, Generic[ResultT_co]):
+class BenchmarkGroup(NamedTuple, Generic[ResultT_co]):
     """Results of one kind that may stand in one table.
 
     Attributes:
@@ -46,9 +46,9 @@ class Bench(NamedTuple, Generic[ResultT_co]):
         return [side for side in dict.fromkeys(sides) if side != OURS]
 
 
-def kernel_benches(results: Iterable[TimingResult]) -> list[Bench[OperationResult]]:
+def kernel_groups(results: Iterable[TimingResult]) -> list[BenchmarkGroup[OperationResult]]:
     """Return the results of kernels, grouped by shape, precision and machine."""
-    return _benches(
+    return _groups(
         OPERATION,
         [result for result in results if result["kind"] == OPERATION],
         about=_shape_and_machine,
@@ -57,9 +57,9 @@ def kernel_benches(results: Iterable[TimingResult]) -> list[Bench[OperationResul
     )
 
 
-def step_benches(results: Iterable[TimingResult]) -> list[Bench[StepResult]]:
+def step_groups(results: Iterable[TimingResult]) -> list[BenchmarkGroup[StepResult]]:
     """Return the results of training steps, grouped by shape, precision and machine."""
-    return _benches(
+    return _groups(
         STEP,
         [result for result in results if result["kind"] == STEP],
         about=_shape_and_machine,
@@ -68,9 +68,9 @@ def step_benches(results: Iterable[TimingResult]) -> list[Bench[StepResult]]:
     )
 
 
-def draw_benches(results: Iterable[TimingResult]) -> list[Bench[DrawResult]]:
+def draw_groups(results: Iterable[TimingResult]) -> list[BenchmarkGroup[DrawResult]]:
     """Return the results of drawing examples, grouped by machine."""
-    return _benches(
+    return _groups(
         DRAW,
         [result for result in results if result["kind"] == DRAW],
         about=_drawing_machine,
@@ -79,35 +79,35 @@ def draw_benches(results: Iterable[TimingResult]) -> list[Bench[DrawResult]]:
     )
 
 
-def benches(results: Iterable[TimingResult], kind: str) -> Sequence[Bench[TimingResult]]:
+def benchmark_groups(results: Iterable[TimingResult], kind: str) -> Sequence[BenchmarkGroup[TimingResult]]:
     """Return the results of one kind, grouped into what one table may hold."""
     if kind == OPERATION:
-        return kernel_benches(results)
-    return step_benches(results) if kind == STEP else draw_benches(results)
+        return kernel_groups(results)
+    return step_groups(results) if kind == STEP else draw_groups(results)
 
 
-def _benches(
+def _groups(
     kind: str,
     results: Iterable[ResultT],
     *,
     about: Callable[[ResultT], str],
     row: Callable[[ResultT], str],
     order: Callable[[ResultT], str | tuple[str, int]],
-) -> list[Bench[ResultT]]:
+) -> list[BenchmarkGroup[ResultT]]:
     """Group results by `about`. Of several results of one `row` the `current` one is taken."""
     groups: dict[str, dict[str, list[ResultT]]] = {}
     for result in results:
         groups.setdefault(about(result), {}).setdefault(row(result), []).append(result)
     found = []
     for words, rows in sorted(groups.items()):
-        latest = sorted((current(members) for members in rows.values()), key=order)
-        found.append(Bench(kind, words, file_name(f"{NAMES[kind]} {words}"), tuple(latest)))
+        latest = sorted((latest(members) for members in rows.values()), key=order)
+        found.append(BenchmarkGroup(kind, words, file_name(f"{NAMES[kind]} {words}"), tuple(latest)))
     return found
 
 
 def _shape_and_machine(result: OperationResult | StepResult) -> str:
     bench = result["bench"]
-    return f"{shape_words(bench['shape'])}, {bench['precision']}, {machine(result)}"
+    return f"{shape_words(bench['shape'])}, {bench['precision']}, {machine_of(result)}"
 
 
 def _drawing_machine(result: DrawResult) -> str:

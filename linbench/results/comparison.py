@@ -17,7 +17,15 @@ from linbench.experiments.labels import (
 )
 from linbench.experiments.presets import preset_of
 from linbench.models.blocks.heads import CONTROLLED
-from linbench.results.record import NO_VERDICT, UNLAWFUL, ModelSize, fingerprint, rate_of, seed_of, size_of
+from linbench.results.record import (
+    NO_VERDICT,
+    UNLAWFUL,
+    ModelSize,
+    fingerprint,
+    learning_rate_of,
+    model_size_of,
+    seed_of,
+)
 from linbench.results.schema import Result
 from linbench.results.schema.cells import CellResult, Model
 from linbench.results.scores import accuracy
@@ -67,7 +75,7 @@ class Row:
     @property
     def size(self) -> ModelSize:
         """The size of the model, from the first result whose model was built."""
-        return size_of(next((result for result in self.results if result["model"]), self.results[0]))
+        return model_size_of(next((result for result in self.results if result["model"]), self.results[0]))
 
     @property
     def state_floats(self) -> int:
@@ -182,7 +190,7 @@ def comparisons(results: Iterable[CellResult], order: Sequence[str] = ()) -> lis
     for result in results:
         members = groups if result["purpose"] == "report" else tuning
         members.setdefault(_comparable(result), []).append(result)
-    found = _told_apart(
+    found = _with_titles(
         [_comparison(key, members, tuning.get(key, []), order) for key, members in groups.items()]
     )
     return sorted(found, key=lambda c: (c.task, _with_numbers(c.title), c.form, c.key))
@@ -193,7 +201,7 @@ def _with_numbers(title: str) -> list[str | int]:
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+)", title))]
 
 
-def _told_apart(found: Sequence[Comparison]) -> list[Comparison]:
+def _with_titles(found: Sequence[Comparison]) -> list[Comparison]:
     """Return the comparisons with titles and file names that distinguish them.
 
     If each comparison of a task and form has a preset of its own, presets do. Otherwise settings do, the same
@@ -297,7 +305,7 @@ def _comparison(
     rows = _rows(members, tuning)
     rank = {label: i for i, label in enumerate(order)}
     rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), _with_numbers(row.label)))
-    rows = [_broken_told(row) for row in rows]
+    rows = [_with_broken_laws(row) for row in rows]
     cell, presets = members[0]["cell"], {member["preset"] for member in members}
     preset = presets.pop() if len(presets) == 1 else None
     called = preset or preset_of([member["cell"] for member in members])
@@ -322,12 +330,12 @@ def _rows(members: Iterable[CellResult], tuning: Iterable[CellResult]) -> list[R
     rows = []
     for label, group in zip(labels, groups, strict=True):
         chose = tried.get(canonical(group[0]["cell"]["model"]), [])
-        chose.sort(key=lambda one: (rate_of(one), seed_of(one)))
+        chose.sort(key=lambda one: (learning_rate_of(one), seed_of(one)))
         rows.append(Row(label, tuple(group), tuple(chose)))
     return rows
 
 
-def broken(results: Iterable[Result]) -> str:
+def broken_laws(results: Iterable[Result]) -> str:
     """Return the suffix of a model's name that names the laws its layers break, such as ` (non-causal)`.
 
     It is empty if they break none.
@@ -337,9 +345,9 @@ def broken(results: Iterable[Result]) -> str:
     return f" ({', '.join(found)})" if found else ""
 
 
-def laws_said(rows: Iterable[Row]) -> str:
+def law_warning(rows: Iterable[Row]) -> str:
     """Return a sentence that names the models whose layers break a law, or may; empty if there are none."""
-    found = dict.fromkeys(row.label for row in rows if broken(row.results))
+    found = dict.fromkeys(row.label for row in rows if broken_laws(row.results))
     return (
         f"In no verdict, as a law that layers must keep is broken or could not be probed: {', '.join(found)}."
         if found
@@ -347,9 +355,9 @@ def laws_said(rows: Iterable[Row]) -> str:
     )
 
 
-def _broken_told(row: Row) -> Row:
+def _with_broken_laws(row: Row) -> Row:
     """Return a row with the laws it breaks in its label, and in those of its results, which figures show."""
-    words = broken(row.results)
+    words = broken_laws(row.results)
     if not words:
         return row
     label = f"{row.label.removesuffix(words)}{words}"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from linbench.common.hashing import canonical
-from linbench.results.record import size_of
+from linbench.results.record import model_size_of
 from linbench.results.schema.cells import CellResult
 from linbench.results.scores import above_chance, accuracy
 
@@ -36,7 +36,7 @@ def _row(result: CellResult) -> dict[str, Any]:
         **{name: result["metrics"].get(name) for name in ("nll", *result["metrics"]) if name != "accuracy"},
         "chance": result["chance"],
         "marks": ",".join(result["marks"]),
-        **size_of(result),
+        **model_size_of(result),
         "seconds": result["seconds"],
         "device": cell["device"],
         **{f"task.{name}": value for name, value in cell["task"]["settings"].items()},

@@ -6,34 +6,34 @@ from dataclasses import dataclass, replace
 from linbench.common.errors import EXIT_NOT_COMPARABLE, EXIT_REGRESSION, unknown
 from linbench.common.text import pluralize
 from linbench.results.gate_policy import Bimodal, Policy
-from linbench.results.judgement import Judged, Pair, Verdict, judge, why_untold
+from linbench.results.judgement import GateRow, SeedPair, Verdict, judge, undecided_reason
 from linbench.results.matching import Match, matches
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.schema.cells import CellResult
-from linbench.results.speed_gate import Pace, paces
+from linbench.results.speed_gate import SpeedRatio, speed_ratios
 
 
 @dataclass(frozen=True)
 class Gate:
     """The outcome of a gate for every row of the baseline."""
 
-    judged: tuple[Judged, ...]
+    judged: tuple[GateRow, ...]
     problems: tuple[str, ...]
     """A sentence for everything that could not be compared or judged."""
     new: tuple[str, ...]
     """Names of rows that only the candidate has; they are not gated."""
-    speeds: tuple[Pace, ...] = ()
+    speeds: tuple[SpeedRatio, ...] = ()
     """The speeds that were timed on both sides."""
     untimed: tuple[str, ...] = ()
     """A sentence for every speed that could not be compared; if speeds are gated these are problems, too."""
 
     @property
-    def red(self) -> list[Judged]:
+    def red(self) -> list[GateRow]:
         """The rows that got worse."""
         return [one for one in self.judged if one.red]
 
     @property
-    def slower(self) -> list[Pace]:
+    def slower(self) -> list[SpeedRatio]:
         """The speeds that take longer than they may."""
         return [one for one in self.speeds if one.red]
 
@@ -73,7 +73,7 @@ def gate(
     _refuse_unknown(policy.bimodal, before)
     found = matches(before, after)
     gated, problems = _comparable([match for match in found if match.baseline.results], policy)
-    timed, untimed = paces(*speeds, policy)
+    timed, untimed = speed_ratios(*speeds, policy)
     if policy.slower is not None:
         problems += untimed + _speed_problems(timed, measured=bool(speeds[0]))
     if not before and not (timed and policy.slower is not None):
@@ -82,7 +82,7 @@ def gate(
         )
     problems += [f"{name} of the baseline is unreadable, whatever cell it was of." for name in unreadable]
     judged = judge([_pair(match, policy) for match in gated], policy)
-    problems += [why for one in judged if (why := why_untold(one, policy, cells=len(judged)))]
+    problems += [why for one in judged if (why := undecided_reason(one, policy, cells=len(judged)))]
     speeds_gated = any(one.allowed is not None and not one.marks for one in timed)
     if judged and not speeds_gated and all(one.verdict is Verdict.uninformative for one in judged):
         names = "; ".join(one.pair.name for one in judged)
@@ -126,7 +126,7 @@ def _too_few_seeds(match: Match, policy: Policy, missing: Sequence[str]) -> str:
     return f"{match.name} has {left}, and {asks}."
 
 
-def _speed_problems(timed: Sequence[Pace], *, measured: bool) -> list[str]:
+def _speed_problems(timed: Sequence[SpeedRatio], *, measured: bool) -> list[str]:
     """Return why gated speeds cannot be judged. measured: whether the baseline has any speeds."""
     problems = []
     if not measured:
@@ -142,9 +142,9 @@ def _speed_problems(timed: Sequence[Pace], *, measured: bool) -> list[str]:
     return problems
 
 
-def _pair(match: Match, policy: Policy) -> Pair:
+def _pair(match: Match, policy: Policy) -> SeedPair:
     chance = max(result["chance"] for _, row in match.sides for result in row.results)
-    return Pair(
+    return SeedPair(
         match.name,
         match.accuracies(match.baseline),
         match.accuracies(match.candidate),

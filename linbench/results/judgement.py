@@ -16,7 +16,7 @@ from linbench.results.power import (
     seeds_to_show_divergence,
     seeds_to_show_fall,
     seeds_to_show_noisy_collapse,
-    shown,
+    significant,
 )
 from linbench.results.statistics import Difference, fisher, holm, welch
 
@@ -47,11 +47,11 @@ class Verdict(StrEnum):
     ok = "ok"
 
 
-UNTOLD = (Verdict.powerless, Verdict.collapsed, Verdict.diverged, Verdict.noisy)
+UNDECIDED = (Verdict.powerless, Verdict.collapsed, Verdict.diverged, Verdict.noisy)
 """Verdicts on cells of which it is open whether they got worse."""
 
 
-class Pair(NamedTuple):
+class SeedPair(NamedTuple):
     """The test accuracies of a row on both sides, one for each seed.
 
     Attributes:
@@ -87,10 +87,10 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judged:
+class GateRow:
     """A pair with its verdict."""
 
-    pair: Pair
+    pair: SeedPair
     difference: Difference
     """The candidate's mean less the baseline's, by Welch's t-test."""
     p: float
@@ -134,28 +134,28 @@ class Judged:
         return Verdict.fell if self.fell else Verdict.ok
 
 
-def judge(pairs: Sequence[Pair], policy: Policy) -> list[Judged]:
+def judge(pairs: Sequence[SeedPair], policy: Policy) -> list[GateRow]:
     """Judge rows together. Each needs two seeds or more on both sides."""
     unadjusted = [_judge_alone(pair, policy) for pair in pairs]
     judged = []
     for one, counted in zip(unadjusted, holm([one.p for one in unadjusted]), strict=True):
-        red = one.fell and shown(counted, policy.alpha)
+        red = one.fell and significant(counted, policy.alpha)
         judged.append(replace(one, counted=counted, red=red))
     return [_with_power(one, policy, alpha=policy.alpha / len(judged)) for one in judged]
 
 
-def _judge_alone(pair: Pair, policy: Policy) -> Judged:
+def _judge_alone(pair: SeedPair, policy: Policy) -> GateRow:
     """Return the test of a row before Holm's correction; it is not called red yet."""
     difference = welch(pair.candidate, pair.baseline, alternative="less")
     fell = -difference.mean - policy.drop > _ROUNDING
     diverges = not fell and pair.diverged[1] > pair.diverged[0]
-    p = difference.p if pair.learnt is None else _fewer(pair)
+    p = difference.p if pair.learnt is None else _fewer_learn_p(pair)
     if diverges:
-        p = _more_diverge(pair)
-    return Judged(pair, difference, p, p, fell or diverges, red=False, diverges=diverges)
+        p = _more_diverge_p(pair)
+    return GateRow(pair, difference, p, p, fell or diverges, red=False, diverges=diverges)
 
 
-def _with_power(one: Judged, policy: Policy, *, alpha: float) -> Judged:
+def _with_power(one: GateRow, policy: Policy, *, alpha: float) -> GateRow:
     """Return a verdict with the power of its test: whether it could be red, and the seeds needed.
 
     Args:
@@ -169,14 +169,14 @@ def _with_power(one: Judged, policy: Policy, *, alpha: float) -> Judged:
     loses = fmean(pair.baseline) - pair.chance - policy.drop > _ROUNDING
     lowest = collapse_p(pair.baseline, chance=pair.chance, learnt=pair.learnt, seeds=seeds)
     mean_falls = one.fell and not one.diverges and pair.learnt is None
-    noisy = mean_falls and not shown(
+    noisy = mean_falls and not significant(
         noisy_collapse_p(pair.baseline, pair.candidate, chance=pair.chance, seeds=seeds), alpha
     )
-    able = replace(one, can_be_red=loses and shown(lowest, alpha), noisy=noisy)
+    able = replace(one, can_be_red=loses and significant(lowest, alpha), noisy=noisy)
     return replace(able, seeds_needed=_seeds_needed(able, alpha=alpha, loses=loses))
 
 
-def _seeds_needed(one: Judged, *, alpha: float, loses: bool) -> int | None:
+def _seeds_needed(one: GateRow, *, alpha: float, loses: bool) -> int | None:
     """Return the number of seeds on each side that would show what the verdict leaves open."""
     pair = one.pair
     if one.verdict is Verdict.diverged:
@@ -190,23 +190,23 @@ def _seeds_needed(one: Judged, *, alpha: float, loses: bool) -> int | None:
     return None
 
 
-def _fewer(pair: Pair) -> float:
+def _fewer_learn_p(pair: SeedPair) -> float:
     """Return the p of fewer seeds learning than before."""
     before, after = pair.counts or (0, 0)
     return fisher(after, len(pair.candidate), before, len(pair.baseline), alternative="less")
 
 
-def _more_diverge(pair: Pair) -> float:
+def _more_diverge_p(pair: SeedPair) -> float:
     """Return the p of more seeds diverging than before."""
     before, after = pair.diverged
     of, reference = len(pair.candidate), len(pair.baseline)
     return fisher(of - after, of, reference - before, reference, alternative="less")
 
 
-def why_untold(one: Judged, policy: Policy, *, cells: int) -> str | None:
+def undecided_reason(one: GateRow, policy: Policy, *, cells: int) -> str | None:
     """Return why it is open whether a cell got worse, and what would help; None if it is not open."""
     pair, seeds = one.pair, len(one.pair.candidate)
-    if one.verdict not in UNTOLD:
+    if one.verdict not in UNDECIDED:
         return None
     asked = f"{policy.alpha:g} among {pluralize(cells, 'cell')}"
     needed = (

@@ -26,7 +26,7 @@ class Change(NamedTuple):
     """Returns whether it concerns a layer with the given settings."""
 
 
-def _sees_less(settings: Mapping[str, object]) -> bool:
+def _is_restricted(settings: Mapping[str, object]) -> bool:
     """Return whether attention has gates, slopes or a window."""
     return (
         "forget_bias" in settings
@@ -37,14 +37,18 @@ def _sees_less(settings: Mapping[str, object]) -> bool:
 
 CHANGES = (
     Change(
-        "attention", "attention with gates, slopes or a window", "2026-11-25T00:28:40+00:00", True, _sees_less
+        "attention",
+        "attention with gates, slopes or a window",
+        "2026-11-25T00:28:40+00:00",
+        True,
+        _is_restricted,
     ),
 )
 """The changes in the order of their commits. Whoever makes such a change adds a line. Every result says how
 many of them its code had."""
 
 
-def outdated(result: SpeedResult) -> str | None:
+def outdated_reason(result: SpeedResult) -> str | None:
     """Return in words why linbench's side of a layer's stored speed is outdated; None if it is not."""
     bench, known = result["bench"], result.get("kernel_changes")
     families, settings = bench["layer"].get("kernel", {}), bench["layer"]["settings"]

@@ -5,18 +5,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from linbench.common.hashing import canonical
-from linbench.results.kernel_changes import outdated
+from linbench.results.kernel_changes import outdated_reason
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.schema.cells import CellResult
-from linbench.results.speed_labels import AS_CALLED, HOW, OURS, REPLAYED
-from linbench.results.speeds import Rate, Series, Speeds, asked
+from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED, TIMING_LABELS
+from linbench.results.speeds import Rate, Series, Speeds, describe_question
 
-ASKED = ("train", "decode")
+QUESTIONS = ("train", "decode")
 """The questions whose speeds are shown beside accuracy."""
 
 
 @dataclass(frozen=True)
-class Way:
+class SpeedSelection:
     """Measurements of layers that may stand side by side: at one length, all timed alike.
 
     Attributes:
@@ -33,24 +33,24 @@ class Way:
     @property
     def words(self) -> str:
         """The quantity and load that were measured, in words."""
-        return f"{asked(self.speeds.question, self.length)}, {self.speeds.load}"
+        return f"{describe_question(self.speeds.question, self.length)}, {self.speeds.load}"
 
     @property
     def about(self) -> str:
         """The quantity and load, with the timing, precision and device."""
-        return f"{self.words}, {HOW[self.timing]}, {self.speeds.precision}, {self.speeds.device}"
+        return f"{self.words}, {TIMING_LABELS[self.timing]}, {self.speeds.precision}, {self.speeds.device}"
 
     def why_not(self, layer: str) -> str | None:
         """Return in a word why a measured layer has no rate; None if it has one, or was not measured."""
         result = self.results.get(layer)
         if result is None or layer in self.rates:
             return None
-        if outdated(result):
+        if outdated_reason(result):
             return "older kernel"
         return str(result["status"]) if result["status"] != "ok" else ", ".join(result["marks"])
 
 
-def layer_of(result: CellResult) -> str | None:
+def layer_key(result: CellResult) -> str | None:
     """Return the layer that a model is made of, as the identity of speeds has it; None if it has several."""
     model = result["cell"]["model"]
     layers = {
@@ -60,9 +60,9 @@ def layer_of(result: CellResult) -> str | None:
     return layers.pop() if len(layers) == 1 else None
 
 
-def best_way(
+def select_speeds(
     measured: Iterable[Speeds], question: str, layers: Collection[str], *, length: int
-) -> Way | None:
+) -> SpeedSelection | None:
     """Return the measurements in which most of some layers have a rate; None if none of them was measured.
 
     Measurements with a mark, such as those beside other programs or with a throttled clock, have no rate.
@@ -75,19 +75,19 @@ def best_way(
         length: the preferred length; of equal choices the nearest in ratio is taken.
     """
     ways = [
-        _way(these, at, layers)
+        _selection(these, at, layers)
         for these in measured
         if these.question == question and these.load != "one sequence"
         for at in these.lengths
     ]
 
-    def fitness(way: Way) -> tuple[int, int, float, str]:
+    def fitness(way: SpeedSelection) -> tuple[int, int, float, str]:
         return len(way.rates), len(way.results), -abs(math.log(way.length / max(length, 1))), way.speeds.load
 
     return max((way for way in ways if way.results), key=fitness, default=None)
 
 
-def _way(these: Speeds, length: int, layers: Collection[str]) -> Way:
+def _selection(these: Speeds, length: int, layers: Collection[str]) -> SpeedSelection:
     """Return the rates of layers at a length: replayed if all were timed so, else as called."""
     ours: dict[str, Series] = {}
     for series in these.series:
@@ -103,4 +103,4 @@ def _way(these: Speeds, length: int, layers: Collection[str]) -> Way:
             if rate is not None:
                 rates[layer] = rate
     timing = REPLAYED if len(found[REPLAYED]) == len(found[AS_CALLED]) else AS_CALLED
-    return Way(these, length, timing, results, found[timing])
+    return SpeedSelection(these, length, timing, results, found[timing])

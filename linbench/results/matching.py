@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from linbench.common.hashing import canonical
-from linbench.results.comparison import Row, broken, comparisons
+from linbench.results.comparison import Row, broken_laws, comparisons
 from linbench.results.record import DIVERGED, seed_of
 from linbench.results.schema import Result
 from linbench.results.schema.benchmarks import SpeedResult
@@ -17,11 +17,11 @@ SIDES = ("baseline", "candidate")
 
 ResultT = TypeVar("ResultT", CellResult, SpeedResult)
 
-Question = dict[str, Any]
+CodeFreeIdentity = dict[str, Any]
 """An identity without code and device: of a cell its seed and the settings of task, model and protocol."""
 
 
-def question(result: CellResult) -> Question:
+def code_free_identity(result: CellResult) -> CodeFreeIdentity:
     """Return the question that a result answers.
 
     A learning rate that was searched is part of the answer; the seeds of the search are part of the question.
@@ -47,15 +47,15 @@ def question(result: CellResult) -> Question:
 _CODELESS = {"version": 0, "kernel": {}, "source": None}
 
 
-def speed_question(result: SpeedResult) -> Question:
+def code_free_speed_identity(result: SpeedResult) -> CodeFreeIdentity:
     """Return the question that the speed of a layer answers: its identity without code and device."""
     bench = result["bench"]
     return {**bench, "schema": 0, "device": "", "processor": {}, "layer": {**bench["layer"], **_CODELESS}}
 
 
-def aligned(
-    before: Sequence[ResultT], after: Sequence[ResultT], asks: Callable[[ResultT], Question]
-) -> tuple[list[Question], list[Question]]:
+def align_identities(
+    before: Sequence[ResultT], after: Sequence[ResultT], asks: Callable[[ResultT], CodeFreeIdentity]
+) -> tuple[list[CodeFreeIdentity], list[CodeFreeIdentity]]:
     """Return the questions of both sides, the same where both ask the same.
 
     Where today's code has a setting more or fewer than it had, questions of one label that agree in all other
@@ -63,19 +63,19 @@ def aligned(
     """
     old, new = [asks(result) for result in before], [asks(result) for result in after]
     exact = {canonical(asked) for asked in new}
-    left: dict[tuple[str, int | None], dict[str, Question]] = {}
+    left: dict[tuple[str, int | None], dict[str, CodeFreeIdentity]] = {}
     for result, asked in zip(before, old, strict=True):
         if canonical(asked) not in exact:
             left.setdefault((result["label"], asked.get("seed")), {})[canonical(asked)] = asked
     found = []
     for result, asked in zip(after, new, strict=True):
         candidates = left.get((result["label"], asked.get("seed")), {}).values()
-        twins = [other for other in candidates if agree(asked, other)]
+        twins = [other for other in candidates if compatible(asked, other)]
         found.append(twins[0] if len(twins) == 1 else asked)
     return old, found
 
 
-def agree(one: Any, other: Any, *, in_both: bool = False) -> bool:
+def compatible(one: Any, other: Any, *, in_both: bool = False) -> bool:
     """Return whether two questions are the same in all settings that both have.
 
     All fields other than settings must be there in both.
@@ -83,10 +83,11 @@ def agree(one: Any, other: Any, *, in_both: bool = False) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
         same = in_both or one.keys() == other.keys()
         return same and all(
-            agree(one[name], other[name], in_both=name == "settings") for name in one.keys() & other.keys()
+            compatible(one[name], other[name], in_both=name == "settings")
+            for name in one.keys() & other.keys()
         )
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(agree, one, other))
+        return len(one) == len(other) and all(map(compatible, one, other))
     return bool(one == other)
 
 
@@ -182,7 +183,7 @@ class Match:
     @property
     def lawless(self) -> str | None:
         """A sentence that layers on one side break a law, or may; None if none do."""
-        sides = [side for side, row in self.sides if broken(row.results)]
+        sides = [side for side, row in self.sides if broken_laws(row.results)]
         if not sides:
             return None
         return (
@@ -210,7 +211,9 @@ def matches(baseline: Sequence[CellResult], candidate: Sequence[CellResult]) -> 
     sides = (baseline, candidate)
     stored: dict[str, tuple[str, CellResult]] = {}
     codeless: list[CellResult] = []
-    for name, results, questions in zip(SIDES, sides, aligned(*sides, asks=question), strict=True):
+    for name, results, questions in zip(
+        SIDES, sides, align_identities(*sides, asks=code_free_identity), strict=True
+    ):
         for result, asked in zip(results, questions, strict=True):
             key = f"{name} {len(stored)}"  # both sides may have a result of one id
             stored[key] = (name, result)

@@ -13,7 +13,7 @@ from linbench.common.errors import UserError
 from linbench.common.files import LEFTOVER, storage_sentence, unused, write_whole
 from linbench.common.hashing import canonical
 from linbench.experiments.suite import blocks, load, shipped
-from linbench.results.matching import agree
+from linbench.results.matching import compatible
 from linbench.results.packs import (
     Line,
     PackError,
@@ -86,7 +86,7 @@ def pack(store: Store, name: str | None = None, command: str | None = None) -> P
     StorageError: something cannot be read, written, or is not read back as it was written.
     """
     store.loose_ids()  # a folder that is not there is told before one is made
-    with _alone(store):
+    with _packing_lock(store):
         _list_unlisted(store.folder)
         found = _loose_results(store)
         packed = {cell_id: lines[0].text for cell_id, lines in store.packed_lines().items()}
@@ -110,7 +110,7 @@ def unpack(store: Store, into: Store) -> Unpacking:
     """
     store.loose_ids()
     written, there, differ = 0, 0, list[Path]()
-    with _alone(into):
+    with _packing_lock(into):
         for cell_id, lines in sorted(store.packed_lines().items()):
             text = _sound_text(store, cell_id, lines)
             path = into.folder / f"{cell_id}.json"
@@ -148,7 +148,7 @@ def pack_names(results: Sequence[Result], folder: Path) -> dict[str, str]:
     cells = [result for result in results if is_cell(result)]
     suites = _suites(cells, folder.resolve().name)
     names = {result["id"]: "speeds" for result in results}
-    return names | {cell["id"]: suites.get(_asked_text(cell["cell"]), "cells") for cell in cells}
+    return names | {cell["id"]: suites.get(_suite_settings_text(cell["cell"]), "cells") for cell in cells}
 
 
 def _suites(cells: Sequence[CellResult], first: str) -> dict[str, str]:
@@ -156,7 +156,7 @@ def _suites(cells: Sequence[CellResult], first: str) -> dict[str, str]:
 
     first: the suite to take where several ask it.
     """
-    asked = {_asked_text(one["cell"]): _asked(one["cell"]) for one in cells}
+    asked = {_suite_settings_text(one["cell"]): _suite_settings(one["cell"]) for one in cells}
     tasks = {each["task"]["name"] for each in asked.values()}
     found: dict[str, str] = {}
     for name in sorted(shipped(), key=lambda name: (name != first, name)):
@@ -164,14 +164,17 @@ def _suites(cells: Sequence[CellResult], first: str) -> dict[str, str]:
         if not tasks & {task.task.partition("/")[0] for task in suite.tasks}:
             continue
         for block in blocks(suite, device="cpu")[0]:
-            of_suite = {_asked_text(cells[0].identity): _asked(cells[0].identity) for _, cells in block.rows}
+            of_suite = {
+                _suite_settings_text(cells[0].identity): _suite_settings(cells[0].identity)
+                for _, cells in block.rows
+            }
             for text, each in asked.items():
-                if text not in found and any(agree(each, other) for other in of_suite.values()):
+                if text not in found and any(compatible(each, other) for other in of_suite.values()):
                     found[text] = name
     return found
 
 
-def _asked(identity: Mapping[str, Any]) -> dict[str, Any]:
+def _suite_settings(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a cell that suites share: task, form and training.
 
     Versions, learning rate and device are left out.
@@ -186,12 +189,12 @@ def _asked(identity: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _asked_text(identity: Mapping[str, Any]) -> str:
-    return canonical(_asked(identity))
+def _suite_settings_text(identity: Mapping[str, Any]) -> str:
+    return canonical(_suite_settings(identity))
 
 
 @contextmanager
-def _alone(store: Store) -> Iterator[None]:
+def _packing_lock(store: Store) -> Iterator[None]:
     """Keep other processes from packing the same folder. Raises UserError, StorageError."""
     if store.read_only:
         raise UserError(

@@ -16,7 +16,7 @@ _SPREADS = [i / 20 for i in range(21)]
 one the most degrees of freedom, and p is lowest between the two."""
 
 
-def shown(p: float, alpha: float) -> bool:
+def significant(p: float, alpha: float) -> bool:
     """Return whether p lies below alpha.
 
     The p of an exact test may equal alpha, such as 1/20; rounding must not decide then.
@@ -109,4 +109,4 @@ def _fisher_p(baseline: Sequence[float], candidate: Sequence[float], *, learnt: 
 
 
 def _fewest(p: Callable[[int], float], alpha: float) -> int | None:
-    return next((seeds for seeds in range(2, MOST_SEEDS + 1) if shown(p(seeds), alpha)), None)
+    return next((seeds for seeds in range(2, MOST_SEEDS + 1) if significant(p(seeds), alpha)), None)

@@ -107,7 +107,7 @@ def fingerprint(results: Iterable[Result]) -> str:
     return digest(sorted(digest(result) for result in {one["id"]: one for one in results}.values()))
 
 
-def rate_of(result: CellResult) -> float:
+def learning_rate_of(result: CellResult) -> float:
     """Return the learning rate of a cell."""
     return float(result["cell"]["protocol"]["settings"]["lr"])
 
@@ -136,7 +136,7 @@ class ModelSize(TypedDict):
     flops_per_token: float | None
 
 
-def size_of(result: CellResult) -> ModelSize:
+def model_size_of(result: CellResult) -> ModelSize:
     """Return the size of the model that a cell trained."""
     model = result["model"]
     state = model.get("state")

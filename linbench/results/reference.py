@@ -13,7 +13,7 @@ from linbench.results.packs import Line
 from linbench.results.record import FINAL, add_result, benchmark_results, no_results
 from linbench.results.schema import Result, ResultsByKind
 from linbench.results.schema.fields import CELL, SPEED
-from linbench.results.store import Store, below
+from linbench.results.store import Store, find_stores
 
 REFERENCE = "reference"
 """The name under which they are read. A folder of that name is meant by a path with a slash more, such as its
@@ -107,7 +107,7 @@ def stores_below(folder: str | Path) -> list[Store]:
 
     `reference` names the folders that come with linbench.
     """
-    return _stores() if str(folder) == REFERENCE else below(Path(folder))
+    return _stores() if str(folder) == REFERENCE else find_stores(Path(folder))
 
 
 def stores_at(name: str) -> list[Store]:
@@ -140,4 +140,4 @@ def _home() -> Path:
 
 
 def _stores() -> list[Store]:
-    return [store for kind in SHIPPED for store in below(_home() / kind)]
+    return [store for kind in SHIPPED for store in find_stores(_home() / kind)]

@@ -22,7 +22,7 @@ MOST_ANSWERS = 1 << 26
 file may keep a reader busy."""
 
 
-def rescored(result: Result) -> Result:
+def with_current_chance(result: Result) -> Result:
     """Return a result with the chance level that its task has today, of each of its tests too.
 
     A result that changes nothing comes back as the same object: one that was scored as the task is scored

@@ -31,7 +31,7 @@ LEARNED = 0.9
 """The accuracy from which on a run has learned, where the steps to learn are counted."""
 
 
-def steps_to(result: CellResult, level: float) -> float:
+def steps_to_reach(result: CellResult, level: float) -> float:
     """Return the first step at which validation accuracy reached a level; infinity if it never did."""
     return next((float(point["step"]) for point in result["curve"] if point["accuracy"] >= level), inf)
 

@@ -8,8 +8,8 @@ from linbench.common.text import pluralize
 from linbench.experiments.labels import distinguishing_labels
 from linbench.experiments.sizing import TOLERANCE
 from linbench.experiments.suite import SuiteBlock, SuiteModel
-from linbench.results.comparison import Row, broken, comparisons
-from linbench.results.layer_speeds import ASKED, Way, best_way, layer_of
+from linbench.results.comparison import Row, broken_laws, comparisons
+from linbench.results.layer_speeds import QUESTIONS, SpeedSelection, layer_key, select_speeds
 from linbench.results.record import DIVERGED, FINAL, NO_VERDICT
 from linbench.results.schema.cells import CellResult
 from linbench.results.speeds import Speeds
@@ -19,7 +19,7 @@ ALPHA = 0.05
 """The probability, at most, that any verdict of a table is false."""
 
 
-class Line(NamedTuple):
+class ComparisonRow(NamedTuple):
     """One variant on one task.
 
     Attributes:
@@ -37,33 +37,33 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class VariantComparison:
     """A table of variants of one form, so that controlled and native forms never meet."""
 
     form: str
     first: str
     """The variant that the others are compared with."""
-    lines: tuple[Line, ...]
-    ways: Mapping[str, Mapping[str, Way]]
+    lines: tuple[ComparisonRow, ...]
+    ways: Mapping[str, Mapping[str, SpeedSelection]]
     """The speeds of layers by task and question, where they were measured."""
 
-    def way(self, line: Line, question: str) -> Way | None:
+    def way(self, line: ComparisonRow, question: str) -> SpeedSelection | None:
         """Return the speeds of the layers in a line's task; None if they were not measured."""
         return self.ways.get(line.task, {}).get(question)
 
-    def unmeasured(self, question: str) -> list[Line]:
+    def unmeasured(self, question: str) -> list[ComparisonRow]:
         """Return one line for every layer that was not measured as the others of its task were."""
-        found = dict[tuple[str, str], Line]()
+        found = dict[tuple[str, str], ComparisonRow]()
         for line in self.lines:
-            layer, way = layer_of(line.row.results[0]), self.way(line, question)
+            layer, way = layer_key(line.row.results[0]), self.way(line, question)
             if layer is not None and (way is None or layer not in way.results):
                 found.setdefault((layer, "" if way is None else way.words), line)
         return list(found.values())
 
 
-def side_by_side(
+def compare_variants(
     blocks: Sequence[SuiteBlock], results: Mapping[str, CellResult], speeds: Sequence[Speeds] = ()
-) -> list[SideBySide]:
+) -> list[VariantComparison]:
     """Return a table for each form, in which all models of a block are compared with its first.
 
     Args:
@@ -72,7 +72,7 @@ def side_by_side(
         speeds: measured speeds of layers; those on the kind of device that models were trained on count.
     """
     forms: dict[str, list[tuple[str, list[Row]]]] = {}
-    for block, title in zip(blocks, titles(blocks), strict=True):
+    for block, title in zip(blocks, block_titles(blocks), strict=True):
         rows = _rows(block, results)
         if rows and rows[0].results:
             forms.setdefault(rows[0].results[0]["cell"]["model"]["form"], []).append(
@@ -84,7 +84,7 @@ def side_by_side(
 def _rows(block: SuiteBlock, results: Mapping[str, CellResult]) -> list[Row]:
     chosen = [[results[cell.id] for cell in cells if cell.id in results] for _, cells in block.rows]
     labels = _labels([model for model, _ in block.rows])
-    return [Row(f"{label}{broken(own)}", tuple(own)) for label, own in zip(labels, chosen, strict=True)]
+    return [Row(f"{label}{broken_laws(own)}", tuple(own)) for label, own in zip(labels, chosen, strict=True)]
 
 
 def _labels(models: Sequence[SuiteModel]) -> list[str]:
@@ -101,7 +101,7 @@ def _labels(models: Sequence[SuiteModel]) -> list[str]:
     ]
 
 
-def titles(blocks: Sequence[SuiteBlock]) -> list[str]:
+def block_titles(blocks: Sequence[SuiteBlock]) -> list[str]:
     """Return a title for each block: its task, its preset, and the settings that distinguish it."""
     names = [_name(block) for block in blocks]
     differ = [{**block.task.set, **_mixture(block), **block.point} for block in blocks]
@@ -135,28 +135,28 @@ def _setting_words(settings: Mapping[str, object]) -> str:
     return " / ".join(f"{name} {value}" for name, value in settings.items())
 
 
-def _table(form: str, tasks: Sequence[tuple[str, list[Row]]], speeds: Sequence[Speeds]) -> SideBySide:
+def _table(form: str, tasks: Sequence[tuple[str, list[Row]]], speeds: Sequence[Speeds]) -> VariantComparison:
     """Return the table of one form. tasks: each with its title and rows, the first variant's first."""
-    lines: list[Line] = []
+    lines: list[ComparisonRow] = []
     open_verdicts: list[tuple[int, Row, Difference]] = []
     for title, (first, *others) in tasks:
-        lines.append(Line(title, first, None, None, "compared with"))
+        lines.append(ComparisonRow(title, first, None, None, "compared with"))
         for row in others:
             difference = None
             if min(len(row.accuracies), len(first.accuracies)) > 1:
                 difference = welch(row.accuracies, first.accuracies)
-            reason = why_not(row, first)
+            reason = verdict_obstacle(row, first)
             if difference and not reason:
-                reason = _ahead_by_diverging(row, first, difference)
+                reason = _win_by_divergence(row, first, difference)
             if difference and not reason:
                 open_verdicts.append((len(lines), first, difference))
-            lines.append(Line(title, row, difference, None, reason or ""))
+            lines.append(ComparisonRow(title, row, difference, None, reason or ""))
     adjusted = holm([difference.p for _, _, difference in open_verdicts])
     for (place, first, difference), p in zip(open_verdicts, adjusted, strict=True):
-        verdict = f"{_verdict(difference, p)}{_but(lines[place].row, first)}"
+        verdict = f"{_verdict(difference, p)}{_reservation(lines[place].row, first)}"
         lines[place] = lines[place]._replace(p=p, verdict=verdict)
-    ways = {title: _ways(rows, speeds) for title, rows in tasks}
-    return SideBySide(form, tasks[0][1][0].label, tuple(lines), ways)
+    ways = {title: _layer_speeds(rows, speeds) for title, rows in tasks}
+    return VariantComparison(form, tasks[0][1][0].label, tuple(lines), ways)
 
 
 def _verdict(difference: Difference, p: float) -> str:
@@ -165,7 +165,7 @@ def _verdict(difference: Difference, p: float) -> str:
     return "better" if difference.mean > 0 else "worse"
 
 
-def _but(row: Row, first: Row) -> str:
+def _reservation(row: Row, first: Row) -> str:
     """Return the reservation of a verdict, for states that are not declared; empty if there is none."""
     undeclared = [one.label for one in (row, first) if one.results[0]["model"]["state"] is None]
     if not undeclared:
@@ -173,7 +173,7 @@ def _but(row: Row, first: Row) -> str:
     return f" at equal parameters; the state of {' and of '.join(undeclared)} is undeclared"
 
 
-def _ahead_by_diverging(row: Row, first: Row, difference: Difference) -> str | None:
+def _win_by_divergence(row: Row, first: Row, difference: Difference) -> str | None:
     """Return a reason if the variant that is ahead has diverged seeds.
 
     They count as chance, which may be more than a run that ended gets.
@@ -185,23 +185,23 @@ def _ahead_by_diverging(row: Row, first: Row, difference: Difference) -> str | N
     return f"no verdict: {ahead.label} diverged on {diverged} of {pluralize(len(ahead.results), 'seed')}"
 
 
-def _ways(rows: Sequence[Row], speeds: Sequence[Speeds]) -> dict[str, Way]:
+def _layer_speeds(rows: Sequence[Row], speeds: Sequence[Speeds]) -> dict[str, SpeedSelection]:
     """Return the speeds of models' layers by question, on the kind of device they were trained on."""
     cell = rows[0].results[0]["cell"]
-    layers = {layer for row in rows if (layer := layer_of(row.results[0])) is not None}
+    layers = {layer for row in rows if (layer := layer_key(row.results[0])) is not None}
     here = [these for these in speeds if these.results[0]["bench"]["device"] == cell["device"]]
     found = {
-        question: best_way(here, question, layers, length=cell["task"]["settings"].get("seq_len", 0))
-        for question in ASKED
+        question: select_speeds(here, question, layers, length=cell["task"]["settings"].get("seq_len", 0))
+        for question in QUESTIONS
     }
     return {question: way for question, way in found.items() if way is not None}
 
 
-def why_not(row: Row, first: Row) -> str | None:
+def verdict_obstacle(row: Row, first: Row) -> str | None:
     """Return the reason why two variants get no verdict, without a period; None if they get one."""
     both = (row, first)
     for one in both:
-        if broken(one.results):
+        if broken_laws(one.results):
             return f"no verdict: {one.label}"
     for one in both:
         for result in one.results:
@@ -209,7 +209,7 @@ def why_not(row: Row, first: Row) -> str | None:
                 return f"no verdict: {one.label}, seed {result['cell']['seed']} {result['status']}"
     if len(comparisons([*row.results, *first.results])) > 1:
         return "not comparable: trained, surrounded or run otherwise"
-    if apart := _sizes_apart(row, first):
+    if apart := _size_difference(row, first):
         return f"not comparable: {apart}"
     for one in both:
         for mark in NO_VERDICT:
@@ -222,7 +222,7 @@ def why_not(row: Row, first: Row) -> str | None:
     return None
 
 
-def _sizes_apart(row: Row, first: Row) -> str | None:
+def _size_difference(row: Row, first: Row) -> str | None:
     """Return in words how sizes differ, where that is by more than `TOLERANCE`.
 
     States are compared where both are declared; the verdict says where one is not.

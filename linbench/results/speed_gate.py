@@ -7,10 +7,10 @@ from linbench.common.hashing import canonical
 from linbench.common.text import pluralize
 from linbench.experiments.labels import unique_labels
 from linbench.results.gate_policy import Policy
-from linbench.results.matching import SIDES, aligned, packages, speed_question
+from linbench.results.matching import SIDES, align_identities, code_free_speed_identity, packages
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
-from linbench.results.speeds import Rate, asked, machine, speed_of, told_apart_by
+from linbench.results.speeds import Rate, describe_question, distinguishing_fields, machine_of, speed_of
 
 TIMED = ("train", "prefill", "decode")
 """The questions whose answer is a time."""
@@ -21,7 +21,7 @@ _ANSWERS = ("ok", "undeclared")
 
 
 @dataclass(frozen=True)
-class Pace:
+class SpeedRatio:
     """The rates of a layer at one shape on both sides: linbench's tokens per second, timed alike."""
 
     name: str
@@ -51,9 +51,9 @@ class Pace:
         )
 
 
-def paces(
+def speed_ratios(
     baseline: Sequence[SpeedResult], candidate: Sequence[SpeedResult], policy: Policy
-) -> tuple[list[Pace], list[str]]:
+) -> tuple[list[SpeedRatio], list[str]]:
     """Compare the speeds of every layer and shape that both sides have, whatever their code.
 
     The same machine must have timed both, whatever the policy lets differ.
@@ -62,13 +62,13 @@ def paces(
         the ratios, and a sentence for each speed of the baseline that cannot be compared.
     """
     cases = sorted(_by_case(baseline, candidate), key=_order)
-    judged, problems = list[Pace](), list[str]()
+    judged, problems = list[SpeedRatio](), list[str]()
     for name, both in zip(_names([_first(both) for both in cases]), cases, strict=True):
         if SIDES[0] not in both:
             continue
-        if reason := _why_not(name, both, policy):
+        if reason := _obstacle(name, both, policy):
             problems.append(reason)
-        elif pace := _pace(name, both[SIDES[0]][0], both[SIDES[1]][0], policy.slower):
+        elif pace := _speed_ratio(name, both[SIDES[0]][0], both[SIDES[1]][0], policy.slower):
             judged.append(pace)
     return judged, problems
 
@@ -80,7 +80,7 @@ def _by_case(
     before, after = (
         [result for result in side if result["bench"]["question"] in TIMED] for side in (baseline, candidate)
     )
-    both = aligned(before, after, asks=speed_question)
+    both = align_identities(before, after, asks=code_free_speed_identity)
     found: dict[str, dict[str, list[SpeedResult]]] = {}
     for side, results, questions in zip(SIDES, (before, after), both, strict=True):
         for result, question in zip(results, questions, strict=True):
@@ -107,12 +107,12 @@ def _names(results: Sequence[SpeedResult]) -> list[str]:
 
     Layers of one label are distinguished by the settings in which they differ.
     """
-    layers = {canonical(told_apart_by(result)): result for result in results}
+    layers = {canonical(distinguishing_fields(result)): result for result in results}
     unique = unique_labels(
-        [one["label"] for one in layers.values()], [told_apart_by(one) for one in layers.values()]
+        [one["label"] for one in layers.values()], [distinguishing_fields(one) for one in layers.values()]
     )
     labels = dict(zip(layers, unique, strict=True))
-    return [_name(result, labels[canonical(told_apart_by(result))]) for result in results]
+    return [_name(result, labels[canonical(distinguishing_fields(result))]) for result in results]
 
 
 def _name(result: SpeedResult, label: str) -> str:
@@ -120,12 +120,12 @@ def _name(result: SpeedResult, label: str) -> str:
     peer = f", beside {bench['peer']['name']}" if bench["peer"] else ""
     batch = pluralize(bench["shape"]["batch"], "sequence")
     return (
-        f"{label} {bench['layer']['form']}, {asked(bench['question'], bench['shape']['length'])}, {batch},"
+        f"{label} {bench['layer']['form']}, {describe_question(bench['question'], bench['shape']['length'])}, {batch},"
         f" {bench['precision']}{peer}"
     )
 
 
-def _why_not(name: str, both: Mapping[str, Sequence[SpeedResult]], policy: Policy) -> str | None:
+def _obstacle(name: str, both: Mapping[str, Sequence[SpeedResult]], policy: Policy) -> str | None:
     """Return a sentence that says why two speeds cannot be compared; None if they can."""
     if SIDES[1] not in both:
         return f"The speed of {name} is missing in the candidate."
@@ -147,7 +147,7 @@ def _why_not(name: str, both: Mapping[str, Sequence[SpeedResult]], policy: Polic
             f" {str(after['reason']).rstrip('.')}."
         )
     here, there = (
-        {"device": machine(one), **packages(one, one["bench"]["device"])} for one in (before, after)
+        {"device": machine_of(one), **packages(one, one["bench"]["device"])} for one in (before, after)
     )
     for what in here:
         if here[what] != there.get(what) and (what == "device" or what not in policy.may_differ):
@@ -158,7 +158,9 @@ def _why_not(name: str, both: Mapping[str, Sequence[SpeedResult]], policy: Polic
     return None
 
 
-def _pace(name: str, before: SpeedResult, after: SpeedResult, allowed: float | None) -> Pace | None:
+def _speed_ratio(
+    name: str, before: SpeedResult, after: SpeedResult, allowed: float | None
+) -> SpeedRatio | None:
     """Return the ratio of two speeds, replayed if both were timed so; None if they share no timing."""
     for timing in (REPLAYED, AS_CALLED):
         rates = speed_of(before, OURS, timing), speed_of(after, OURS, timing)
@@ -168,5 +170,5 @@ def _pace(name: str, before: SpeedResult, after: SpeedResult, allowed: float | N
                 for side, one in zip(SIDES, (before, after), strict=True)
                 if one["marks"]
             )
-            return Pace(name, timing, rates[0], rates[1], marks, allowed)
+            return SpeedRatio(name, timing, rates[0], rates[1], marks, allowed)
     return None

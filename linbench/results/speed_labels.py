@@ -7,5 +7,5 @@ REPLAYED, AS_CALLED = "replayed", "as_called"
 """The two timings of a call: replayed from a CUDA graph, so that the device alone is timed; and as a caller
 waits for it."""
 
-HOW = {REPLAYED: "on the device alone", AS_CALLED: "as called"}
+TIMING_LABELS = {REPLAYED: "on the device alone", AS_CALLED: "as called"}
 """The timings in words."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from linbench.common.files import file_name
 from linbench.common.text import pluralize
 from linbench.experiments.labels import unique_labels
-from linbench.results.kernel_changes import outdated
+from linbench.results.kernel_changes import outdated_reason
 from linbench.results.roofline import growth, timing_of
 from linbench.results.schema.benchmarks import BenchmarkResult, SpeedResult, Timing
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
@@ -71,7 +71,7 @@ class Series:
 
         See `linbench.results.kernel_changes`. A peer does not run linbench's kernels.
         """
-        return outdated(self.results[length]) if self.side == OURS else None
+        return outdated_reason(self.results[length]) if self.side == OURS else None
 
     def rates(self, timing: str) -> dict[int, Rate]:
         """Return the rates by length, without lengths that have none."""
@@ -166,7 +166,7 @@ def speeds(results: Iterable[SpeedResult], *, form: str = "auto") -> list[Speeds
 _ORDER = ("train", "prefill", "decode", "memory")
 
 
-def current(results: Iterable[BenchmarkT]) -> BenchmarkT:
+def latest(results: Iterable[BenchmarkT]) -> BenchmarkT:
     """Return the result that stands for linbench's side among several of one case, beside peers or alone.
 
     It is one by the latest code. Of several by that code, one beside a peer is preferred, since a ratio is
@@ -208,7 +208,7 @@ def rate_of(seconds: Timing | None, count: float) -> Rate | None:
     return Rate(count / seconds["median"], count / seconds["high"], count / seconds["low"])
 
 
-def asked(question: str, length: int) -> str:
+def describe_question(question: str, length: int) -> str:
     """Return a question in words, such as `training at T 256`."""
     return {
         "train": f"training at T {length:,}",
@@ -217,7 +217,7 @@ def asked(question: str, length: int) -> str:
     }[question]
 
 
-def machine(result: BenchmarkResult) -> str:
+def machine_of(result: BenchmarkResult) -> str:
     """Return the device of a result in words; of a CPU also the number of threads."""
     environment = result["environment"]
     name = environment["device"]["name"]
@@ -226,7 +226,7 @@ def machine(result: BenchmarkResult) -> str:
     return f"{name}, {pluralize(environment['threads'], 'thread')}"
 
 
-def told_apart_by(result: SpeedResult) -> dict[str, Any]:
+def distinguishing_fields(result: SpeedResult) -> dict[str, Any]:
     """Return the settings in which layers can differ, the form of their kernels among them."""
     layer = result["bench"]["layer"]
     flat = {**layer, **layer["settings"], "form of kernels": result["bench"]["backend"]}
@@ -240,7 +240,7 @@ def _alike(result: SpeedResult) -> tuple[Any, ...]:
         bench["layer"]["form"],
         bench["layer"]["d_model"],
         bench["precision"],
-        machine(result),
+        machine_of(result),
     )
 
 
@@ -279,7 +279,7 @@ def _series(members: Sequence[SpeedResult]) -> tuple[Series, ...]:
         layers.setdefault(str(sorted(layer.items())), []).append(result)
     firsts = [group[0] for group in layers.values()]
     labels = unique_labels(
-        [result["label"] for result in firsts], [told_apart_by(result) for result in firsts]
+        [result["label"] for result in firsts], [distinguishing_fields(result) for result in firsts]
     )
     found = []
     for label, group in zip(labels, layers.values(), strict=True):
@@ -297,7 +297,7 @@ def _by_length(members: Iterable[SpeedResult]) -> dict[int, SpeedResult]:
     at: dict[int, list[SpeedResult]] = {}
     for result in members:
         at.setdefault(result["bench"]["shape"]["length"], []).append(result)
-    return {length: current(at[length]) for length in sorted(at)}
+    return {length: latest(at[length]) for length in sorted(at)}
 
 
 def peak_bytes(result: SpeedResult) -> int | None:

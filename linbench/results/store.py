@@ -17,7 +17,7 @@ from linbench.common.errors import StorageError
 from linbench.common.files import LEFTOVER, storage_sentence, write_whole
 from linbench.results.packs import SUFFIX, Line, Packs
 from linbench.results.record import add_result, is_cell, no_results
-from linbench.results.rescore import rescored
+from linbench.results.rescore import with_current_chance
 from linbench.results.result_text import FILE_REFUSALS, NewerResultError, check_text, read_file, result_text
 from linbench.results.schema import Result, ResultsByKind, misfit
 from linbench.results.schema.benchmarks import BenchmarkResult
@@ -91,12 +91,12 @@ class Store:
         A file that is torn, altered or misnamed, that may not be read, or that does not fit the record of a
         result is set aside with the reason; a pack's result counts then, or the cell runs again. The file
         stays as it is, since whoever reads here may not be who writes. A result of an older code has the
-        score that `rescored` gives it.
+        score that `with_current_chance` gives it.
 
         Raises StorageError: the system fails to read it, or it comes from a newer linbench.
         """
         found = self._loose(result_id) or self._packed(result_id)
-        return None if found is None else rescored(found)
+        return None if found is None else with_current_chance(found)
 
     def put(self, result: Result) -> Path:
         """Keep a result in a file of its own: written aside, flushed to the disk, then renamed.
@@ -136,7 +136,7 @@ class Store:
                 self.set_aside.setdefault(newer.place, newer.reason)
                 continue
             if result is not None:
-                add_result(results, rescored(result))
+                add_result(results, with_current_chance(result))
         return results
 
     def loose_ids(self) -> set[str]:
@@ -232,7 +232,7 @@ def _read(path: Path, cell_id: str) -> Result | str | None:
     return check_text(text, cell_id, path) if isinstance(text, bytes) else text
 
 
-def below(folder: Path) -> list[Store]:
+def find_stores(folder: Path) -> list[Store]:
     """Return a store for each folder with results, this one and those below it, in the order of their names.
 
     A folder that may not be read is set aside by the first of them.

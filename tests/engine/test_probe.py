@@ -24,7 +24,7 @@ from linbench.results.comparison import comparisons
 from linbench.results.gate import gate
 from linbench.results.gate_policy import Policy
 from linbench.results.record import NO_VERDICT, UNLAWFUL
-from linbench.results.side_by_side import side_by_side
+from linbench.results.side_by_side import compare_variants
 from linbench.results.store import Store
 from tests.engine.lawless import LAYERS
 from tests.factories.cells import plan
@@ -313,7 +313,7 @@ def test_compare_gives_no_verdict(a_result: Callable[..., Any]) -> None:
         label = cell.model.label
         result = a_result(label, cell.seed, 0.9, marks=["non-causal"] if label == "gla" else [])
         results[cell.id] = result | {"cell": cell.identity, "preset": cell.preset}
-    (table,) = side_by_side(found, results, [])
+    (table,) = compare_variants(found, results, [])
     assert table.lines[1].verdict == "no verdict: gla (non-causal)"
     assert "gla (non-causal)" in table_beside(table).texts[1]
     assert table_beside(table).caption.endswith("could not be probed: gla (non-causal).")

@@ -24,8 +24,8 @@ from linbench.report.data import ReportData
 from linbench.report.page import page as report
 from linbench.report.table import save_tables
 from linbench.report.tables import all_tables
+from linbench.report.tables import compare_variants as beside
 from linbench.report.tables import gate as gated
-from linbench.report.tables import side_by_side as beside
 from linbench.report.tables.benchmarks import bench_tables
 from linbench.report.tables.comparison import table as comparison_table
 from linbench.report.tables.layer_speeds import tables as speed_tables

@@ -19,7 +19,7 @@ from linbench.results.comparison import comparisons
 from linbench.results.roofline import growth, roofline
 from linbench.results.schema import Result
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
-from linbench.results.speeds import current, speeds
+from linbench.results.speeds import latest, speeds
 from tests.report.drawing import speed_drawings
 from tests.speeds import a_speed, layer_of
 
@@ -128,17 +128,17 @@ def test_when_something_was_measured_decides_where_it_is_known() -> None:
     first, second = "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"
     alone = a_speed(seconds=2.0, when=first, **by("fedcba9876543210"))
     beside = a_speed(seconds=3.0, when=second, peer="fla")
-    assert current([alone, beside]) == current([beside, alone]) == beside, (
+    assert latest([alone, beside]) == latest([beside, alone]) == beside, (
         "although it was measured beside a peer"
     )
-    assert current([{**alone, "when": second}, {**beside, "when": first}])["bench"]["peer"] is None
-    assert current([alone, a_speed(peer="fla")]) == alone, "what does not say when is older"
+    assert latest([{**alone, "when": second}, {**beside, "when": first}])["bench"]["peer"] is None
+    assert latest([alone, a_speed(peer="fla")]) == alone, "what does not say when is older"
     again = a_speed(seconds=4.0, when=second)
-    assert current([a_speed(peer="fla", when=first), again])["bench"]["peer"], (
+    assert latest([a_speed(peer="fla", when=first), again])["bench"]["peer"], (
         "of one code what was measured together"
     )
     changed = by(COMMIT, dirty=True)
-    assert current([a_speed(peer="fla", when=first, **changed), {**again, **changed}])["when"] == second, (
+    assert latest([a_speed(peer="fla", when=first, **changed), {**again, **changed}])["when"] == second, (
         "of changes nobody knows of which"
     )
 

@@ -13,8 +13,8 @@ from linbench.experiments.suite import expand
 from linbench.experiments.suite import load as load_suite
 from linbench.report.tables.gate import sentences as in_words
 from linbench.results.gate_policy import Policy, load
-from linbench.results.judgement import Pair, judge
-from linbench.results.matching import question
+from linbench.results.judgement import SeedPair, judge
+from linbench.results.matching import code_free_identity
 from linbench.results.store import Store
 from tests.results.gating import NOISE, SEEDS, gated, sentences
 
@@ -30,7 +30,7 @@ def runs(a_result: Callable[..., Any]) -> Callable[..., list[Any]]:
     ]
 
 
-def draws(cells: int, fallen: int, rounds: int) -> list[list[Pair]]:
+def draws(cells: int, fallen: int, rounds: int) -> list[list[SeedPair]]:
     """Return pairs with six seeds on each side and a noise of three points.
 
     The first `fallen` cells are ten points lower in the candidate.
@@ -41,7 +41,7 @@ def draws(cells: int, fallen: int, rounds: int) -> list[list[Pair]]:
         return [noise.gauss(mean, 0.03) for _ in SEEDS]
 
     return [
-        [Pair(str(i), side(0.8), side(0.7 if i < fallen else 0.8)) for i in range(cells)]
+        [SeedPair(str(i), side(0.8), side(0.7 if i < fallen else 0.8)) for i in range(cells)]
         for _ in range(rounds)
     ]
 
@@ -67,14 +67,14 @@ def test_seeds_that_learn_as_often_as_they_did_are_rarely_red(share: float) -> N
     alarm = sum(
         chances[before] * chances[after]
         for before, after in product(range(7), repeat=2)
-        if judge([Pair("parity", learn[before], learn[after], 0.9)], Policy())[0].red
+        if judge([SeedPair("parity", learn[before], learn[after], 0.9)], Policy())[0].red
     )
     assert 0 < alarm <= 0.05
 
 
 def test_a_cell_that_no_seed_learns_any_more_is_red_among_eight() -> None:
-    well = Pair("mqar", [0.9] * 6, [0.9] * 6)
-    found = judge([Pair("parity", [0.95] * 6, [0.5] * 6, 0.9), *[well] * 7], Policy())
+    well = SeedPair("mqar", [0.9] * 6, [0.9] * 6)
+    found = judge([SeedPair("parity", [0.95] * 6, [0.5] * 6, 0.9), *[well] * 7], Policy())
     assert [one.red for one in found] == [True] + [False] * 7
     assert found[0].p == pytest.approx(1 / comb(12, 6))
     assert found[0].counted == pytest.approx(8 / comb(12, 6))
@@ -247,7 +247,9 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
 def test_the_kept_baseline_is_of_the_suite_that_is_run_against_it() -> None:
     cells = [{"cell": cell.identity, "search": None} for cell in expand(load_suite("ci"), device="cpu").cells]
     kept = Store(KEPT).all()
-    assert {canonical(question(one)) for one in cells} == {canonical(question(result)) for result in kept}
+    assert {canonical(code_free_identity(one)) for one in cells} == {
+        canonical(code_free_identity(result)) for result in kept
+    }
     assert len(cells) == len(kept) == 8 * 6
     assert all(result["environment"]["commit"] and result["environment"]["dirty"] is False for result in kept)
 

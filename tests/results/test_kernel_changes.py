@@ -6,8 +6,8 @@ import pytest
 from linbench.common.hashing import canonical
 from linbench.experiments.registry import registry
 from linbench.report.tables.layer_speeds import tables
-from linbench.results.kernel_changes import CHANGES, outdated
-from linbench.results.layer_speeds import best_way
+from linbench.results.kernel_changes import CHANGES, outdated_reason
+from linbench.results.layer_speeds import select_speeds
 from linbench.results.schema import Result
 from linbench.results.speed_labels import AS_CALLED, OURS
 from linbench.results.speeds import speeds
@@ -55,7 +55,7 @@ def test_every_change_is_of_a_family_that_is_there_and_of_a_time() -> None:
     ],
 )
 def test_a_speed_is_outdated_where_its_kernel_has_changed_since(result: Result, old: bool) -> None:
-    assert (outdated(result) is not None) is old
+    assert (outdated_reason(result) is not None) is old
 
 
 def test_an_outdated_speed_stands_in_its_table_without_a_number_and_says_why() -> None:
@@ -76,7 +76,7 @@ def test_an_outdated_speed_stands_in_its_table_without_a_number_and_says_why() -
 def test_an_outdated_speed_is_no_point_beside_recall() -> None:
     results = [fox("fox", when=AFTER), fox("fox", settings={"forget_bias": 0.0}, when=BEFORE)]
     layers = [canonical(result["bench"]["layer"]) for result in results]
-    way = best_way(speeds(results), "train", layers, length=256)
+    way = select_speeds(speeds(results), "train", layers, length=256)
     assert way is not None
     assert [way.why_not(layer) for layer in layers] == [None, "older kernel"]
     assert [

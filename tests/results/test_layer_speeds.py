@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from linbench.common.hashing import canonical
-from linbench.results.layer_speeds import Way, best_way, layer_of
+from linbench.results.layer_speeds import SpeedSelection, layer_key, select_speeds
 from linbench.results.schema import Result
 from linbench.results.speed_labels import AS_CALLED, REPLAYED
 from linbench.results.speeds import speeds
@@ -12,13 +12,13 @@ from tests.speeds import a_speed
 LAYERS = {canonical(a_speed(label)["bench"]["layer"]): label for label in ("deltanet", "gla", "attention")}
 
 
-def found(results: list[Result], question: str = "train", length: int = 256) -> Way:
-    way = best_way(speeds(results), question, LAYERS, length=length)
+def found(results: list[Result], question: str = "train", length: int = 256) -> SpeedSelection:
+    way = select_speeds(speeds(results), question, LAYERS, length=length)
     assert way is not None
     return way
 
 
-def named(way: Way) -> dict[str, float]:
+def named(way: SpeedSelection) -> dict[str, float]:
     return {LAYERS[layer]: rate.median for layer, rate in way.rates.items()}
 
 
@@ -26,11 +26,11 @@ def test_a_model_of_one_kind_of_layer_has_the_layer_that_a_speed_is_of(a_result:
     one = a_result()
     layer = one["cell"]["model"]["layers"][0]
     speed = a_speed(bench={"layer": {"form": "native", "d_model": 64, **layer}})
-    assert layer_of(one) == canonical(speed["bench"]["layer"])
+    assert layer_key(one) == canonical(speed["bench"]["layer"])
     one["cell"]["model"]["layers"] = [layer, layer]
-    assert layer_of(one) == canonical(speed["bench"]["layer"])
+    assert layer_key(one) == canonical(speed["bench"]["layer"])
     one["cell"]["model"]["layers"] = [layer, {**layer, "mixer": "attention"}]
-    assert layer_of(one) is None
+    assert layer_key(one) is None
 
 
 def test_the_way_in_which_most_were_measured_counts_and_then_the_nearest_length() -> None:
@@ -43,8 +43,8 @@ def test_the_way_in_which_most_were_measured_counts_and_then_the_nearest_length(
 
 def test_another_layer_a_peer_and_a_sequence_alone_do_not_count() -> None:
     other = [a_speed(settings={"heads": 9}), a_speed("kda"), a_speed(question="decode", batch=1)]
-    assert best_way(speeds(other), "train", LAYERS, length=256) is None
-    assert best_way(speeds(other), "decode", LAYERS, length=256) is None
+    assert select_speeds(speeds(other), "train", LAYERS, length=256) is None
+    assert select_speeds(speeds(other), "decode", LAYERS, length=256) is None
     assert named(found([a_speed(peer="fla")])) == {"deltanet": pytest.approx(1024)}, (
         "the peer took twice as long"
     )

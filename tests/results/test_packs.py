@@ -17,7 +17,7 @@ from linbench.results.packing import pack, pack_names, unpack, verify
 from linbench.results.packs import MANIFEST, SUFFIX, read_lines, read_manifest
 from linbench.results.result_text import UNREADABLE, NewerResultError, result_text
 from linbench.results.schema import Result
-from linbench.results.store import Store, below
+from linbench.results.store import Store, find_stores
 from tests.records import a_record
 
 IDS = ["a" * 64, "b" * 64, "c" * 64, "d" * 64]
@@ -54,7 +54,7 @@ def test_packed_results_are_read_as_loose_ones_are(store: Store) -> None:
         assert reader.all() == records
         assert [reader.get(one) for one in IDS] == [*records, None]
         assert not reader.set_aside
-    assert [one.folder for one in below(store.folder.parent)] == [store.folder]
+    assert [one.folder for one in find_stores(store.folder.parent)] == [store.folder]
 
 
 def test_a_loose_result_counts_before_a_packed_one_and_a_later_pack_before_an_earlier(store: Store) -> None:

@@ -11,7 +11,7 @@ from scipy.stats import ttest_ind
 from linbench.report.tables.gate import cell_table, outcome, page, plain
 from linbench.report.tables.gate import sentences as in_words
 from linbench.results.gate_policy import Policy
-from linbench.results.judgement import Pair, Verdict, judge
+from linbench.results.judgement import SeedPair, Verdict, judge
 from linbench.results.power import collapse_p, seeds_to_show_collapse, seeds_to_show_divergence
 from tests.results.gating import gated
 
@@ -244,8 +244,8 @@ def test_the_seeds_it_takes_are_enough_and_one_fewer_are_not() -> None:
 
 def test_the_correction_is_that_of_a_cell_that_falls_alone() -> None:
     pairs = [
-        Pair("mine", [0.99] * 5, [0.99] * 5, 0.9),
-        *[Pair(str(i), [0.9] * 5, [0.9] * 5) for i in range(12)],
+        SeedPair("mine", [0.99] * 5, [0.99] * 5, 0.9),
+        *[SeedPair(str(i), [0.9] * 5, [0.9] * 5) for i in range(12)],
     ]
     assert judge(pairs, Policy())[0].verdict is Verdict.powerless, "13 / C(10, 5) is more than .05"
     assert judge(pairs[:12], Policy())[0].verdict is Verdict.ok

@@ -18,7 +18,7 @@ from linbench.claims.page import page, pictures_folder
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import verdict
 from linbench.experiments.registry import registry
-from linbench.results.store import CELL, Store, below
+from linbench.results.store import CELL, Store, find_stores
 from tests.results.drawn import (
     DRAWN,
     PAGES,
@@ -167,7 +167,7 @@ def test_the_numbers_of_these_tables_are_those_of_the_kept_results_by_todays_cha
 @pytest.mark.slow
 def test_the_page_of_claims_says_and_shows_what_the_kept_results_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    stored, path = Stored(below(Path("results"))), Path("docs/claims.md")
+    stored, path = Stored(find_stores(Path("results"))), Path("docs/claims.md")
     verdicts = [verdict(claim, stored) for claim in claims().values()]
     assert path.read_text(encoding="utf-8") == page(
         verdicts, stored, command="linbench claims --save docs/claims.md", beside=path

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from linbench.results import rescore
-from linbench.results.rescore import UNSCORED, rescored
+from linbench.results.rescore import UNSCORED, with_current_chance
 from linbench.results.schema import Result
 from linbench.results.store import Store
 from linbench.tasks.mqar import MQAR
@@ -58,7 +58,7 @@ def test_each_test_has_the_chance_of_its_own_settings_and_the_whole_their_mean()
     tests = [
         {"settings": part, "chance": 1 / part["kv_pairs"], "metrics": {"accuracy": 1.0}} for part in parts
     ]
-    found = rescored(a_result(task={"test": [{"settings": part} for part in parts]}, tests=tests))
+    found = with_current_chance(a_result(task={"test": [{"settings": part} for part in parts]}, tests=tests))
     assert [test["chance"] for test in found["tests"]] == pytest.approx(
         [chance(kv_pairs=2), chance(kv_pairs=8)]
     )
@@ -72,14 +72,14 @@ def test_what_is_scored_as_today_or_comes_to_the_same_stays_the_very_object() ->
         a_result(chance=chance() * (1 + 1e-15)),
         {"schema": 3, "id": "a" * 64, "kind": "speed"},
     ):
-        assert rescored(result) is result
+        assert with_current_chance(result) is result
 
 
 @pytest.mark.usefixtures("scored")
 def test_who_raises_scoring_has_every_older_result_rescored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MQAR, "scoring", MQAR.scoring + 1)
     monkeypatch.setattr(MQAR, "chance", lambda self: 0.5)
-    found = rescored(a_result(scoring=MQAR.scoring - 1))
+    found = with_current_chance(a_result(scoring=MQAR.scoring - 1))
     assert (found["chance"], found["scoring"]) == (0.5, MQAR.scoring)
 
 
@@ -105,20 +105,20 @@ def test_who_raises_scoring_has_every_older_result_rescored(monkeypatch: pytest.
     ],
 )
 def test_what_cannot_be_made_again_keeps_its_chance_and_says_so(other: dict[str, Any]) -> None:
-    found = rescored(a_result(**other))
+    found = with_current_chance(a_result(**other))
     assert (found["chance"], found["marks"]) == (0.125, [UNSCORED])
-    assert rescored(found) is found
+    assert with_current_chance(found) is found
 
 
 def test_a_result_of_a_users_task_that_says_how_it_was_scored_is_not_marked() -> None:
     result = a_result(name="./mine.py:Task", source="f" * 64, scoring=1)
-    assert rescored(result) is result
+    assert with_current_chance(result) is result
 
 
 def test_no_file_that_a_result_names_is_run(tmp_path: Path) -> None:
     path = tmp_path / "task.py"
     path.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    rescored(a_result(name=f"{path}:Task"))
+    with_current_chance(a_result(name=f"{path}:Task"))
     assert not (tmp_path / "ran").exists()
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from linbench.experiments.suite import Suite, blocks
 from linbench.report.tables.side_by_side import table as table_of
-from linbench.results.side_by_side import SideBySide, side_by_side, titles
+from linbench.results.side_by_side import VariantComparison, block_titles, compare_variants
 from linbench.results.speeds import speeds
 from tests.speeds import a_speed, layer_of
 
@@ -27,10 +27,10 @@ def tiny(models: Sequence[Any], **more: Any) -> Suite:
 
 
 @pytest.fixture
-def tables(a_result: Callable[..., Any]) -> Callable[..., list[SideBySide]]:
+def tables(a_result: Callable[..., Any]) -> Callable[..., list[VariantComparison]]:
     """Return a function that makes tables of models: (label, score about which seeds lie, more fields)."""
 
-    def make(*models: Any, measured: Sequence[Any] = (), **suite: Any) -> list[SideBySide]:
+    def make(*models: Any, measured: Sequence[Any] = (), **suite: Any) -> list[VariantComparison]:
         found, missing = blocks(tiny([name for name, *_ in models], **suite), device="cpu")
         assert missing == {}
         results = {}
@@ -45,12 +45,12 @@ def tables(a_result: Callable[..., Any]) -> Callable[..., list[SideBySide]]:
             a_speed(label, seconds=seconds, bench={"layer": layers[label], **more.pop("bench", {})}, **more)
             for label, seconds, more in measured
         ]
-        return side_by_side(found, results, speeds(known))
+        return compare_variants(found, results, speeds(known))
 
     return make
 
 
-def verdicts(table: SideBySide) -> list[str]:
+def verdicts(table: VariantComparison) -> list[str]:
     return [line.verdict for line in table.lines]
 
 
@@ -174,7 +174,7 @@ def test_tasks_of_one_name_are_told_apart() -> None:
     found, _ = blocks(
         tiny(["deltanet"], tasks=["mqar", longer, {"task": "mqar", "test_lengths": "1x,2x"}]), device="cpu"
     )
-    assert titles(found) == ["mqar", "mqar task.seq_len 32", "mqar test_lengths 1x,2x"]
+    assert block_titles(found) == ["mqar", "mqar task.seq_len 32", "mqar test_lengths 1x,2x"]
 
 
 def test_models_of_one_name_are_told_apart(tables: Callable[..., Any]) -> None:

@@ -15,7 +15,7 @@ from linbench.report.style.labels import GUIDE, MISSING
 from linbench.report.style.layout import fit_rows
 from linbench.report.style.lines import styled
 from linbench.results.comparison import Comparison, Row
-from linbench.results.record import EDGE, UNTRIED, rate_of, seed_of
+from linbench.results.record import EDGE, UNTRIED, learning_rate_of, seed_of
 from linbench.results.scores import LEARNED, above_chance, validation_accuracy
 
 Tried = list[tuple[float, list[float]]]
@@ -98,7 +98,7 @@ def draw(sheet: Sheet, comparison: Comparison) -> bool:
 def _draw_row(axes: Axes, rates: Sequence[float], height: int, searched: Searched) -> None:
     """Draw the cells of a model, the line under the chosen rate, and the frame around the window."""
     row, style, own = searched
-    chosen = rate_of(row.results[0])
+    chosen = learning_rate_of(row.results[0])
     doubted = in_doubt(row, own)
     for rate, values in own:
         _cell(axes, rates.index(rate), height, values, bold=rate == chosen and not doubted)
@@ -186,7 +186,7 @@ def tried(row: Row) -> Tried:
     found: dict[float, list[float]] = {}
     for result in sorted(row.tuning, key=seed_of):
         if (value := validation_accuracy(result)) is not None:
-            found.setdefault(rate_of(result), []).append(value)
+            found.setdefault(learning_rate_of(result), []).append(value)
     return sorted(found.items())
 
 

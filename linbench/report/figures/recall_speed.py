@@ -23,8 +23,8 @@ from linbench.report.style.labels import (
 )
 from linbench.report.style.layout import PANEL_INCHES
 from linbench.report.style.wording import HOLLOW, SEED_BARS, averaged_answers, diverged_runs, setting
-from linbench.results.comparison import Comparison, Row, broken, laws_said
-from linbench.results.layer_speeds import ASKED, Way, best_way, layer_of
+from linbench.results.comparison import Comparison, Row, broken_laws, law_warning
+from linbench.results.layer_speeds import QUESTIONS, SpeedSelection, layer_key, select_speeds
 from linbench.results.record import fingerprint
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.schema.cells import CellResult
@@ -105,13 +105,13 @@ def recall_speeds(results: Iterable[SpeedResult], comparisons: Sequence[Comparis
 def _recall_speed(comparison: Comparison, measured: Sequence[Speeds]) -> RecallSpeed | None:
     rows = dict[str, Row]()
     for row in comparison.rows:
-        layer = layer_of(row.results[0])
+        layer = layer_key(row.results[0])
         if row.accuracies and layer is not None:
             rows[layer] = row
     tested = comparison.results[0]["cell"]["task"]["settings"].get("seq_len", 0)
-    ways = dict[str, Way]()
-    for question in ASKED:
-        way = best_way(measured, question, rows, length=tested)
+    ways = dict[str, SpeedSelection]()
+    for question in QUESTIONS:
+        way = select_speeds(measured, question, rows, length=tested)
         if way is not None and len(way.rates) > 1:
             ways[question] = way
     if not ways:
@@ -143,12 +143,12 @@ def _point(name: str, row: Row, rates: dict[str, Rate]) -> Point:
     return Point(name, mixer, tuple(row.accuracies), rates, not row.in_verdicts)
 
 
-def _caption(comparison: Comparison, ways: Iterable[Way]) -> str:
+def _caption(comparison: Comparison, ways: Iterable[SpeedSelection]) -> str:
     about = "; ".join(way.about for way in ways)
     text = f"""Test accuracy against the speed of one layer of the model, which was measured alone ({about}).
         {SEED_BARS} A mark stands at the median speed, and its other bar reaches from the slowest fifth of the
         calls to the fastest. {HOLLOW} Names in grey are models of the same width that have no accuracy or
-        no such speed. {averaged_answers(comparison)} {diverged_runs(comparison)} {laws_said(comparison.rows)}
+        no such speed. {averaged_answers(comparison)} {diverged_runs(comparison)} {law_warning(comparison.rows)}
         {setting(comparison)}"""
     return " ".join(text.split())
 
@@ -168,17 +168,17 @@ def _widths(widths: Collection[int], comparison: Comparison) -> str:
     return f", width {' and '.join(map(str, sorted(widths)))}" if several else ""
 
 
-def _missing(rows: Sequence[Row], names: dict[str, str], way: Way) -> list[str]:
+def _missing(rows: Sequence[Row], names: dict[str, str], way: SpeedSelection) -> list[str]:
     """Return the models without a point, each with the reason."""
     reasons = {row.label: _why_missing(row, way) for row in rows}
     return [f"{names[label]}: {why}" for label, why in reasons.items() if why]
 
 
-def _why_missing(row: Row, way: Way) -> str:
+def _why_missing(row: Row, way: SpeedSelection) -> str:
     """Return why a model has no point; nothing where it has one."""
     if not row.accuracies:
         return status_summary(row)
-    layer = layer_of(row.results[0])
+    layer = layer_key(row.results[0])
     if layer is None:
         return "of several layers"
     return "" if layer in way.rates else way.why_not(layer) or "not timed"
@@ -199,7 +199,7 @@ def draw(sheet: Sheet, found: RecallSpeed) -> bool:
         sheet,
         tests=found.tests,
         hollow=any(point.doubtful for point in found.points),
-        lawless=bool(broken(found.results)),
+        lawless=bool(broken_laws(found.results)),
     )
     return True
 

@@ -15,7 +15,7 @@ from linbench.report.style.labels import MAX_LINES_PER_PANEL, add_title, label_l
 from linbench.report.style.layout import PANEL_INCHES
 from linbench.report.style.wording import GROWTH, NOTES, TIMING, TITLES, commits
 from linbench.results.record import fingerprint
-from linbench.results.speed_labels import HOW
+from linbench.results.speed_labels import TIMING_LABELS
 from linbench.results.speeds import Series, Speeds, peak_bytes, speeds, state_bytes
 
 Panels = Mapping[str, Sequence[Line]]
@@ -54,7 +54,7 @@ def _of_memory(these: Speeds) -> Iterator[Drawing]:
 def _of_times(these: Speeds) -> Iterator[Drawing]:
     """Return a drawing for each way of timing."""
     for timing in these.timings:
-        title = f"{TITLES[these.question].lower()}, tokens per second\n{HOW[timing]}"
+        title = f"{TITLES[these.question].lower()}, tokens per second\n{TIMING_LABELS[timing]}"
         lines = [_line(series, timing) for series in these.series if series.rates(timing)]
         caption = (
             f"{NOTES[these.question]} {TIMING[timing]} A line joins medians, and its band reaches from the"

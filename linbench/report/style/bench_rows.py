@@ -15,10 +15,10 @@ from linbench.report.style.axes import rate_ticks
 from linbench.report.style.labels import GUIDE, MISSING, add_title, colours_of
 from linbench.report.style.layout import PANEL_INCHES
 from linbench.report.style.wording import commits
-from linbench.results.benchmarks import NAMES, Bench, benches, seconds_of, tokens_of
+from linbench.results.benchmarks import NAMES, BenchmarkGroup, benchmark_groups, seconds_of, tokens_of
 from linbench.results.record import fingerprint
 from linbench.results.schema.benchmarks import TimingResult
-from linbench.results.speed_labels import AS_CALLED, HOW, OURS, REPLAYED
+from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED, TIMING_LABELS
 from linbench.results.speeds import Rate, rate_of
 from linbench.results.store import DRAW, STEP
 
@@ -55,21 +55,21 @@ def bench_figure(kind: str, title: str, order: int, note: str = "") -> SpeedFigu
     """
 
     def drawings(data: ReportData) -> list[Drawing]:
-        found = benches(data.benchmarks, kind)
+        found = benchmark_groups(data.benchmarks, kind)
         several = [bench for bench in found if len(set(map(_name, bench.results))) > 1]
         return [_drawing(bench, title, note) for bench in several]
 
     return SpeedFigure(name=NAMES[kind], order=order, make=drawings)
 
 
-def _drawing(bench: Bench[TimingResult], title: str, note: str) -> Drawing:
+def _drawing(bench: BenchmarkGroup[TimingResult], title: str, note: str) -> Drawing:
     replayed = any(seconds_of(result, OURS, REPLAYED) for result in bench.results)
     timing = REPLAYED if replayed else AS_CALLED
     by_name: dict[str, list[TimingResult]] = {}
     for result in bench.results:
         by_name.setdefault(_name(result), []).append(result)
     rows = sorted((_row(name, members, bench, timing) for name, members in by_name.items()), key=_best)
-    quantity = f"tokens per second, {HOW[timing]}"
+    quantity = f"tokens per second, {TIMING_LABELS[timing]}"
     sides = ""
     if any(set(row.rates) - {OURS} for row in rows):
         sides = f" Hollow marks are {', '.join(bench.peers)}, timed in turn with linbench."
@@ -89,7 +89,7 @@ def _name(result: TimingResult) -> str:
     return f"{result['label']} x{replicas}" if replicas > 1 else result["label"]
 
 
-def _row(name: str, members: Sequence[TimingResult], bench: Bench[TimingResult], timing: str) -> Row:
+def _row(name: str, members: Sequence[TimingResult], bench: BenchmarkGroup[TimingResult], timing: str) -> Row:
     first = members[0]
     rates = {}
     for side in (OURS, *bench.peers):

@@ -6,7 +6,7 @@ from linbench.common.text import pluralize
 from linbench.experiments.labels import distinguishing_labels
 from linbench.experiments.sizing import TOLERANCE
 from linbench.results.comparison import Comparison
-from linbench.results.record import rate_of, seed_of
+from linbench.results.record import learning_rate_of, seed_of
 from linbench.results.schema import Result
 from linbench.results.schema.cells import ProtocolSettings, Task
 from linbench.results.slices import slices
@@ -143,7 +143,7 @@ def training(comparison: Comparison) -> str:
     first = comparison.results[0]
     protocol, task = first["cell"]["protocol"]["settings"], _task(first["cell"]["task"])
     model = ", ".join(f"{name} {value}" for name, value in comparison.shared_settings.items())
-    rates = ", ".join(map(str, sorted({rate_of(result) for result in comparison.results})))
+    rates = ", ".join(map(str, sorted({learning_rate_of(result) for result in comparison.results})))
     seeds = sorted({seed_of(result) for result in comparison.results})
     seed_words = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
     form = FORMS.get(comparison.form, f"{comparison.form} form.")

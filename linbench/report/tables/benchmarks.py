@@ -7,14 +7,14 @@ from linbench.report.style.wording import TIMING, commits, three_digits
 from linbench.report.table import ABSENT, NO_VALUE, Cell, Column, Table
 from linbench.report.tables import TableKind
 from linbench.results.benchmarks import (
-    Bench,
-    draw_benches,
-    kernel_benches,
+    BenchmarkGroup,
+    draw_groups,
+    kernel_groups,
     kernel_seconds,
     notes,
     seconds_of,
     side_of,
-    step_benches,
+    step_groups,
     tokens_of,
 )
 from linbench.results.roofline import floors
@@ -34,13 +34,13 @@ EXAMPLES = 100_000
 
 def bench_tables(results: Sequence[TimingResult]) -> list[Table]:
     """Return tables of kernels for each shape, of training steps, and of the drawing of examples."""
-    steps = step_benches(results)
+    steps = step_groups(results)
     in_parts = [bench for bench in steps if any(result.get("parts") for result in bench.results)]
     return [
-        *map(_kernels, kernel_benches(results)),
+        *map(_kernels, kernel_groups(results)),
         *map(_steps, steps),
         *map(_parts, in_parts),
-        *map(_draws, draw_benches(results)),
+        *map(_draws, draw_groups(results)),
     ]
 
 
@@ -56,7 +56,7 @@ TEXT_COLUMNS = frozenset({"operation", "model", "task", "preset", "notes"})
 """Columns of these tables that hold text."""
 
 
-def _table(title: str, rows: Sequence[Cells], note: str, bench: Bench[TimingResult]) -> Table:
+def _table(title: str, rows: Sequence[Cells], note: str, bench: BenchmarkGroup[TimingResult]) -> Table:
     """Return a table without the columns in which no row has a value."""
     names = [name for name in rows[0] if any(row[name].text not in ("", ABSENT) for row in rows)]
     peers = dict.fromkeys(words for result in bench.results if (words := result.get("of_peer")))
@@ -69,7 +69,7 @@ def _table(title: str, rows: Sequence[Cells], note: str, bench: Bench[TimingResu
     )
 
 
-def _kernels(bench: Bench[OperationResult]) -> Table:
+def _kernels(bench: BenchmarkGroup[OperationResult]) -> Table:
     rows = [
         {"operation": Cell(result["label"])} | _of_kernel(result, bench.peers) for result in bench.results
     ]
@@ -137,7 +137,7 @@ def _of_kernel(result: OperationResult, peers: Sequence[str]) -> Cells:
     return shown | {"notes": Cell(notes(result))}
 
 
-def _steps(bench: Bench[StepResult]) -> Table:
+def _steps(bench: BenchmarkGroup[StepResult]) -> Table:
     rows = []
     for result in bench.results:
         ours = seconds_of(result, OURS, AS_CALLED)
@@ -166,7 +166,7 @@ def _steps(bench: Bench[StepResult]) -> Table:
     return _table(f"Training steps: {bench.about}", rows, note, bench)
 
 
-def _parts(bench: Bench[StepResult]) -> Table:
+def _parts(bench: BenchmarkGroup[StepResult]) -> Table:
     measured = [(result, parts) for result in bench.results if (parts := result.get("parts"))]
     kinds = sorted(
         {kind for _, parts in measured for kind in parts},
@@ -187,7 +187,7 @@ def _parts(bench: Bench[StepResult]) -> Table:
     return _table(title, rows, note, bench._replace(slug=f"parts-{bench.slug}", results=shown))
 
 
-def _draws(bench: Bench[DrawResult]) -> Table:
+def _draws(bench: BenchmarkGroup[DrawResult]) -> Table:
     rows = []
     for result in bench.results:
         timing = AS_CALLED if result["bench"]["device"] == "cpu" else REPLAYED
@@ -216,7 +216,7 @@ def _draws(bench: Bench[DrawResult]) -> Table:
     return _table(f"Drawing examples: {bench.about}", rows, note, bench)
 
 
-def _summary(bench: Bench[OperationResult], peer: str, quantity: str) -> str:
+def _summary(bench: BenchmarkGroup[OperationResult], peer: str, quantity: str) -> str:
     """Return how many times as fast as a peer linbench is, over all operations."""
     found = {
         result["label"]: ratio

@@ -10,8 +10,8 @@ from linbench.report.style.wording import accuracy_words, training
 from linbench.report.table import ABSENT, Cell, Column, Records, Table
 from linbench.report.tables import TableKind
 from linbench.results.comparison import Comparison, Row
-from linbench.results.record import STATE, rate_of, seed_of
-from linbench.results.scores import LEARNED, above_chance, accuracies_by_test, accuracy, steps_to
+from linbench.results.record import STATE, learning_rate_of, seed_of
+from linbench.results.scores import LEARNED, above_chance, accuracies_by_test, accuracy, steps_to_reach
 
 MODEL = Column("model", numeric=False)
 SPARED_IN_LATEX = frozenset({"latex"})
@@ -214,7 +214,7 @@ def _model_record(row: Row) -> dict[str, Any]:
         "accuracy": row.mean,
         "accuracy_sd": row.spread,
         "scaled": None if row.mean is None else above_chance(row.mean, row.results[0]["chance"]),
-        "learning_rate": rate_of(row.results[0]),
+        "learning_rate": learning_rate_of(row.results[0]),
         "seeds": len(row.accuracies),
         **row.size,
         f"steps_to_{LEARNED:g}": _steps_to_learned(row),
@@ -228,7 +228,7 @@ def _steps_to_learned(row: Row) -> float | None:
 
     It is None where most seeds never reached it.
     """
-    reached = sorted(steps_to(result, LEARNED) for result in row.results)
+    reached = sorted(steps_to_reach(result, LEARNED) for result in row.results)
     middle = reached[(len(reached) - 1) // 2]
     return None if middle == inf else middle
 

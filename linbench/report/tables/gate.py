@@ -10,9 +10,9 @@ from linbench.report.style.wording import equal, probability, thousands
 from linbench.report.table import Cell, Column, Table
 from linbench.results.gate import Gate
 from linbench.results.gate_policy import Policy
-from linbench.results.judgement import Judged, Verdict
-from linbench.results.speed_gate import Pace
-from linbench.results.speed_labels import HOW
+from linbench.results.judgement import GateRow, Verdict
+from linbench.results.speed_gate import SpeedRatio
+from linbench.results.speed_labels import TIMING_LABELS
 
 CELL_COLUMNS = (
     Column("cell", numeric=False),
@@ -45,7 +45,7 @@ def speed_table(found: Gate) -> Table:
     return Table("", SPEED_COLUMNS, tuple(map(_speed_row, found.speeds)))
 
 
-def _cell_row(one: Judged) -> tuple[Cell, ...]:
+def _cell_row(one: GateRow) -> tuple[Cell, ...]:
     pair, difference = one.pair, one.difference
     before, after = (_accuracies(side, pair.learnt) for side in (pair.baseline, pair.candidate))
     interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
@@ -71,10 +71,10 @@ def _accuracies(values: Sequence[float], learnt: float | None) -> Cell:
     return Cell(f"{mean:.3f}{count}", mean)
 
 
-def _speed_row(one: Pace) -> tuple[Cell, ...]:
+def _speed_row(one: SpeedRatio) -> tuple[Cell, ...]:
     least, most = one.between
     return (
-        Cell(f"{one.name}, {HOW[one.timing]}"),
+        Cell(f"{one.name}, {TIMING_LABELS[one.timing]}"),
         Cell(thousands(one.baseline), one.baseline.median),
         Cell(thousands(one.candidate), one.candidate.median),
         Cell(f"{one.times:.2f} [{least:.2f}, {most:.2f}]", one.times),
@@ -83,7 +83,7 @@ def _speed_row(one: Pace) -> tuple[Cell, ...]:
     )
 
 
-def _speed_verdict(one: Pace) -> str:
+def _speed_verdict(one: SpeedRatio) -> str:
     least, most = one.between
     if one.red:
         return "RED"
@@ -109,7 +109,7 @@ def sentences(found: Gate) -> list[str]:
     return [*map(_red, found.red), *map(_slow, found.slower), *found.problems, *idle, *others, *new]
 
 
-def _slow(one: Pace) -> str:
+def _slow(one: SpeedRatio) -> str:
     least, most = one.between
     return (
         f"{one.name} got slower: it takes {one.times:.2f} times as long ({least:.2f} to {most:.2f} by the"
@@ -117,7 +117,7 @@ def _slow(one: Pace) -> str:
     )
 
 
-def _red(one: Judged) -> str:
+def _red(one: GateRow) -> str:
     pair, gone = one.pair, f"p {equal(one.counted)} among all cells that are gated"
     if one.diverges:
         before, after = pair.diverged

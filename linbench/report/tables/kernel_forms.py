@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from linbench.report.style.wording import TIMING, commits
 from linbench.report.table import NO_VALUE, Cell, Column, Records, Table
 from linbench.results.schema.benchmarks import SpeedResult
-from linbench.results.speed_labels import HOW, OURS
+from linbench.results.speed_labels import OURS, TIMING_LABELS
 from linbench.results.speeds import Series, Speeds, speeds
 
 SLOWEST = "reference"
@@ -136,7 +136,7 @@ def table(forms: FormSpeedups) -> Table:
                 for length in forms.lengths
             ]
     title = (
-        f"{forms.label}, forward and backward {HOW[forms.timing]}, times as fast as token by token:"
+        f"{forms.label}, forward and backward {TIMING_LABELS[forms.timing]}, times as fast as token by token:"
         f" {forms.about}"
     )
     columns = (

@@ -8,7 +8,7 @@ from linbench.report.table import NO_VALUE, Cell, Column, Records, Table
 from linbench.report.tables import TableKind, kernel_forms
 from linbench.results.roofline import roofline
 from linbench.results.schema.benchmarks import SpeedResult
-from linbench.results.speed_labels import AS_CALLED, HOW, OURS
+from linbench.results.speed_labels import AS_CALLED, OURS, TIMING_LABELS
 from linbench.results.speeds import Series, Speeds, peak_bytes, speeds, state_bytes, tokens
 
 
@@ -64,7 +64,7 @@ def _timed(these: Speeds, timing: str) -> Table:
     )
     extra = ["growth", "kFLOP a token", "bytes a token", "roofline", "first call, s"]
     return Table(
-        f"{TITLES[these.question]}, {unit}, {HOW[timing]}: {these.about}",
+        f"{TITLES[these.question]}, {unit}, {TIMING_LABELS[timing]}: {these.about}",
         (LAYER, *(Column(f"{length:,}") for length in these.lengths), *map(Column, extra), REMARKS),
         tuple(rows),
         _caption(these, about),

@@ -8,15 +8,15 @@ from linbench.experiments.former_searches import former_rules
 from linbench.experiments.sizing import TOLERANCE
 from linbench.report.style.wording import FORMS, TITLES, accuracy_words, probability, thousands
 from linbench.report.table import ABSENT, NO_VALUE, Cell, Column, Table
-from linbench.results.comparison import laws_said
-from linbench.results.layer_speeds import ASKED, layer_of
+from linbench.results.comparison import law_warning
+from linbench.results.layer_speeds import QUESTIONS, layer_key
 from linbench.results.schema.cells import CellResult
-from linbench.results.side_by_side import ALPHA, Line, SideBySide
+from linbench.results.side_by_side import ALPHA, ComparisonRow, VariantComparison
 
 
-def table(found: SideBySide) -> Table:
+def table(found: VariantComparison) -> Table:
     """Return a table with a row for every variant on every task; speeds are columns where any is known."""
-    questions = [question for question in ASKED if any(question in ways for ways in found.ways.values())]
+    questions = [question for question in QUESTIONS if any(question in ways for ways in found.ways.values())]
     speeds = [Column(f"{TITLES[question].lower()}, thousand tokens/s") for question in questions]
     return Table(
         f"Beside {found.first}, {found.form}",
@@ -43,7 +43,7 @@ def table(found: SideBySide) -> Table:
     )
 
 
-def _row(found: SideBySide, line: Line, questions: Sequence[str]) -> tuple[Cell, ...]:
+def _row(found: VariantComparison, line: ComparisonRow, questions: Sequence[str]) -> tuple[Cell, ...]:
     row, difference = line.row, line.difference
     interval = NO_VALUE
     if difference is not None:
@@ -67,9 +67,9 @@ def _row(found: SideBySide, line: Line, questions: Sequence[str]) -> tuple[Cell,
     )
 
 
-def _speed(found: SideBySide, line: Line, question: str) -> Cell:
+def _speed(found: VariantComparison, line: ComparisonRow, question: str) -> Cell:
     """Return the speed of a layer, or the reason why it has none though it was measured."""
-    way, layer = found.way(line, question), layer_of(line.row.results[0])
+    way, layer = found.way(line, question), layer_key(line.row.results[0])
     if way is None or layer is None:
         return NO_VALUE
     rate = way.rates.get(layer)
@@ -78,13 +78,13 @@ def _speed(found: SideBySide, line: Line, question: str) -> Cell:
     return Cell(thousands(rate), rate.median)
 
 
-def _sizes(line: Line) -> tuple[float | None, float | None]:
+def _sizes(line: ComparisonRow) -> tuple[float | None, float | None]:
     """Return state floats and parameters; None where they are not declared, or the model was never built."""
     size = line.row.size
     return size["state_total"], size["parameters"]
 
 
-def caption(found: SideBySide) -> str:
+def caption(found: VariantComparison) -> str:
     """Return in Markdown what the columns mean, and what a verdict is."""
     results = [result for line in found.lines for result in line.row.results]
     seeds = ", ".join(map(str, sorted({result["cell"]["seed"] for result in results})))
@@ -100,7 +100,7 @@ def caption(found: SideBySide) -> str:
         " beside one that does not; where a state is undeclared parameters alone are compared. Results that"
         " are undertrained, or whose learning rate was the first or last of all tried, take part in no"
         f" verdict.{_former(results)} State floats are those of one sequence at the longest tested"
-        f" length.{_speeds(found)} {laws_said([line.row for line in found.lines])}"
+        f" length.{_speeds(found)} {law_warning([line.row for line in found.lines])}"
     )
     return words.rstrip()
 
@@ -114,7 +114,7 @@ def _former(results: Sequence[CellResult]) -> str:
     )
 
 
-def _speeds(found: SideBySide) -> str:
+def _speeds(found: VariantComparison) -> str:
     """Return what the columns of speeds mean; nothing where there are none."""
     told: dict[str, list[str]] = {}
     for task, ways in found.ways.items():
@@ -133,7 +133,7 @@ def _speeds(found: SideBySide) -> str:
     )
 
 
-def _record(found: SideBySide, line: Line) -> dict[str, Any]:
+def _record(found: VariantComparison, line: ComparisonRow) -> dict[str, Any]:
     """Return a variant on a task as JSON values."""
     difference, (state, parameters) = line.difference, _sizes(line)
     return {
@@ -148,14 +148,14 @@ def _record(found: SideBySide, line: Line) -> dict[str, Any]:
         "verdict": line.verdict,
         "state_floats": state,
         "parameters": parameters,
-        "tokens_per_second": {question: _measured(found, line, question) for question in ASKED},
+        "tokens_per_second": {question: _measured(found, line, question) for question in QUESTIONS},
         "marks": line.row.marks,
     }
 
 
-def _measured(found: SideBySide, line: Line, question: str) -> dict[str, Any] | None:
+def _measured(found: VariantComparison, line: ComparisonRow, question: str) -> dict[str, Any] | None:
     """Return the speed of a layer and how it was measured; None where it was not measured soundly."""
-    way, layer = found.way(line, question), layer_of(line.row.results[0])
+    way, layer = found.way(line, question), layer_key(line.row.results[0])
     if way is None or layer is None or layer not in way.rates:
         return None
     return {**way.rates[layer]._asdict(), "measured": way.about}
