@@ -94,14 +94,14 @@ def _groups(
     row: Callable[[ResultT], str],
     order: Callable[[ResultT], str | tuple[str, int]],
 ) -> list[BenchmarkGroup[ResultT]]:
-    """Group results by `about`. Of several results of one `row` the `current` one is taken."""
+    """Group results by `about`. Of several results of one `row` the `latest` is taken."""
     groups: dict[str, dict[str, list[ResultT]]] = {}
     for result in results:
         groups.setdefault(about(result), {}).setdefault(row(result), []).append(result)
     found = []
     for words, rows in sorted(groups.items()):
-        latest = sorted((latest(members) for members in rows.values()), key=order)
-        found.append(BenchmarkGroup(kind, words, file_name(f"{NAMES[kind]} {words}"), tuple(latest)))
+        newest = sorted((latest(members) for members in rows.values()), key=order)
+        found.append(BenchmarkGroup(kind, words, file_name(f"{NAMES[kind]} {words}"), tuple(newest)))
     return found
 
 

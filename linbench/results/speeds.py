@@ -177,9 +177,9 @@ def latest(results: Iterable[BenchmarkT]) -> BenchmarkT:
     peer too, so it was measured alone only to renew it.
     """
     every = list(results)
-    latest = max(every, key=lambda one: (one.get("when", ""), one["bench"]["peer"] is None))
+    newest = max(every, key=lambda one: (one.get("when", ""), one["bench"]["peer"] is None))
     return max(
-        (one for one in every if _code(one) == _code(latest)),
+        (one for one in every if _code(one) == _code(newest)),
         key=lambda one: (one["bench"]["peer"] is not None, one.get("when", "")),
     )
 

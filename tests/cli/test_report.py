@@ -137,4 +137,4 @@ def test_what_the_report_says_of_claims_rests_on_folders_below_too(
     ended = linbench("report")
     assert ended.code == 0, ended.err
     assert [len(ids) for ids in read] == [2]
-    assert "1 model on mqar in 1 comparison: 1 run of seeds 0" in Path("results/report.html").read_text()
+    assert "1 model on mqar in 1 comparison: 1 run with seed 0" in Path("results/report.html").read_text()

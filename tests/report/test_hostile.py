@@ -24,8 +24,8 @@ from linbench.report.data import ReportData
 from linbench.report.page import page as report
 from linbench.report.table import save_tables
 from linbench.report.tables import all_tables
-from linbench.report.tables import compare_variants as beside
 from linbench.report.tables import gate as gated
+from linbench.report.tables import side_by_side as beside
 from linbench.report.tables.benchmarks import bench_tables
 from linbench.report.tables.comparison import table as comparison_table
 from linbench.report.tables.layer_speeds import tables as speed_tables
@@ -33,7 +33,7 @@ from linbench.results.comparison import Comparison, comparisons
 from linbench.results.gate import gate
 from linbench.results.gate_policy import Policy
 from linbench.results.schema import Result
-from linbench.results.side_by_side import side_by_side
+from linbench.results.side_by_side import compare_variants
 from linbench.results.speeds import speeds
 from tests.claims.claiming import a_claim, keeping
 from tests.hostile import ALONE, FIELDS, TEXTS, results, results_of_all
@@ -339,7 +339,7 @@ def test_in_a_comparison(a_result: Make, text: str) -> None:
             for put in (FIELDS[field] for field in FIELDS if field != "slice"):
                 put(kept[cell.id], text)
     speeds_ = speeds([a_speed(text, bench={"device": text})])
-    (table,) = side_by_side(found, kept, speeds_)
+    (table,) = compare_variants(found, kept, speeds_)
     assert_markdown(beside.table(table).to_markdown(), also={"code_inline"})
 
 
@@ -375,7 +375,7 @@ def test_in_the_page_of_claims(kept: Callable[..., Stored], tmp_path: Path, text
         for token in READER.parse(told)
         for child in token.children or ()
     ]
-    assert all(re.fullmatch(r"(#c\d+|claims/C1-[a-z0-9._-]+\.png)?", lead) for lead in leads), leads
+    assert all(re.fullmatch(r"(#c\d+|claims/C1-[a-z0-9._-]+\.svg)?", lead) for lead in leads), leads
     drawn = claim_drawings(found[0])
     assert all(re.fullmatch(r"C1-[a-z0-9][a-z0-9._-]*", drawing.slug) for drawing in drawn)
     (hostile,) = (drawing for drawing in drawn if drawing.slug != "C1-cpu")
