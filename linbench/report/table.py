@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
 from rich.table import Table as RichTable
@@ -27,6 +28,9 @@ ABSENT = "–"
 """The text of a cell without a value."""
 
 LATEX_PACKAGES = "% \\usepackage[T1]{fontenc}, \\usepackage{booktabs} and \\usepackage{graphicx}"
+
+AROUND_CELL = 3
+"""The characters around a cell on a terminal: a space on either side and what divides it from the next."""
 
 SUFFIXES = (".md", ".csv", ".tex", ".json")
 
@@ -281,13 +285,18 @@ def _fitted(table: Table, console: Console, width: int) -> RichTable:
     """Return a table without as many optional columns as there is no room for."""
     shown = [column for column in table.without_empty().columns if "terminal" not in column.omit_from]
     optional = sorted((column for column in shown if column.optional), key=lambda column: column.optional)
-    drawn = _draw(table.select(shown), titled=True)
-    while _width(drawn, console) > width and optional:
+    needed = _width(_draw(table.select(shown)), console)
+    while needed > width and optional:
+        needed -= _column_width(table, optional[0])
         shown.remove(optional.pop(0))
-        drawn = _draw(table.select(shown), titled=True)
-    if _width(drawn, console) > width:
-        return _draw(table.select(shown), titled=True, fold=True)
-    return drawn
+    return _draw(table.select(shown), titled=True, fold=needed > width)
+
+
+def _column_width(table: Table, column: Column) -> int:
+    """Return the characters that a table takes less without a column: its text and what is around it."""
+    place = table.columns.index(column)
+    texts = [column.name, *(row[place].text for row in table.rows)]
+    return max(cell_len(escape.one_line(text)) for text in texts) + AROUND_CELL
 
 
 def _draw(table: Table, *, titled: bool = False, fold: bool = False) -> RichTable:

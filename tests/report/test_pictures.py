@@ -12,6 +12,7 @@ from linbench.report.figures.learning_curves import draw_curves
 from linbench.report.style.colors import MARKS
 from linbench.report.style.layout import MOST
 from linbench.report.style.lines import BINS, bin_edges, binned
+from linbench.report.table import _column_width, _draw, _width
 from linbench.report.tables.comparison import caption, table
 from linbench.results.comparison import comparisons
 from linbench.results.slices import slices
@@ -258,6 +259,15 @@ def test_a_narrow_terminal_does_without_columns_but_cuts_nothing_off(
     assert width < 60 or {"gated_deltanet", "0.950 ± 0.071"} <= {
         word.strip() for line in text.splitlines() for word in line.split("  ")
     }
+
+
+def test_a_column_takes_as_much_of_a_terminal_as_is_gained_without_it(a_result: Any) -> None:
+    (comparison,) = comparisons([a_result("日本 deltanet", seed, marks=["lr_edge"]) for seed in (0, 1)])
+    whole, console = table(comparison), Console(width=80)
+    for column in whole.columns:
+        others = whole.select([other for other in whole.columns if other != column])
+        gained = _width(_draw(whole), console) - _width(_draw(others), console)
+        assert gained == _column_width(whole, column), column.name
 
 
 def test_bins_hold_about_as_many_answers_each() -> None:
