@@ -74,7 +74,20 @@ SMALL = {
     "model.heads": 2,
     "model.layers": 1,
 }
-every_field = pytest.mark.parametrize("field", FIELDS | ALONE)
+APART = (
+    "device",
+    "task",
+    "source of the task",
+    "name of a setting of the task",
+    "setting of the task",
+    "name of a setting of the protocol",
+    "precision",
+    "form",
+)
+"""Fields that keep results in comparisons of their own, and show in different places there."""
+
+CASES = {field: (field,) for field in FIELDS | ALONE if field not in APART} | {"all that keep apart": APART}
+every_case = pytest.mark.parametrize("fields", CASES.values(), ids=CASES)
 every_text = pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 
 
@@ -133,10 +146,11 @@ def shown(found: list[Comparison]) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@every_field
-def test_in_tables(a_result: Make, field: str) -> None:
+@every_case
+def test_in_tables(a_result: Make, fields: tuple[str, ...]) -> None:
     """All texts at once: where a field keeps them in one comparison, there is one table of them."""
-    found = comparisons(results_of_all(a_result, field))
+    found = comparisons(results_of_all(a_result, *fields))
+    assert len(found) == (1 if fields[0] not in {*APART, "test"} else 1 + len(TEXTS))
     for comparison in found:
         table = comparison_table(comparison)
         assert_markdown(table.to_markdown())
@@ -145,16 +159,16 @@ def test_in_tables(a_result: Make, field: str) -> None:
     assert not any(HIDDEN.search(words) for words in shown(found))
 
 
-def sides(make: Make, field: str) -> Iterator[tuple[list[Result], list[Result]]]:
-    hostile = results_of_all(make, field)
-    sound = results_of_all(make, field, texts=["deltanet"] * len(TEXTS))
+def sides(make: Make, fields: tuple[str, ...]) -> Iterator[tuple[list[Result], list[Result]]]:
+    hostile = results_of_all(make, *fields)
+    sound = results_of_all(make, *fields, texts=["deltanet"] * len(TEXTS))
     yield from ((hostile, sound), (sound, hostile), (hostile, hostile), (hostile[2:], []))
 
 
 @pytest.mark.slow
-@every_field
-def test_in_a_gate(a_result: Make, field: str) -> None:
-    for baseline, candidate in sides(a_result, field):
+@every_case
+def test_in_a_gate(a_result: Make, fields: tuple[str, ...]) -> None:
+    for baseline, candidate in sides(a_result, fields):
         for policy in (Policy.parse({"seeds": 2, "slower": 1.1}, where="policy"), Policy()):
             assert_markdown(gated.page(gate(baseline, candidate, policy), policy))
 
