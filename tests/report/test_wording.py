@@ -1,7 +1,7 @@
 """Captions of figures and tables, in `__snapshots__`.
 
-After a change that means to change them, run `pytest tests/report/test_wording.py --snapshot-update`, read the
-difference, and make the shown tables and figures anew with `make drawn`.
+After a change that means to change them, run `pytest tests/report/test_wording.py --snapshot-update`, read
+the difference, and make the shown tables and figures anew with `make drawn`.
 """
 
 from textwrap import fill
