@@ -84,7 +84,7 @@ def test_markdown_says_it_all(gate: Callable[..., Any], store: Callable[..., Pat
         " 6 seeds learnt it"
     )
     assert "| mqar quick native, deltanet | 0.825 (6 learnt) | 0.625 (0 learnt) |" in ended.out
-    assert "significant at 0.05 among all gated cells" in ended.out
+    assert "falls by more than 0.02 and the fall is significant at 0.05" in ended.out
 
 
 def test_json_says_it_all(gate: Callable[..., Any], store: Callable[..., Path]) -> None:
