@@ -97,8 +97,8 @@ def plan(
         presets = entry.cls.presets
         if preset and preset not in presets:
             raise unknown(f"preset of {name}", preset, presets)
-        wanted = [preset] if preset else presets or [""]
-        cases += [GeneratorCase(entry.name, each, device, version, count) for each in wanted]
+        presets_wanted = [preset] if preset else presets or [""]
+        cases += [GeneratorCase(entry.name, each, device, version, count) for each in presets_wanted]
     return list(dict.fromkeys(cases))
 
 

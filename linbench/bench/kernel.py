@@ -87,8 +87,8 @@ class _EmptyFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         return None, *(
-            torch.empty_like(x) if wanted else None
-            for x, wanted in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)
+            torch.empty_like(x) if needs_gradient else None
+            for x, needs_gradient in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)
         )
 
 
@@ -259,16 +259,16 @@ def _measure_errors(exact: Call, problem: _Problem) -> None:
     """Add to every side its errors against float64, as ||e|| / ||reference||: output and worst gradient."""
     wide = {name: x.detach().double().requires_grad_() for name, x in problem.inputs.items()}
     try:
-        output = exact(wide)
-        gradients = torch.autograd.grad(output, list(wide.values()), problem.cotangent.double())
+        exact_output = exact(wide)
+        exact_gradients = torch.autograd.grad(exact_output, list(wide.values()), problem.cotangent.double())
     except torch.OutOfMemoryError:
         return
-    floor = 1e-2 * float(gradients[0].norm())
+    floor = 1e-2 * float(exact_gradients[0].norm())
     for name, call in problem.calls.items():
-        found = call(problem.inputs)
-        problem.sides[name]["error"] = relative(found, output)
-        found_gradients = torch.autograd.grad(found, problem.leaves, problem.cotangent)
-        pairs = zip(found_gradients, gradients, strict=True)
+        output = call(problem.inputs)
+        problem.sides[name]["error"] = relative(output, exact_output)
+        gradients = torch.autograd.grad(output, problem.leaves, problem.cotangent)
+        pairs = zip(gradients, exact_gradients, strict=True)
         problem.sides[name]["gradient_error"] = max(relative(x, y, floor) for x, y in pairs)
 
 

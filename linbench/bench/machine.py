@@ -116,8 +116,8 @@ def _gpu_marks(device: str) -> list[str]:
     # no library, one without these functions, or a GPU that it does not know
     except (OSError, AttributeError, LookupError):
         return []
-    found = [BUSY] if _has_strangers(gpu.process_ids()) else []
-    return [*found, THROTTLED] if gpu.clock_reasons() & THROTTLE_REASONS else found
+    found_marks = [BUSY] if _has_strangers(gpu.process_ids()) else []
+    return [*found_marks, THROTTLED] if gpu.clock_reasons() & THROTTLE_REASONS else found_marks
 
 
 def _has_strangers(process_ids: list[int]) -> bool:

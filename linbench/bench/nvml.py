@@ -40,9 +40,11 @@ class Gpu:
 
     def process_ids(self) -> list[int]:
         """Return the ids of processes that compute on it; none if it does not say."""
-        found, count = (_ProcessInfo * _MAX_PROCESSES)(), ctypes.c_uint(_MAX_PROCESSES)
-        failed = self.library.nvmlDeviceGetComputeRunningProcesses_v3(self.handle, ctypes.byref(count), found)
-        return [] if failed else [process.pid for process in found[: count.value]]
+        processes, count = (_ProcessInfo * _MAX_PROCESSES)(), ctypes.c_uint(_MAX_PROCESSES)
+        failed = self.library.nvmlDeviceGetComputeRunningProcesses_v3(
+            self.handle, ctypes.byref(count), processes
+        )
+        return [] if failed else [process.pid for process in processes[: count.value]]
 
 
 @cache

@@ -24,10 +24,10 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
 
 def all_operations() -> dict[str, Operation]:
     """Return every operation by name, family by family."""
-    found: dict[str, Operation] = {}
+    operations: dict[str, Operation] = {}
     for family in families().values():
-        found |= family.operations
-    return found
+        operations |= family.operations
+    return operations
 
 
 def kernel_versions(operation: str) -> dict[str, int]:

@@ -72,24 +72,24 @@ class CellSource(Source):
             UserError: there is none, or several for one seed that neither `along` nor `across` tells apart.
         """
         settings = measure.settings
-        found = [
+        selected = [
             cell for cell in _all_cells(self.suite, device) if cell.model.label == settings.model
             and _has(cell, settings.where)
         ]  # fmt: skip
-        if not found:
+        if not selected:
             raise UserError(
                 f"{measure}: no cell of {self.name} has the model {settings.model} and the settings"
                 f" {dict(settings.where)}."
             )
-        found.sort(key=lambda cell: cell.seed)
-        for seed, own in groupby(found, key=lambda cell: cell.seed):
-            places = [_place(cell, settings) for cell in own]
+        selected.sort(key=lambda cell: cell.seed)
+        for seed, cells_of_seed in groupby(selected, key=lambda cell: cell.seed):
+            places = [_place(cell, settings) for cell in cells_of_seed]
             if len(set(places)) < len(places):
                 raise UserError(
                     f"{measure}: {len(places)} cells match for seed {seed}; add settings to `where` that pick"
                     " one."
                 )
-        return [_lengthened(cell, budget) for cell in found]
+        return [_lengthened(cell, budget) for cell in selected]
 
     def work(self, measure: Measure, device: str, budget: int) -> Work:
         """Return all cells of a measure, without those of the learning-rate search."""
@@ -124,22 +124,22 @@ def _part_of_suite(given: Mapping[str, Any], where: str) -> Suite:
             " chosen."
         )
     suite = load(given["suite"])
-    wanted = [SuiteTask.model_validate(task) for task in given.get("tasks", [])]
-    if absent := [each.task for each in wanted if not any(_matches(task, each) for task in suite.tasks)]:
+    tasks_given = [SuiteTask.model_validate(task) for task in given.get("tasks", [])]
+    if absent := [part.task for part in tasks_given if not any(_matches(task, part) for task in suite.tasks)]:
         raise UserError(f"{where}: the suite {given['suite']} has no task {absent[0]} with such settings.")
-    if not wanted:
+    if not tasks_given:
         return suite
-    tasks = tuple(task for task in suite.tasks if any(_matches(task, each) for each in wanted))
+    tasks = tuple(task for task in suite.tasks if any(_matches(task, part) for part in tasks_given))
     return suite.model_copy(update={"tasks": tasks})
 
 
-def _matches(task: SuiteTask, wanted: SuiteTask) -> bool:
-    return task.task == wanted.task and wanted.set.items() <= task.set.items()
+def _matches(task: SuiteTask, part: SuiteTask) -> bool:
+    return task.task == part.task and part.set.items() <= task.set.items()
 
 
-def _has(cell: Cell, wanted: Mapping[str, Any]) -> bool:
-    settings = all_settings(cell) if wanted else {}
-    return all(str(settings.get(name)) == str(value) for name, value in wanted.items())
+def _has(cell: Cell, values: Mapping[str, Any]) -> bool:
+    settings = all_settings(cell) if values else {}
+    return all(str(settings.get(name)) == str(value) for name, value in values.items())
 
 
 def _place(cell: Cell, settings: MeasureSettings) -> str:

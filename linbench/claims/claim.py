@@ -100,13 +100,13 @@ def claims() -> dict[str, Claim]:
     Raises:
         UserError: something in a file is wrong.
     """
-    found: dict[str, Claim] = {}
+    by_id: dict[str, Claim] = {}
     for path in _files():
         for claim in read_section(read_mapping(path, "claims", Section.model_fields), where=path.name):
-            if claim.id in found:
+            if claim.id in by_id:
                 raise UserError(f"{path.name}: {claim.id} is defined twice.")
-            found[claim.id] = claim
-    return dict(sorted(found.items(), key=lambda item: item[1].number))
+            by_id[claim.id] = claim
+    return dict(sorted(by_id.items(), key=lambda item: item[1].number))
 
 
 def _files() -> Iterator[Path]:
@@ -167,7 +167,7 @@ def _read_text(name: str, given: Mapping[str, Any], title: str) -> ClaimText:
 
 def _read_measures(claim: str, text: ClaimText, sources: Sequence[str]) -> dict[str, MeasureSettings]:
     """Return the settings of the measures of a claim, each with the name of its source."""
-    found: dict[str, MeasureSettings] = {}
+    settings_of_measures: dict[str, MeasureSettings] = {}
     for name, given in text.measures.items():
         where = f"{claim}.{name}"
         own = {"model": given} if isinstance(given, str) else given
@@ -180,8 +180,8 @@ def _read_measures(claim: str, text: ClaimText, sources: Sequence[str]) -> dict[
             raise UserError(f"{where}: along needs reaching, and reaching needs along.")
         if settings.along and settings.across:
             raise UserError(f"{where}: along and across cannot be combined.")
-        found[name] = settings
-    return found
+        settings_of_measures[name] = settings
+    return settings_of_measures
 
 
 def _claim(

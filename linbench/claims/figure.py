@@ -74,11 +74,11 @@ def _drawing(claim: Claim, ruling: Ruling) -> Drawing:
 
 def _panels(claim: Claim, evidence: Mapping[str, Evidence]) -> dict[str, list[Measure]]:
     """Return the measures that decide a claim by their unit: each unit has an axis of its own."""
-    found: dict[str, list[Measure]] = {}
+    by_unit: dict[str, list[Measure]] = {}
     for measure in claim.deciding:
         if measure.name in evidence:
-            found.setdefault(measure.unit, []).append(measure)
-    return found
+            by_unit.setdefault(measure.unit, []).append(measure)
+    return by_unit
 
 
 def _draw_panel(axes: Axes, measures: Sequence[Measure], evidence: Mapping[str, Evidence], unit: str) -> None:

@@ -36,15 +36,15 @@ def obstacles(evidence: Mapping[str, Evidence]) -> str:
     for name, each in evidence.items():
         for obstacle in each.obstacles:
             alike.setdefault(obstacle.words, {})[name] = obstacle
-    return "; ".join(_obstacle(words, found, len(evidence)) for words, found in alike.items())
+    return "; ".join(_obstacle(words, by_measure, len(evidence)) for words, by_measure in alike.items())
 
 
-def _obstacle(words: str, found: Mapping[str, Obstacle], measures: int) -> str:
-    names = list(found)
+def _obstacle(words: str, by_measure: Mapping[str, Obstacle], measures: int) -> str:
+    names = list(by_measure)
     subject = _subject(names, measures)
-    counts = sorted({obstacle.seeds or obstacle.of for obstacle in found.values()})
-    of = max(obstacle.of for obstacle in found.values())
-    if all(obstacle.seeds is None for obstacle in found.values()):
+    counts = sorted({obstacle.seeds or obstacle.of for obstacle in by_measure.values()})
+    of = max(obstacle.of for obstacle in by_measure.values())
+    if all(obstacle.seeds is None for obstacle in by_measure.values()):
         return f"{subject} {words}"
     if counts == [1] and len(names) == 1:
         words = words.replace("were ", "was ", 1).replace("are ", "is ", 1)

@@ -256,8 +256,8 @@ def _check_call(function: str, args: Sequence[ast.expr], where: str) -> None:
         raise unknown(f"function in {where}", function, [*FUNCTIONS, SPREAD])
     _, least, most = FUNCTIONS[function]
     if len(args) < least or (most is not None and len(args) > most):
-        wanted = str(least) if most == least else f"at least {least}"
-        raise UserError(f"{where}: {function} takes {wanted} values, not {len(args)}.")
+        number_of_values = str(least) if most == least else f"at least {least}"
+        raise UserError(f"{where}: {function} takes {number_of_values} values, not {len(args)}.")
 
 
 def evaluate(node: ast.AST, values: Mapping[str, Interval], spreads: Mapping[str, float]) -> Interval:

@@ -59,11 +59,11 @@ def decide(claims: Sequence[Claim], load: Callable[[], Stored], runner: Runner |
     new: list[Result] = []
     waiting = [each for each in verdicts if not each.complete] if runner else []
     while runner and waiting:
-        made = run_missing(waiting, stored, runner)
-        new += made
+        new_results = run_missing(waiting, stored, runner)
+        new += new_results
         stored = load()
         verdicts = [verdict(claim, stored) for claim in claims]
-        waiting = [each for each in verdicts if made and each.needs_training]
+        waiting = [each for each in verdicts if new_results and each.needs_training]
     return Decided(verdicts, stored, new)
 
 
@@ -79,15 +79,15 @@ def run_missing(verdicts: Sequence[Verdict], stored: Stored, runner: Runner) -> 
             _, cells = together.setdefault(str(work.search), (work.search, {}))
             cells.update({cell.id: cell for cell in work.cells})
         cases.update({case.id: case for case in work.timings})
-    made: list[Result] = []
+    results: list[Result] = []
     for search, cells in together.values():
         try:
-            made += runner.train(list(cells.values()), search)
+            results += runner.train(list(cells.values()), search)
         except HopelessError as error:  # other models have run
             runner.warn(str(error))
     if cases:
-        made += runner.time_layers(list(cases.values()))
-    return made
+        results += runner.time_layers(list(cases.values()))
+    return results
 
 
 def _missing(verdicts: Sequence[Verdict], stored: Stored, device: str) -> list[Work]:

@@ -39,15 +39,15 @@ def seed_evidence(
     for cell in cells:
         by_seed.setdefault(cell.seed, []).append(cell)
     for seed, own in by_seed.items():
-        found = [results[cell.id] for cell in own if cell.id in results]
-        if len(found) < len(own):
+        present = [results[cell.id] for cell in own if cell.id in results]
+        if len(present) < len(own):
             missing += 1
             continue
-        why = _exclusion(found, settings)
+        why = _exclusion(present, settings)
         if why and (why in UNLAWFUL or why not in NO_VERDICT):
             excluded[seed] = ExcludedSeed(why, None)
             continue
-        bounds = _bounds(settings, own, found)
+        bounds = _bounds(settings, own, present)
         if why:
             limited = bounds if settings.of in SHARES else Interval(bounds.low, inf)
             excluded[seed] = ExcludedSeed(why, limited)

@@ -54,11 +54,11 @@ class Stored:
     @cached_property
     def _shown_together(self) -> list[tuple[Path, Comparison | Speeds]]:
         """The results that one figure shows, folder by folder."""
-        found: list[tuple[Path, Comparison | Speeds]] = []
+        tables: list[tuple[Path, Comparison | Speeds]] = []
         for folder, kept in self.by_folder.items():
-            found += [(folder, comparison) for comparison in comparisons(kept[CELL])]
-            found += [(folder, alike) for alike in speeds(kept[SPEED])]
-        return found
+            tables += [(folder, comparison) for comparison in comparisons(kept[CELL])]
+            tables += [(folder, alike) for alike in speeds(kept[SPEED])]
+        return tables
 
     def pictures(self, ids: Collection[str], figure: str) -> list[Path]:
         """Return the pictures in these folders that show some of the results with these ids.
@@ -78,13 +78,13 @@ class Stored:
     @cached_property
     def _task_settings(self) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
         """All task settings that have results, by kind of device, task and model."""
-        found: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
+        by_key: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
         for result in self.results.values():
             cell = result["cell"]
             settings = dict(cell["task"]["settings"])
             key = (cell["device"], cell["task"]["name"], _mixers(result["label"]))
-            found.setdefault(key, {})[canonical(settings)] = settings
-        return {key: list(different.values()) for key, different in found.items()}
+            by_key.setdefault(key, {})[canonical(settings)] = settings
+        return {key: list(different.values()) for key, different in by_key.items()}
 
     def any(self, suite: Suite, model: str, kind: str) -> bool:
         """Return whether there may be results of a suite's tasks by a model.

@@ -52,7 +52,7 @@ class Table(Settings):
         rows = [
             row
             for row in _rows(self.model_dump_json(), seed)
-            if all(str(row.get(name)) == str(wanted) for name, wanted in where.items())
+            if all(str(row.get(name)) == str(value) for name, value in where.items())
         ]
         assert len(rows) == 1, f"{len(rows)} rows of {self} have {where}"
         return float(rows[0][column])

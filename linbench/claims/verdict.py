@@ -108,19 +108,19 @@ class Verdict:
         A device without results starts where the others are: training that is too short there is too short
         here.
         """
-        asked = {ruling.kind: self._asked(ruling) for ruling in self.rulings}
-        return asked.get(kind) or max(asked.values(), default=self.claim.budgets[0])
+        budgets = {ruling.kind: self._needed_budget(ruling) for ruling in self.rulings}
+        return budgets.get(kind) or max(budgets.values(), default=self.claim.budgets[0])
 
-    def _asked(self, ruling: Ruling) -> int:
+    def _needed_budget(self, ruling: Ruling) -> int:
         budgets = self.claim.budgets
         return budgets[budgets.index(ruling.budget) + ruling.needs_training]
 
     def result_ids(self, ruling: Ruling, stored: Stored) -> set[str]:
         """Return the ids of the stored results that one of its rulings rests on."""
-        found = set[str]()
+        ids = set[str]()
         for measure in self.claim.deciding:
-            found |= measure.result_ids(stored, ruling.kind, ruling.budget)
-        return found
+            ids |= measure.result_ids(stored, ruling.kind, ruling.budget)
+        return ids
 
 
 def verdict(claim: Claim, stored: Stored) -> Verdict:
@@ -136,12 +136,12 @@ def verdict(claim: Claim, stored: Stored) -> Verdict:
     if len(outcomes) == 1:
         return Verdict(claim, outcomes.pop(), "", rulings)
     if outcomes:
-        told = reasons.disagree({ruling.kind: ruling.outcome for ruling in rulings})
+        reason = reasons.disagree({ruling.kind: ruling.outcome for ruling in rulings})
     elif rulings:
-        told = reasons.by_device({ruling.kind: ruling.reason for ruling in rulings})
+        reason = reasons.by_device({ruling.kind: ruling.reason for ruling in rulings})
     else:
-        told = reasons.NOTHING_RUN
-    return Verdict(claim, UNDECIDED, told, rulings)
+        reason = reasons.NOTHING_RUN
+    return Verdict(claim, UNDECIDED, reason, rulings)
 
 
 def rule_on_device(claim: Claim, stored: Stored, kind: str) -> Ruling:

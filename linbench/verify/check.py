@@ -42,8 +42,8 @@ def check(subject: LayerUnderTest, tell: Callable[[Finding], None] = lambda find
     """
     findings, raised = [], dict[str, str]()
     for law in all_laws().values():
-        verdict, found = _judge(law, subject, raised)
-        findings.append(Finding(law.name, verdict, found, law.asks))
+        verdict, measured = _judge(law, subject, raised)
+        findings.append(Finding(law.name, verdict, measured, law.asks))
         tell(findings[-1])
         if law.decisive and not findings[-1].ok:
             break
@@ -58,7 +58,7 @@ def _judge(law: Law, subject: LayerUnderTest, raised: dict[str, str]) -> tuple[V
             added.
     """
     try:
-        held, found = law.holds(subject)
+        holds, measured = law.holds(subject)
     except UndeclaredError as undeclared:
         return "not declared", str(undeclared)
     except Exception as error:
@@ -68,4 +68,4 @@ def _judge(law: Law, subject: LayerUnderTest, raised: dict[str, str]) -> tuple[V
         if first != law.name:
             return "not judged", f"raises what it raised for {first}"
         return "WRONG", describe_error(error)
-    return ("ok" if held else "WRONG"), found
+    return ("ok" if holds else "WRONG"), measured

@@ -121,14 +121,14 @@ def verdict(row: Row) -> Verdict:
     if row.device.startswith("cuda"):
         torch.cuda.set_device(row.device)  # where Triton launches
     case = all_cases(row.device)[row.kernel][row.case](DTYPES[row.precision])
-    found = errors_of(case)
+    errors = errors_of(case)
     limit, gradient_limit = LIMITS[row.precision]
     reasons = [
-        _reason("outputs", found.output, limit),
-        _reason(f"gradients of {found.worst}", found.gradient, gradient_limit),
+        _reason("outputs", errors.output, limit),
+        _reason(f"gradients of {errors.worst}", errors.gradient, gradient_limit),
     ]
     reason = "; ".join(filter(None, reasons)) or None
-    return Verdict(row, _finite(found.output), _finite(found.gradient), found.seconds, reason)
+    return Verdict(row, _finite(errors.output), _finite(errors.gradient), errors.seconds, reason)
 
 
 def _reason(what: str, error: float | None, limit: float) -> str | None:

@@ -20,12 +20,12 @@ def all_cases(device: str) -> dict[str, dict[str, Build]]:
 
     Returns: functions from the dtype of the inputs to a case.
     """
-    found: dict[str, dict[str, Build]] = {}
+    by_kernel: dict[str, dict[str, Build]] = {}
     for family in families().values():
         cases = family.cases if device == "cpu" or family.gpu_cases is None else family.gpu_cases
         for kernel, builders in cases.items():
-            found[kernel] = {name: partial(_build, build, device) for name, build in builders.items()}
-    return found
+            by_kernel[kernel] = {name: partial(_build, build, device) for name, build in builders.items()}
+    return by_kernel
 
 
 def _build(build: Callable[[], KernelCase], device: str, dtype: torch.dtype) -> KernelCase:

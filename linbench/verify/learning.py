@@ -28,11 +28,11 @@ def learns(cell: Cell) -> Finding:
     if result["status"] != "ok":
         return Finding("learning", "WRONG", f"{result['status']}: {result['reason']}", ASKS)
     accuracy = result["metrics"]["accuracy"]
-    found = f"accuracy {accuracy:.3f} in {result['seconds']:.0f} s"
+    measured = f"accuracy {accuracy:.3f} in {result['seconds']:.0f} s"
     if accuracy >= ACCURACY:
-        return Finding("learning", "ok", found, ASKS)
+        return Finding("learning", "ok", measured, ASKS)
     verdict, why = _judge_failure(cell, result["model"]["state"])
-    return Finding("learning", verdict, found + why, ASKS)
+    return Finding("learning", verdict, measured + why, ASKS)
 
 
 def _judge_failure(cell: Cell, state: State | None) -> tuple[Verdict, str]:

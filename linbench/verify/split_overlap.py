@@ -62,15 +62,15 @@ def collisions(task: Task, protocol: Protocol, *, seed: int = 0, most: int = MOS
 
 def _contents(task: Task, count: int, seed: int, split: Split) -> list[int]:
     """Return a number for each example that depends on its inputs alone."""
-    found: list[int] = []
+    hashes: list[int] = []
     at_once = max(1, (NUMBERS >> 3) // _numbers(task))
     for first in range(0, count, at_once):
         index = torch.arange(first, min(first + at_once, count))
         inputs = task.sample(index, seed=seed, split=split).inputs.flatten(1)
         if inputs.is_floating_point():
             inputs = inputs.view(torch.int32)  # the bits themselves
-        found += content(inputs).tolist()
-    return found
+        hashes += content(inputs).tolist()
+    return hashes
 
 
 def _numbers(task: Task) -> int:

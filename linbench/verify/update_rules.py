@@ -146,10 +146,10 @@ def named(text: str) -> Rule:
 
 def _share(text: str) -> float:
     """Return a number from 0 to 2, the range of all settings of rules. Raises ValueError: it is none."""
-    found = number_between(text, 0, 2)
-    if found is None:
+    value = number_between(text, 0, 2)
+    if value is None:
         raise ValueError(text)
-    return found
+    return value
 
 
 @dataclass(frozen=True)
@@ -241,15 +241,15 @@ def overwriting(
         time = torch.arange(1, keys * count + 1, device=trials.device)
         last = ((which[:, None] == own[:, None]) * time).argmax(dim=2)
         for rule in rules:
-            found = _nearest(rule(k, v, q), v)
-            stale = (which.gather(1, found) == own) & (found != last)
+            recalled = _nearest(rule(k, v, q), v)
+            stale = (which.gather(1, recalled) == own) & (recalled != last)
             rows.append(
                 {
                     "rule": str(rule),
                     "dim": trials.dim,
                     "keys": keys,
                     "writes": count,
-                    "accuracy": _mean(found == last),
+                    "accuracy": _mean(recalled == last),
                     "stale": _mean(stale),
                 }
             )
@@ -267,9 +267,9 @@ def retention(rules: Sequence[Rule] = DECAYS, *, pairs: int = 32, trials: Trials
     rows: list[Row] = []
     for rule, overwritten in zip(rules, overwriting(rules, writes=(5,), trials=trials), strict=True):
         retained = _mean(_nearest(rule(k, v, k[:, : pairs // 4]), v) == oldest)
-        found = {"retained": retained, "overwritten": overwritten["accuracy"]}
+        scores = {"retained": retained, "overwritten": overwritten["accuracy"]}
         rows.append(
-            {"rule": str(rule), "dim": trials.dim, "pairs": pairs, **found, "least": min(found.values())}
+            {"rule": str(rule), "dim": trials.dim, "pairs": pairs, **scores, "least": min(scores.values())}
         )
     return rows
 

@@ -12,7 +12,7 @@ LENGTH = 70
 """Length of sequences: more than a chunk of 64, and no multiple of anything."""
 
 
-def said(index: int, training: bool) -> str:
+def describe_call(index: int, training: bool) -> str:
     """Return in words where a mixer was looked at: in which layer, and whether in training."""
     return (", in training" if training else "") + LAYER_POSITIONS[index]
 

@@ -7,7 +7,7 @@ import torch
 
 from linbench.engine.layer_under_test import LAYER_POSITIONS, LayerUnderTest, difference
 from linbench.verify.laws import Found, law
-from linbench.verify.laws._measuring import LENGTH, said, within
+from linbench.verify.laws._measuring import LENGTH, describe_call, within
 
 
 @law("batch neighbours", place=6)
@@ -22,9 +22,9 @@ def batch_neighbours(subject: LayerUnderTest) -> Found:
     for index, training in itertools.product(LAYER_POSITIONS, (False, True)):
         called = partial(subject.call, index=index, training=training)
         whole = called(x)
-        found = [difference(called(changed)[:1], whole[:1])]
+        moves = [difference(called(changed)[:1], whole[:1])]
         if not training:  # in training each row may be given random numbers of its own
-            found.append(difference(called(x.flip(0)).flip(0), whole))
-            found += [difference(called(x[row : row + 1]), whole[row : row + 1]) for row in range(3)]
-        errors[said(index, training)] = max(found)
+            moves.append(difference(called(x.flip(0)).flip(0), whole))
+            moves += [difference(called(x[row : row + 1]), whole[row : row + 1]) for row in range(3)]
+        errors[describe_call(index, training)] = max(moves)
     return within(subject.limit(1e-12, 1e-5), errors, "moves")

@@ -6,7 +6,7 @@ import torch
 
 from linbench.engine.layer_under_test import LAYER_POSITIONS, LayerUnderTest, difference
 from linbench.verify.laws import Found, law
-from linbench.verify.laws._measuring import LENGTH, said
+from linbench.verify.laws._measuring import LENGTH, describe_call
 
 SPLITS = {LENGTH: (1, 5, 35, 63, 64, 65, LENGTH - 1), 300: (200,)}
 """The tokens from which on others are put, by the length of sequences.
@@ -32,9 +32,11 @@ def causality(subject: LayerUnderTest) -> Found:
             later = 3 * subject.tokens(length, torch.float32, seed=t)[:, t:] + 1
             y = subject.call(torch.cat([x[:, :t], later], dim=1), index=index, training=training)
             if not training and torch.equal(y[:, t:], whole[:, t:]):  # training may leave a whole layer out
-                return False, f"outputs from {t} on do not depend on the tokens there{said(index, training)}"
+                where = describe_call(index, training)
+                return False, f"outputs from {t} on do not depend on the tokens there{where}"
             moved = difference(y[:, :t], whole[:, :t], whole)
             if moved > limit:
-                return False, f"outputs before {t} of {length} move by {moved:.1e}{said(index, training)}"
+                where = describe_call(index, training)
+                return False, f"outputs before {t} of {length} move by {moved:.1e}{where}"
             worst = max(moved, worst)
     return True, f"moves by {worst:.1e}" if worst else "identical bits"

@@ -17,9 +17,9 @@ def chunkwise_form(subject: LayerUnderTest) -> Found:
     x, errors = subject.tokens(LENGTH), {}
     for index, where in LAYER_POSITIONS.items():
         mixer = subject.at_layer(index)
-        with prefer_backend("reference") as asked:
+        with prefer_backend("reference") as families:
             slow = mixer(x).y
-        if not asked:
+        if not families:
             raise UndeclaredError("its kernels have one form")
         errors[where] = difference(mixer(x).y, slow)
     return within(subject.limit(1e-9), errors, "differs")

@@ -51,8 +51,8 @@ def gradients(subject: LayerUnderTest) -> Found:
 def _gradients(loss: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tensor | None]:
     if not loss.requires_grad:
         return dict.fromkeys(leaves)
-    found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-    return dict(zip(leaves, found, strict=True))
+    gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    return dict(zip(leaves, gradients, strict=True))
 
 
 @torch.no_grad()

@@ -30,10 +30,10 @@ def shapes(subject: LayerUnderTest) -> Found:
             return False, wrong
         if wrong:
             notes.append(f"not {dtype_name(dtype)}: {wrong}")
-    held = f"{len(SIZES)} shapes, {'float32' if notes else '3 dtypes'}"
+    tested = f"{len(SIZES)} shapes, {'float32' if notes else '3 dtypes'}"
     if subject.precision != torch.float64:
         notes.append(f"judged as {dtype_name(subject.precision)}, in which it computes")
-    return True, "; ".join([held, *notes])
+    return True, "; ".join([tested, *notes])
 
 
 def _misshapen(subject: LayerUnderTest, dtype: torch.dtype) -> str:
@@ -44,9 +44,9 @@ def _misshapen(subject: LayerUnderTest, dtype: torch.dtype) -> str:
         y = mixer(x).y
         finite = bool(y.isfinite().all())
         if y.shape != x.shape or y.dtype != dtype or not finite:
-            given, made = (
+            input_, output = (
                 f"{list(x.shape)} in {dtype_name(dtype)}",
                 f"{list(y.shape)} in {dtype_name(y.dtype)}",
             )
-            return f"{given} gives {made}" + ("" if finite else ", not finite")
+            return f"{input_} gives {output}" + ("" if finite else ", not finite")
     return ""

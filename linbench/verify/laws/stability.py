@@ -31,7 +31,7 @@ def stability(subject: LayerUnderTest) -> Found:
     first, last = root_mean_square(y[:, half:TRAINED]), root_mean_square(y[:, -half:])
     if not (y.isfinite().all() and first > 0):
         return False, "outputs are not finite, or all zero"
-    found = f"root mean square {first:.2g} up to token {TRAINED}, {last:.2g} up to {10 * TRAINED}"
+    measured = f"root mean square {first:.2g} up to token {TRAINED}, {last:.2g} up to {10 * TRAINED}"
     parts = [part for part in tensor_leaves(state) if part.is_floating_point()]
-    held = max(map(root_mean_square, parts), default=0.0)
-    return LEAST <= last / first <= MOST, found + (f", state {held:.2g}" if held else "")
+    state_size = max(map(root_mean_square, parts), default=0.0)
+    return LEAST <= last / first <= MOST, measured + (f", state {state_size:.2g}" if state_size else "")

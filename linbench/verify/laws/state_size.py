@@ -16,10 +16,11 @@ def state_size(subject: LayerUnderTest) -> Found:
         size = mixer.state_floats(length)
         if size is None:
             raise UndeclaredError("it declares no state size")
-        held = _floats(subject.stream(mixer, subject.tokens(length), [])[1])
+        at_end = _floats(subject.stream(mixer, subject.tokens(length), [])[1])
         fresh = _floats(subject.initial_state(mixer, ROWS, length))
-        if not size.total == held == fresh:
-            return False, f"at {length} tokens {size.total} declared, {fresh} at the start, {held} at the end"
+        if not size.total == at_end == fresh:
+            counts = f"{size.total} declared, {fresh} at the start, {at_end} at the end"
+            return False, f"at {length} tokens {counts}"
         sizes.append(size.total)
     constant = sizes[0] == sizes[-1]
     growth = ", constant in length" if constant else f" at {LENGTH} tokens, {sizes[0]:,} at one"

@@ -34,8 +34,8 @@ def streaming(subject: LayerUnderTest) -> Found:
             errors[f", {_at(points)}{where}"] = difference(y, whole)
         if _writes(mixer, x, subject.initial_state(mixer, ROWS, LENGTH)):
             return False, f"forward writes into the state that it is given{LAYER_POSITIONS[index]}"
-    held, found = within(subject.limit(1e-9), errors, "differs")
-    return held, f"{found} over {len(errors)} ways" if held else found
+    holds, measured = within(subject.limit(1e-9), errors, "differs")
+    return holds, f"{measured} over {len(errors)} ways" if holds else measured
 
 
 def _stops() -> list[list[int]]:
