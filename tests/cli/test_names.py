@@ -187,11 +187,9 @@ def test_what_fails_in_drawing_costs_the_pictures_alone(
     ended = linbench("run", "mqar", "--model", "deltanet", *tiny)
     assert ended.code == 0
     assert titles(ended.out) == ["mqar, native"]
-    said = (
-        "linbench: the figures could not be drawn (ZeroDivisionError: no such luck\\x1b[31m); the results are"
-        " kept, and `linbench figures` draws them."
-    )
-    assert ended.err.splitlines()[-1] == said
+    last = ended.err.splitlines()[-1]
+    assert "ZeroDivisionError: no such luck\\x1b[31m" in last
+    assert "`linbench figures`" in last
     Path("results/figures").write_text("in the way")
     monkeypatch.undo()
 
