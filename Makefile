@@ -8,10 +8,10 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nu
 RESULTS ?= results/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check figures drawn docs clean
+.PHONY: help setup run test test-all check figures drawn docs clean
 
 help:  ## show this
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(READY)  ## make .venv with linbench and its tools
 
@@ -24,7 +24,10 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY)  ## the main job on the CPU: train Gated DeltaNet on associative recall, show a table and draw its curves
 	$(BIN)/linbench run mqar --model gated_deltanet --device cpu
 
-test: $(READY)  ## all tests
+test: $(READY)  ## all tests but the few long ones marked nightly
+	$(TESTS) -m 'not nightly'
+
+test-all: $(READY)  ## all tests, those marked nightly too
 	$(TESTS)
 
 check: $(READY)  ## lint, types, import rules and the fast tests

@@ -152,6 +152,7 @@ def test_a_loss_that_is_no_number_is_a_diverged_cell_and_the_others_go_on(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn", "unprobed")
 def test_weights_that_turn_nan_unseen_by_the_training_loss_are_found_by_validation(
     linbench: Callable[..., Any], tiny: list[str], tmp_path: Path
 ) -> None:
@@ -167,27 +168,34 @@ def test_weights_that_turn_nan_unseen_by_the_training_loss_are_found_by_validati
     forward = "    def forward(self, x):\n        return self.linear(x)\n"
     for at in (2, 10):
         (tmp_path / f"late{at}.py").write_text((text + hook + spoil + forward).replace("AT", str(at)))
-    ended = linbench("run", "mqar", "--model", "late2.py:Late,late10.py:Late,deltanet", *tiny)
+    ended = linbench("run", "mqar", "--model", "late2.py:Late,late10.py:Late,deltanet", "--workers", "0", *tiny)
     assert ended.code == 3
     assert "late2.py:Late seed 0: diverged: the validation loss was nan at step 2 of 10" in ended.err
     assert "late10.py:Late seed 0: diverged: the validation loss was nan at step 10 of 10" in ended.err
     assert "deltanet seed 0: accuracy" in ended.err
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn", "unprobed")
 @pytest.mark.parametrize(
-    ("what", "status", "reason"),
+    ("what", "workers", "status", "reason"),
     [
-        pytest.param(
-            "raise", "failed", r"faulty\.py line 18: ZeroDivisionError: my own fault", marks=pytest.mark.slow
-        ),
-        pytest.param("memory", "oom", "CUDA out of memory", marks=pytest.mark.slow),
-        pytest.param("shape", "failed", r"After must return \[B, T, D\]", marks=pytest.mark.slow),
+        ("raise", "1", "failed", r"faulty\.py line 18: ZeroDivisionError: my own fault"),
+        ("raise", "0", "failed", r"faulty\.py line 18: ZeroDivisionError: my own fault"),
+        ("memory", "0", "oom", "CUDA out of memory"),
+        ("shape", "0", "failed", r"After must return \[B, T, D\]"),
     ],
 )
 def test_a_users_fault_is_shown_as_theirs(
-    linbench: Callable[..., Any], tiny: list[str], faulty: str, what: str, status: str, reason: str
+    linbench: Callable[..., Any],
+    tiny: list[str],
+    faulty: str,
+    what: str,
+    workers: str,
+    status: str,
+    reason: str,
 ) -> None:
+    tiny = ["--workers", workers, *tiny]
     ended = linbench("run", "mqar", "--model", f"{faulty}[what={what}],deltanet", "--json", *tiny)
     assert ended.code == 3
     bad, good = json.loads(ended.out)
