@@ -168,7 +168,9 @@ def test_weights_that_turn_nan_unseen_by_the_training_loss_are_found_by_validati
     forward = "    def forward(self, x):\n        return self.linear(x)\n"
     for at in (2, 10):
         (tmp_path / f"late{at}.py").write_text((text + hook + spoil + forward).replace("AT", str(at)))
-    ended = linbench("run", "mqar", "--model", "late2.py:Late,late10.py:Late,deltanet", "--workers", "0", *tiny)
+    ended = linbench(
+        "run", "mqar", "--model", "late2.py:Late,late10.py:Late,deltanet", "--workers", "0", *tiny
+    )
     assert ended.code == 3
     assert "late2.py:Late seed 0: diverged: the validation loss was nan at step 2 of 10" in ended.err
     assert "late10.py:Late seed 0: diverged: the validation loss was nan at step 10 of 10" in ended.err

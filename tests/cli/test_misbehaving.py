@@ -120,7 +120,18 @@ REASONS = {
 }
 
 
-def linbench(folder: Path, *words: str, **more: Any) -> "subprocess.CompletedProcess[str]":
+UNPROBED = """
+from linbench.cli import main
+from linbench.engine.probe import Marks
+Marks.probe = lambda marks, cells: None
+main()
+"""
+"""linbench without probes of layers: each would cost two more processes where a layer ends its own."""
+
+
+def linbench(
+    folder: Path, *words: str, probed: bool = True, **more: Any
+) -> "subprocess.CompletedProcess[str]":
     """A process of its own, since such layers are not to be let into this one."""
     environment = {
         **os.environ,
@@ -128,7 +139,8 @@ def linbench(folder: Path, *words: str, **more: Any) -> "subprocess.CompletedPro
         "OMP_NUM_THREADS": "1",
         "CHILDREN": str(folder / "children"),
     }
-    command = [sys.executable, "-m", "linbench", *words]
+    program = ["-m", "linbench"] if probed else ["-c", UNPROBED]
+    command = [sys.executable, *program, *words]
     return subprocess.run(
         command, cwd=folder, env=environment, text=True, capture_output=True, timeout=250, **more
     )
@@ -176,7 +188,7 @@ def test_each_costs_its_own_cell_with_a_clear_reason(
         linbench_here(*words, "--model", "deltanet", "--results", "alone", "--workers", "1").out
     )
     # two workers: the two that say nothing are waited for side by side
-    ended = linbench(mine, *words, "--timeout", "15", "--stack", "1", "--workers", "2")
+    ended = linbench(mine, *words, "--timeout", "15", "--stack", "1", "--workers", "2", probed=False)
     *found, other = json.loads(ended.stdout)
     for (what, (status, reason)), result in zip(REASONS.items(), found, strict=True):
         assert result["status"] == status, what
@@ -217,9 +229,9 @@ def test_a_cell_whose_worker_was_killed_is_run_again_by_every_verb_and_one_that_
 ) -> None:
     write_suite(mine, longer(tiny), "./ill.py:Ill[what=is killed]", "./ill.py:Ill[what=leaves]")
     words = ["sweep", "suite.yaml", "--device", "cpu", "--workers", "1"]
-    first = linbench(mine, *words)
+    first = linbench(mine, *words, probed=False)
     assert first.returncode == 3, first.stderr
-    again = linbench(mine, *words)
+    again = linbench(mine, *words, probed=False)
     assert (
         "Ill[what=leaves] seed 0: failed: its process died with exit code 0, finished earlier" in again.stderr
     )

@@ -207,7 +207,7 @@ def test_pictures_that_cannot_be_written_are_an_error_of_storage_after_the_table
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("undrawn", "unprobed")
 def test_what_a_layer_raises_is_told_without_its_escapes(
     linbench: Callable[..., Any], tiny: list[str]
 ) -> None:
@@ -216,7 +216,7 @@ def test_what_a_layer_raises_is_told_without_its_escapes(
         " super().__init__()\n        self.linear = nn.Linear(d_model, d_model)\n\n    def forward(self,"
         " x):\n        raise ValueError('\\x1b[31m\\x9bred <b>@org</b>')\n"
     )
-    ended = linbench("run", "mqar", "--model", "./mine.py:Mine", *tiny)
+    ended = linbench("run", "mqar", "--model", "./mine.py:Mine", "--workers", "0", *tiny)
     assert ended.code == 3
     assert "\\x1b[31m\\x9bred <b>@org</b>" in ended.err
     assert "\x1b" not in ended.err + ended.out

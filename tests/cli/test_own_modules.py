@@ -81,32 +81,28 @@ class Open(nn.Module):
 }
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("undrawn", "unprobed")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN)
 def test_ordinary_constructors_get_the_width_and_what_the_user_says(
     linbench: Callable[..., Any], tiny: list[str], name: str
 ) -> None:
     Path(f"{name}.py").write_text("from torch import nn\n" + PLAIN[name])
-    assert linbench("run", "mqar", "--model", f"{name}.py", *tiny).code == 0
+    words = ["run", "mqar", "--workers", "0", *tiny]
+    assert linbench(*words, "--model", f"{name}.py").code == 0
     if name != "bare":
-        assert (
-            linbench("run", "mqar", "--model", f"./{name}.py", "--set", "model.sizes=[1,2]", *tiny).code == 0
-        )
+        assert linbench(*words, "--model", f"./{name}.py", "--set", "model.sizes=[1,2]").code == 0
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("undrawn", "unprobed")
 def test_settings_of_one_mixer_reach_it_however_its_path_is_written(
     linbench: Callable[..., Any], tiny: list[str]
 ) -> None:
     Path("mine.py").write_text(MINE)
     for spelling in ("model.mine.py:RunningMean.gain=0.5", "model../mine.py:RunningMean.gain=0.5"):
-        (result,) = json.loads(
-            linbench(
-                "run", "mqar", "--model", "./mine.py:RunningMean", "--set", spelling, "--json", *tiny
-            ).out
-        )
+        words = ["run", "mqar", "--model", "./mine.py:RunningMean", "--set", spelling, "--workers", "0"]
+        (result,) = json.loads(linbench(*words, "--json", *tiny).out)
         assert result["cell"]["model"]["layers"][0]["settings"] == {"gain": 0.5}
 
 
@@ -194,7 +190,7 @@ def test_a_task_with_its_preset_is_run(linbench: Callable[..., Any], tiny: list[
     assert "'deep/er/tk.py:Full/two' and --preset one" in ended.err
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("undrawn", "unprobed")
 def test_a_model_in_a_folder_with_signs_in_its_name_is_run(
     linbench: Callable[..., Any], tiny: list[str]
 ) -> None:
@@ -212,16 +208,15 @@ def test_a_model_in_a_folder_with_signs_in_its_name_is_run(
     assert second["label"] == f"2x'{place}'+deltanet"
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("undrawn", "unprobed")
 @pytest.mark.slow
+@pytest.mark.parametrize("workers", ["0", "1"])
 def test_an_edited_file_is_run_as_it_is_now_also_in_one_process(
-    linbench: Callable[..., Any], tiny: list[str]
+    linbench: Callable[..., Any], tiny: list[str], workers: str
 ) -> None:
-    scores = []
+    scores, words = [], ["--workers", workers, "--json", *tiny]
     for gain in ("1.0", "0.0"):
         Path("mine.py").write_text(MINE.replace("gain=1.0", f"gain={gain}"))
-        scores.append(
-            json.loads(linbench("run", "mqar", "--model", "./mine.py:RunningMean", "--json", *tiny).out)[0]
-        )
+        scores.append(json.loads(linbench("run", "mqar", "--model", "./mine.py:RunningMean", *words).out)[0])
     assert scores[0]["id"] != scores[1]["id"]
     assert scores[0]["curve"] != scores[1]["curve"]

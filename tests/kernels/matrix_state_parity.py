@@ -106,8 +106,7 @@ def resetting(inputs: Inputs, reset: float) -> tuple[Inputs, Tensor]:
 def assert_resets(instance: Instance, inputs: Inputs, reset: float, backend: str) -> None:
     """Parity with float64 where tokens reset the state, and gradients of exactly zero there."""
     inputs, here = resetting(inputs, reset)
-    assert_parity(instance, inputs, backend)
-    gradient = results(instance, inputs, backend).gradients["log_decay"]
+    gradient = assert_parity(instance, inputs, backend).gradients["log_decay"]
     assert not gradient[here].any()
     assert here.all() or gradient[~here].any()
 
@@ -175,14 +174,16 @@ def assert_parity(
     *,
     run: Run = apply,
     through: Iterable[str] = ("o", "state"),
-) -> None:
-    """Hold a backend, or another way to run it, to the reference as far as the inputs' precision allows."""
+) -> Results:
+    """Hold a backend, or another way to run it, to the reference as far as the inputs' precision allows, and
+    return its results."""
     given = results(instance, inputs, backend, through=through, run=run)
     wide = torch.promote_types(inputs["v"].dtype, torch.float32)
     assert (given.outputs["o"].dtype, given.outputs["state"].dtype) == (inputs["v"].dtype, wide)
     assert all(given.gradients[name].dtype == x.dtype for name, x in inputs.items())
     beyond = excesses(given, reference(instance, inputs, through=through), LIMITS[inputs["v"].dtype])
     assert not beyond, beyond
+    return given
 
 
 def stacked(shared: str | None) -> Run:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linbench.kernels.embedding import embedding
 from linbench.kernels.operators import INTERPRETED, runs_triton
+from tests.kernels.matrix_state_parity import named, pairwise
 
 pytestmark = pytest.mark.interpreter
 
@@ -110,13 +111,15 @@ def assert_parity(backend: str, inputs: Inputs) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("rows", [1, 2, 63, 65, 100, 1000])
-@pytest.mark.parametrize("vocabulary", [1, 2, 7, 300])
-@pytest.mark.parametrize("width", [1, 16, 65, 130])
+@pytest.mark.parametrize(
+    "sizes",
+    pairwise(rows=[1, 2, 63, 65, 100, 1000], vocabulary=[1, 2, 7, 300], width=[1, 16, 65, 130]),
+    ids=named,
+)
 def test_rows_and_their_gradients_equal_the_reference(
-    draw: Draw, backend: str, rows: int, vocabulary: int, width: int
+    draw: Draw, backend: str, sizes: dict[str, int]
 ) -> None:
-    assert_parity(backend, draw(rows, vocabulary, width))
+    assert_parity(backend, draw(**sizes))
 
 
 PATTERNS = {

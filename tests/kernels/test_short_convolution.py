@@ -127,17 +127,18 @@ def test_without_an_activation_it_is_the_bare_convolution(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("parts", "l2_heads"),
+    ("parts", "l2_heads", "lead"),
     [
-        ((32, 16, 48), None),
-        ((32, 32, 64), (64, 16)),
-        ((16, 80), (16, 16)),
-        ((7, 20, 10), None),
-        ((24, 24, 12), (48, 12)),
-        ((256, 256, 128), (512, 64)),
+        ((32, 16, 48), None, ()),
+        ((32, 32, 64), (64, 16), ()),
+        ((16, 80), (16, 16), ()),
+        ((7, 20, 10), None, ()),
+        ((24, 24, 12), (48, 12), ()),
+        ((256, 256, 128), (512, 64), ()),
+        ((7, 20, 10), None, (2,)),
+        ((24, 24, 12), (48, 12), (2,)),
     ],
 )
-@pytest.mark.parametrize("lead", [(), (2,)])
 def test_parts_are_those_of_the_whole(
     make: Callable[..., Inputs], backend: str, parts: tuple[int, ...], l2_heads: Any, lead: tuple[int, ...]
 ) -> None:

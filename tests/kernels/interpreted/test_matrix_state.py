@@ -278,7 +278,7 @@ def test_of_odd_heads_kernels_get_a_zero_more(
 ) -> None:
     inputs = random_inputs(
         INSTANCES[name],
-        batch=2,
+        batch=1,
         length=19,
         heads=2,
         key_heads=1,
