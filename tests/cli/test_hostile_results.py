@@ -212,10 +212,15 @@ def test_whatever_fits_a_record_is_read_by_every_verb_and_the_rest_is_told(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:constrained_layout")  # hundreds of rows have no room, and need none
-@pytest.mark.parametrize("verb", ["figures", "report", "claims"])
-def test_whatever_fits_a_record_is_drawn(linbench: Callable[..., Any], folder: Folder, verb: str) -> None:
+@pytest.mark.parametrize(
+    ("verb", "every"),
+    [("figures", 12), ("report", 4), ("claims", 4), pytest.param("figures", 4, marks=pytest.mark.nightly)],
+)
+def test_whatever_fits_a_record_is_drawn(
+    linbench: Callable[..., Any], folder: Folder, verb: str, every: int
+) -> None:
     fitting = [one for one in mutants() if misfit(one) is None]
-    ended = linbench(verb, "--results", folder("sick", [*records(), *fitting[::4]]))
+    ended = linbench(verb, "--results", folder("sick", [*records(), *fitting[::every]]))
     assert ended.code == 0, ended.err[-2000:]
 
 

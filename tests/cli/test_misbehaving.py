@@ -102,8 +102,8 @@ REASONS = {
     "exits": ("failed", line("sys.exit") + "SystemExit: 0"),
     "leaves": ("failed", "its process died with exit code 0"),
     "leaves when built": ("failed", "its process died with exit code 0"),
-    "stops": ("timeout", "said nothing for 15 s and was ended"),
-    "loops": ("timeout", "said nothing for 15 s and was ended"),
+    "stops": ("timeout", "said nothing for 10 s and was ended"),
+    "loops": ("timeout", "said nothing for 10 s and was ended"),
     "closes": ("failed", "it closed the descriptors of its process"),
     "closes and hangs": ("failed", "it closed the descriptors of its process"),
     "interrupts": ("failed", "KeyboardInterrupt"),
@@ -188,7 +188,7 @@ def test_each_costs_its_own_cell_with_a_clear_reason(
         linbench_here(*words, "--model", "deltanet", "--results", "alone", "--workers", "1").out
     )
     # two workers: the two that say nothing are waited for side by side
-    ended = linbench(mine, *words, "--timeout", "15", "--stack", "1", "--workers", "2", probed=False)
+    ended = linbench(mine, *words, "--timeout", "10", "--stack", "1", "--workers", "2", probed=False)
     *found, other = json.loads(ended.stdout)
     for (what, (status, reason)), result in zip(REASONS.items(), found, strict=True):
         assert result["status"] == status, what

@@ -134,9 +134,13 @@ def unbroken_mixture(count: int) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(step, marks=() if step == 10 else pytest.mark.slow) for step in range(2, 19)]
+    ("count", "step"),
+    [
+        pytest.param(count, step, marks=() if (count, step) == (2, 10) else pytest.mark.slow)
+        for count, steps in ((1, (2, 6, 9, 10, 18)), (2, range(2, 19)))
+        for step in steps
+    ],
 )
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_mixture_goes_on_at_the_batch_where_it_was(tmp_path: Path, count: int, step: int) -> None:
     """Nine steps an epoch: within a segment, between two and between epochs."""
     assert mixture(count)[0].steps == 18

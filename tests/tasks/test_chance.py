@@ -5,14 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from linbench.experiments.registry import SHIPPED, registry
 from linbench.tasks.base import Batch, Prediction, Task
 from tests.tasks.guessers import GUESSERS, Guesser, by_place
+from tests.tasks.presets import FIRST_OF_EACH_PATH, SHIPPED_TASKS
 
 EXAMPLES, TOKENS = 10_000, 1 << 17
-SHIPPED_TASKS = {
-    name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED
-}
 
 OTHERS: dict[str, list[dict[str, Any]]] = {
     "associative_recall": [{"seq_len": 4}, {"seq_len": 60, "vocab_size": 9}],
@@ -76,7 +73,12 @@ PUBLISHED = {"modular_arithmetic": 1 / 5}
 """Levels by which published scores are scaled."""
 
 PRESETS = [
-    pytest.param(name, preset.task, id=f"{name}-{which}", marks=pytest.mark.slow)
+    pytest.param(
+        name,
+        preset.task,
+        id=f"{name}-{which}",
+        marks=[pytest.mark.slow, *([] if (name, which) in FIRST_OF_EACH_PATH else [pytest.mark.nightly])],
+    )
     for name, cls in SHIPPED_TASKS.items()
     for which, preset in cls.presets.items()
 ]

@@ -231,6 +231,7 @@ def statistics(task: FuzzyRecall, batch: Batch, split: Split) -> Tensor:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rows", [2000, pytest.param(N, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize(
     "values",
@@ -241,12 +242,12 @@ def statistics(task: FuzzyRecall, batch: Batch, split: Split) -> Tensor:
     ],
 )
 def test_sequences_are_those_of_the_published_generator(
-    chi_squared: Probability, values: dict[str, Any], split: Split
+    chi_squared: Probability, values: dict[str, Any], split: Split, rows: int
 ) -> None:
     """Everything that can be counted in a sequence has the same distribution."""
     task, draw = build(**values, train_on="answers"), random.Random(0)
-    theirs = torch.tensor([published(task.settings, draw, split=split) for _ in range(N)])
-    ours = statistics(task, sample(task, N, split=split), split)
+    theirs = torch.tensor([published(task.settings, draw, split=split) for _ in range(rows)])
+    ours = statistics(task, sample(task, rows, split=split), split)
     for a, b in zip(ours.T, theirs.T, strict=True):
         size = int(max(a.max(), b.max())) + 1
         counts = torch.stack([a.bincount(minlength=size), b.bincount(minlength=size)])

@@ -19,10 +19,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from linbench.common.errors import UserError
-from linbench.experiments.registry import SHIPPED, registry
 from linbench.tasks import random
 from linbench.tasks.base import Batch, Prediction, Skill, Split, Task
 from tests.factories.tasks import sample, unanswered
+from tests.tasks.presets import FIRST_OF_EACH_PATH, SHIPPED_TASKS
 
 DIGESTS = Path(__file__).parent / "digests"
 DIGESTED = 64
@@ -30,9 +30,6 @@ MANY = 10_000
 LONG, NUMBERS = 2**22, 2**28  # tokens, and numbers of answers with vectors, that a solver is given at most
 TOKENS = 1 << 21
 """Tokens that a solver works on at a time."""
-SHIPPED_TASKS = {
-    name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED
-}
 PRESETS = [
     pytest.param(name, preset, marks=() if preset == next(iter(cls.presets)) else pytest.mark.slow)
     for name, cls in SHIPPED_TASKS.items()
@@ -280,10 +277,16 @@ def test_what_longer_sequences_hold_is_told_of_every_task() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "which"), PRESETS)
-def test_the_solver_attains_the_optimum(name: str, which: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "which", "examples"),
+    [
+        *((*one.values, 2000 if one.values in FIRST_OF_EACH_PATH else 200) for one in PRESETS),
+        *(pytest.param(*one.values, MANY, marks=pytest.mark.nightly) for one in PRESETS),
+    ],
+)
+def test_the_solver_attains_the_optimum(name: str, which: str, examples: int) -> None:
     task = preset(name, which)
-    check_solver(task, min(MANY, LONG // task.seq_len, NUMBERS // (task.answers * (task.io.d_out or 1))))
+    check_solver(task, min(examples, LONG // task.seq_len, NUMBERS // (task.answers * (task.io.d_out or 1))))
 
 
 def digest(task: Task, device: str = "cpu") -> str:
@@ -371,7 +374,7 @@ FEW = 5
     ("name", "settings_tried"),
     [
         *((name, FEW) for name in SHIPPED_TASKS),
-        *(pytest.param(name, 25, marks=pytest.mark.slow) for name in SHIPPED_TASKS),
+        *(pytest.param(name, 25, marks=[pytest.mark.slow, pytest.mark.nightly]) for name in SHIPPED_TASKS),
     ],
 )
 def test_other_settings_are_refused_in_a_sentence_or_sound(name: str, settings_tried: int) -> None:
