@@ -443,7 +443,7 @@ def forge(out: Path) -> tuple[Store, list[Cell]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_change_that_forgets_is_red_from_end_to_end_and_results_that_it_commits_are_never_read(
     repository: Callable[..., str],
     script: Callable[..., Any],
@@ -566,7 +566,7 @@ class Mine(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_plain_module_and_one_of_linbench_in_a_suite_that_sets_what_the_latter_alone_has(
     repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -595,7 +595,7 @@ def test_a_plain_module_and_one_of_linbench_in_a_suite_that_sets_what_the_latter
 def test_what_the_base_does_not_have_is_new_and_what_it_cannot_import_is_no_baseline(
     repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path
 ) -> None:
-    tiny = {"tiny.yaml": SUITE.replace("51200", "5120").replace("model.heads: 2, ", "")}
+    tiny = {"tiny.yaml": SUITE.replace("51200", "5120").replace(" model.heads: 2,", "")}
     without = repository(tiny)
     broken = repository({"mine.py": "import nowhere"})
     repository({"mine.py": PLAIN})

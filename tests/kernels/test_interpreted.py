@@ -14,8 +14,14 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux")
-def test_kernels_hold_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "tests/kernels", "-m", "interpreter"]
+@pytest.mark.parametrize(
+    "where",
+    [["tests/kernels/interpreted"], ["tests/kernels", "--ignore=tests/kernels/interpreted"]],
+    ids=["matrix_state", "the others"],
+)
+def test_kernels_hold_in_the_interpreter(where: list[str]) -> None:
+    """In two halves, which may run side by side."""
+    command = [sys.executable, "-m", "pytest", *where, "-m", "interpreter"]
     done = subprocess.run(
         command,
         cwd=ROOT,

@@ -41,9 +41,7 @@ def runs(a_result: Callable[..., Any]) -> Runs:
 def test_a_total_collapse_never_passes(runs: Runs, seeds: int, alpha: float) -> None:
     """A fall from .99 to .01 in one of several cells is red by either test, with any noise."""
     codes = set()
-    for cells, bimodal, (before, after) in product(
-        (1, 2, 8), (False, True), product(NOISES.values(), repeat=2)
-    ):
+    for cells, bimodal, (before, after) in product((1, 8), (False, True), product(NOISES.values(), repeat=2)):
         others = runs(0.9, seeds, NOISES["little"], [f"other{i}" for i in range(cells - 1)])
         policy = {"seeds": seeds, "alpha": alpha, "bimodal": [BIMODAL] if bimodal else []}
         base = runs(0.99, seeds, before)
