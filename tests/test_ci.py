@@ -15,7 +15,7 @@ import yaml
 
 from linbench.cli import pull_request
 from linbench.experiments.cell import Cell
-from linbench.experiments.suite import expand, narrowed
+from linbench.experiments.suite import expand, narrow
 from linbench.experiments.suite import load as load_suite
 from linbench.results.gate_policy import Policy, load
 from linbench.results.store import Store
@@ -427,7 +427,7 @@ def forge(out: Path) -> tuple[Store, list[Cell]]:
     forged = Store(out / "head.results")
     forged.prepare()
     cells = expand(
-        narrowed(load_suite("tiny.yaml"), models=["./mine.py:Mine"], seeds="0-5"), device="cpu"
+        narrow(load_suite("tiny.yaml"), models=["./mine.py:Mine"], seeds="0-5"), device="cpu"
     ).cells
     for cell in cells:
         forged.put(
