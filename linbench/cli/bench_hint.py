@@ -32,7 +32,7 @@ def _sentence(
     devices: dict[str, None] = {}
     models_by_shape: dict[str, list[str]] = {}
     for line in lines:
-        way = comparison.way(line, question)
+        way = comparison.speeds_of(line, question)
         if way is not None:
             devices[way.speeds.device] = None
         shape = join(_shape_options(question, line, way))

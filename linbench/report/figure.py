@@ -162,7 +162,7 @@ class ComparisonFigure(Figure):
             footnote(
                 sheet,
                 tests=len(comparison.tests) if self.averages_tests else 0,
-                hollow=not all(row.in_verdicts for row in comparison.rows),
+                hollow=not all(row.eligible for row in comparison.rows),
                 lawless=bool(broken_laws(comparison.results)),
             )
         return True

@@ -94,14 +94,14 @@ def _groups(
     row: Callable[[ResultT], str],
     order: Callable[[ResultT], str | tuple[str, int]],
 ) -> list[BenchmarkGroup[ResultT]]:
-    """Group results by `about`. Of several results of one `row` the `latest` is taken."""
+    """Group results by `about`. Of several results of one `row` the `latest` one is taken."""
     groups: dict[str, dict[str, list[ResultT]]] = {}
     for result in results:
         groups.setdefault(about(result), {}).setdefault(row(result), []).append(result)
     found = []
     for words, rows in sorted(groups.items()):
-        newest = sorted((latest(members) for members in rows.values()), key=order)
-        found.append(BenchmarkGroup(kind, words, file_name(f"{NAMES[kind]} {words}"), tuple(newest)))
+        shown = sorted((latest(members) for members in rows.values()), key=order)
+        found.append(BenchmarkGroup(kind, words, file_name(f"{NAMES[kind]} {words}"), tuple(shown)))
     return found
 
 

@@ -68,7 +68,7 @@ class Row:
         return found
 
     @property
-    def in_verdicts(self) -> bool:
+    def eligible(self) -> bool:
         """True if no mark of its results keeps it from a verdict (`NO_VERDICT`)."""
         return not any(mark in NO_VERDICT for result in self.results for mark in result["marks"])
 
@@ -111,10 +111,10 @@ class Comparison:
     form: str
     device: str
     rows: tuple[Row, ...]
-    called: str | None = None
+    display_preset: str | None = None
     """The preset shown to readers: the one that was run, or one that differs in form and learning rate
     only."""
-    told: str = ""
+    qualifier: str = ""
     """The settings that distinguish it from other comparisons of its task, where presets do not."""
     slug: str = ""
     """The name of its files."""
@@ -122,7 +122,7 @@ class Comparison:
     @property
     def title(self) -> str:
         """The name shown to readers."""
-        return " ".join(part for part in (self.task, self.called, self.told) if part)
+        return " ".join(part for part in (self.task, self.display_preset, self.qualifier) if part)
 
     @property
     def tests(self) -> list[str]:
@@ -131,7 +131,7 @@ class Comparison:
         return distinguishing_labels([test["settings"] for test in tests]) if len(tests) > 1 else []
 
     @property
-    def mismatch(self) -> dict[str, float]:
+    def size_mismatch(self) -> dict[str, float]:
         """The largest relative size difference between models of one width: largest over smallest, less 1.
 
         States are compared among models whose state does not grow with the length.
@@ -219,8 +219,8 @@ def _with_titles(found: Sequence[Comparison]) -> list[Comparison]:
         settings = ambiguous.get(key, [{}] * len(own))
         names = _distinguishing_names(key[0], settings, ambiguous) if key in ambiguous else []
         for c, values in zip(own, settings, strict=True):
-            told = " / ".join(f"{name} {values[name]}" for name in names if name in values)
-            named.append(replace(c, told=told, slug=_slug(c, alone=presets.count(c.preset) == 1)))
+            qualifier = " / ".join(f"{name} {values[name]}" for name in names if name in values)
+            named.append(replace(c, qualifier=qualifier, slug=_slug(c, alone=presets.count(c.preset) == 1)))
     return named
 
 
@@ -245,8 +245,8 @@ def _slug(c: Comparison, *, alone: bool) -> str:
 
 
 def _each_another_preset(alike: Sequence[Comparison]) -> bool:
-    called = [c.called for c in alike]
-    return None not in called and len(set(called)) == len(called)
+    presets = [c.display_preset for c in alike]
+    return None not in presets and len(set(presets)) == len(presets)
 
 
 def _settings(c: Comparison) -> dict[str, Any]:
@@ -308,9 +308,9 @@ def _comparison(
     rows = [_with_broken_laws(row) for row in rows]
     cell, presets = members[0]["cell"], {member["preset"] for member in members}
     preset = presets.pop() if len(presets) == 1 else None
-    called = preset or preset_of([member["cell"] for member in members])
+    display_preset = preset or preset_of([member["cell"] for member in members])
     return Comparison(
-        key, cell["task"]["name"], preset, cell["model"]["form"], cell["device"], tuple(rows), called
+        key, cell["task"]["name"], preset, cell["model"]["form"], cell["device"], tuple(rows), display_preset
     )
 
 

@@ -17,7 +17,7 @@ from linbench.results.speed_gate import SpeedRatio, speed_ratios
 class Gate:
     """The outcome of a gate for every row of the baseline."""
 
-    judged: tuple[GateRow, ...]
+    rows: tuple[GateRow, ...]
     problems: tuple[str, ...]
     """A sentence for everything that could not be compared or judged."""
     new: tuple[str, ...]
@@ -30,7 +30,7 @@ class Gate:
     @property
     def red(self) -> list[GateRow]:
         """The rows that got worse."""
-        return [one for one in self.judged if one.red]
+        return [one for one in self.rows if one.red]
 
     @property
     def slower(self) -> list[SpeedRatio]:
@@ -99,11 +99,11 @@ def _comparable(found: Sequence[Match], policy: Policy) -> tuple[list[Match], li
     """Return the rows of the baseline that can be gated, and a sentence for each that cannot."""
     gated, problems, changed = list[Match](), list[str](), dict[str, list[str]]()
     for match in found:
-        if match.lawless:
-            problems.append(match.lawless)
+        if match.law_obstacle:
+            problems.append(match.law_obstacle)
             continue
         missing = list(match.missing)
-        differ = match.changed(policy.may_differ)
+        differ = match.differences(policy.may_differ)
         for difference in differ:
             changed.setdefault(difference, []).append(match.name)
         if match.candidate.results and len(match.seeds) < policy.seeds:
@@ -148,13 +148,13 @@ def _pair(match: Match, policy: Policy) -> SeedPair:
         match.name,
         match.accuracies(match.baseline),
         match.accuracies(match.candidate),
-        _learnt(match, policy),
+        _learned_from(match, policy),
         match.diverged,
         chance,
     )
 
 
-def _learnt(match: Match, policy: Policy) -> float | None:
+def _learned_from(match: Match, policy: Policy) -> float | None:
     """Return the accuracy from which on a seed of a bimodal cell has learned; None for other cells."""
     names = _names(match.baseline.results[0])
     return next((one.learnt for one in policy.bimodal if (one.task, one.model) in names), None)

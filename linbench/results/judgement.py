@@ -55,7 +55,7 @@ class SeedPair(NamedTuple):
     """The test accuracies of a row on both sides, one for each seed.
 
     Attributes:
-        learnt: the accuracy from which on a seed has learned, if the cell is bimodal.
+        learned_from: the accuracy from which on a seed has learned, if the cell is bimodal.
         diverged: the number of diverged seeds before and after.
         chance: the chance level.
     """
@@ -63,17 +63,17 @@ class SeedPair(NamedTuple):
     name: str
     baseline: Sequence[float]
     candidate: Sequence[float]
-    learnt: float | None = None
+    learned_from: float | None = None
     diverged: tuple[int, int] = (0, 0)
     chance: float = 0.0
 
     @property
-    def counts(self) -> tuple[int, int] | None:
+    def learned_counts(self) -> tuple[int, int] | None:
         """The number of seeds that learned, before and after; None if the cell is not bimodal."""
-        if self.learnt is None:
+        if self.learned_from is None:
             return None
         before, after = (
-            sum(value >= self.learnt for value in side) for side in (self.baseline, self.candidate)
+            sum(value >= self.learned_from for value in side) for side in (self.baseline, self.candidate)
         )
         return before, after
 
@@ -95,9 +95,9 @@ class GateRow:
     """The candidate's mean less the baseline's, by Welch's t-test."""
     p: float
     """The one-sided p of the fall."""
-    counted: float
+    adjusted_p: float
     """The p adjusted for all gated cells, by Holm's method."""
-    fell: bool
+    dropped: bool
     """True if it fell by more than the policy lets pass, or more seeds diverge than before."""
     red: bool
     diverges: bool = False
@@ -131,16 +131,16 @@ class GateRow:
             return Verdict.noisy
         if self.diverges:
             return Verdict.diverges
-        return Verdict.fell if self.fell else Verdict.ok
+        return Verdict.fell if self.dropped else Verdict.ok
 
 
 def judge(pairs: Sequence[SeedPair], policy: Policy) -> list[GateRow]:
     """Judge rows together. Each needs two seeds or more on both sides."""
     unadjusted = [_judge_alone(pair, policy) for pair in pairs]
     judged = []
-    for one, counted in zip(unadjusted, holm([one.p for one in unadjusted]), strict=True):
-        red = one.fell and significant(counted, policy.alpha)
-        judged.append(replace(one, counted=counted, red=red))
+    for one, adjusted_p in zip(unadjusted, holm([one.p for one in unadjusted]), strict=True):
+        red = one.dropped and significant(adjusted_p, policy.alpha)
+        judged.append(replace(one, adjusted_p=adjusted_p, red=red))
     return [_with_power(one, policy, alpha=policy.alpha / len(judged)) for one in judged]
 
 
@@ -149,7 +149,7 @@ def _judge_alone(pair: SeedPair, policy: Policy) -> GateRow:
     difference = welch(pair.candidate, pair.baseline, alternative="less")
     fell = -difference.mean - policy.drop > _ROUNDING
     diverges = not fell and pair.diverged[1] > pair.diverged[0]
-    p = difference.p if pair.learnt is None else _fewer_learn_p(pair)
+    p = difference.p if pair.learned_from is None else _fewer_learn_p(pair)
     if diverges:
         p = _more_diverge_p(pair)
     return GateRow(pair, difference, p, p, fell or diverges, red=False, diverges=diverges)
@@ -167,8 +167,8 @@ def _with_power(one: GateRow, policy: Policy, *, alpha: float) -> GateRow:
     if one.red:
         return one
     loses = fmean(pair.baseline) - pair.chance - policy.drop > _ROUNDING
-    lowest = collapse_p(pair.baseline, chance=pair.chance, learnt=pair.learnt, seeds=seeds)
-    mean_falls = one.fell and not one.diverges and pair.learnt is None
+    lowest = collapse_p(pair.baseline, chance=pair.chance, learned_from=pair.learned_from, seeds=seeds)
+    mean_falls = one.dropped and not one.diverges and pair.learned_from is None
     noisy = mean_falls and not significant(
         noisy_collapse_p(pair.baseline, pair.candidate, chance=pair.chance, seeds=seeds), alpha
     )
@@ -182,17 +182,19 @@ def _seeds_needed(one: GateRow, *, alpha: float, loses: bool) -> int | None:
     if one.verdict is Verdict.diverged:
         return seeds_to_show_divergence(alpha=alpha)
     if one.verdict is Verdict.collapsed:
-        return seeds_to_show_fall(pair.baseline, pair.candidate, learnt=pair.learnt, alpha=alpha)
+        return seeds_to_show_fall(pair.baseline, pair.candidate, learned_from=pair.learned_from, alpha=alpha)
     if one.verdict is Verdict.noisy:
         return seeds_to_show_noisy_collapse(pair.baseline, pair.candidate, chance=pair.chance, alpha=alpha)
     if one.verdict is Verdict.powerless and loses:
-        return seeds_to_show_collapse(pair.baseline, chance=pair.chance, learnt=pair.learnt, alpha=alpha)
+        return seeds_to_show_collapse(
+            pair.baseline, chance=pair.chance, learned_from=pair.learned_from, alpha=alpha
+        )
     return None
 
 
 def _fewer_learn_p(pair: SeedPair) -> float:
     """Return the p of fewer seeds learning than before."""
-    before, after = pair.counts or (0, 0)
+    before, after = pair.learned_counts or (0, 0)
     return fisher(after, len(pair.candidate), before, len(pair.baseline), alternative="less")
 
 
@@ -234,15 +236,15 @@ def undecided_reason(one: GateRow, policy: Policy, *, cells: int) -> str | None:
             f"{pair.name} cannot be red: from {mean:.3f} to chance, {pair.chance:.3f}, is no more than the"
             f" policy lets fall, {policy.drop:g}."
         )
-    if pair.learnt is not None and pair.chance >= pair.learnt:
+    if pair.learned_from is not None and pair.chance >= pair.learned_from:
         return (
-            f"{pair.name} cannot be red: chance, {pair.chance:.3f}, counts as learnt by the policy,"
-            f" {pair.learnt:g}."
+            f"{pair.name} cannot be red: chance, {pair.chance:.3f}, counts as learned by the policy,"
+            f" {pair.learned_from:g}."
         )
-    if pair.counts and not pair.counts[0]:
+    if pair.learned_counts and not pair.learned_counts[0]:
         return (
-            f"{pair.name} cannot be red: no seed of the baseline has learnt it by the policy,"
-            f" {pair.learnt:g}, so that none can stop to."
+            f"{pair.name} cannot be red: no seed of the baseline has learned it by the policy,"
+            f" {pair.learned_from:g}, so none can stop learning it."
         )
     return (
         f"{pair.name} cannot be red: with {seeds} seeds on each side not even a fall of all to chance is"

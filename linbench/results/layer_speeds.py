@@ -31,16 +31,18 @@ class SpeedSelection:
     rates: Mapping[str, Rate]
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The quantity and load that were measured, in words."""
         return f"{describe_question(self.speeds.question, self.length)}, {self.speeds.load}"
 
     @property
-    def about(self) -> str:
+    def full_description(self) -> str:
         """The quantity and load, with the timing, precision and device."""
-        return f"{self.words}, {TIMING_LABELS[self.timing]}, {self.speeds.precision}, {self.speeds.device}"
+        return (
+            f"{self.description}, {TIMING_LABELS[self.timing]}, {self.speeds.precision}, {self.speeds.device}"
+        )
 
-    def why_not(self, layer: str) -> str | None:
+    def missing_reason(self, layer: str) -> str | None:
         """Return in a word why a measured layer has no rate; None if it has one, or was not measured."""
         result = self.results.get(layer)
         if result is None or layer in self.rates:
@@ -91,7 +93,7 @@ def _selection(these: Speeds, length: int, layers: Collection[str]) -> SpeedSele
     """Return the rates of layers at a length: replayed if all were timed so, else as called."""
     ours: dict[str, Series] = {}
     for series in these.series:
-        layer = canonical(series.any["bench"]["layer"])
+        layer = canonical(series.sample["bench"]["layer"])
         if series.side == OURS and layer in layers:
             ours[layer] = series
     results = {layer: series.results[length] for layer, series in ours.items() if length in series.results}

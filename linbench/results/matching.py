@@ -181,7 +181,7 @@ class Match:
                     )
 
     @property
-    def lawless(self) -> str | None:
+    def law_obstacle(self) -> str | None:
         """A sentence that layers on one side break a law, or may; None if none do."""
         sides = [side for side, row in self.sides if broken_laws(row.results)]
         if not sides:
@@ -191,7 +191,7 @@ class Match:
             f" {' and the '.join(sides)}."
         )
 
-    def changed(self, may_differ: Sequence[str]) -> list[str]:
+    def differences(self, may_differ: Sequence[str]) -> list[str]:
         """Return in words what differs between the sides other than code.
 
         Args:

@@ -24,18 +24,18 @@ def significant(p: float, alpha: float) -> bool:
     return p < alpha * (1 - _ROUNDING)
 
 
-def collapse_p(baseline: Sequence[float], *, chance: float, learnt: float | None, seeds: int) -> float:
+def collapse_p(baseline: Sequence[float], *, chance: float, learned_from: float | None, seeds: int) -> float:
     """Return the lowest one-sided p of a candidate whose every seed falls to chance.
 
     Args:
         baseline: accuracies of the baseline, one for each seed.
         chance: the chance level.
-        learnt: the accuracy from which on a seed has learned, for Fisher's test; None for Welch's test of
+        learned_from: the accuracy from which on a seed has learned, for Fisher's test; None for Welch's test of
         means.
         seeds: the number of seeds on each side.
     """
-    if learnt is not None:
-        return _fisher_p(baseline, [chance], learnt=learnt, seeds=seeds)
+    if learned_from is not None:
+        return _fisher_p(baseline, [chance], learned_from=learned_from, seeds=seeds)
     fall, spread = fmean(baseline) - chance, variance(baseline) / seeds
     if fall <= 0:
         return 1.0
@@ -45,13 +45,15 @@ def collapse_p(baseline: Sequence[float], *, chance: float, learnt: float | None
 
 
 def seeds_to_show_collapse(
-    baseline: Sequence[float], *, chance: float, learnt: float | None, alpha: float
+    baseline: Sequence[float], *, chance: float, learned_from: float | None, alpha: float
 ) -> int | None:
     """Return the fewest seeds on each side with which a fall of all seeds to chance is shown at `alpha`.
 
     None if that takes more than `MOST_SEEDS`.
     """
-    return _fewest(lambda seeds: collapse_p(baseline, chance=chance, learnt=learnt, seeds=seeds), alpha)
+    return _fewest(
+        lambda seeds: collapse_p(baseline, chance=chance, learned_from=learned_from, seeds=seeds), alpha
+    )
 
 
 def noisy_collapse_p(
@@ -80,14 +82,16 @@ def seeds_to_show_noisy_collapse(
 
 
 def seeds_to_show_fall(
-    baseline: Sequence[float], candidate: Sequence[float], *, learnt: float | None, alpha: float
+    baseline: Sequence[float], candidate: Sequence[float], *, learned_from: float | None, alpha: float
 ) -> int | None:
     """Return the fewest seeds on each side with which a fall and spreads as measured are shown at `alpha`.
 
     None if that takes more than `MOST_SEEDS`.
     """
-    if learnt is not None:
-        return _fewest(lambda seeds: _fisher_p(baseline, candidate, learnt=learnt, seeds=seeds), alpha)
+    if learned_from is not None:
+        return _fewest(
+            lambda seeds: _fisher_p(baseline, candidate, learned_from=learned_from, seeds=seeds), alpha
+        )
     difference, spreads = fmean(candidate) - fmean(baseline), (variance(candidate), variance(baseline))
     return _fewest(
         lambda n: welch_p(difference, (spreads[0] / n, spreads[1] / n), (n, n), alternative="less"), alpha
@@ -99,10 +103,12 @@ def seeds_to_show_divergence(*, alpha: float) -> int | None:
     return _fewest(lambda seeds: fisher(0, seeds, seeds, seeds, alternative="less"), alpha)
 
 
-def _fisher_p(baseline: Sequence[float], candidate: Sequence[float], *, learnt: float, seeds: int) -> float:
+def _fisher_p(
+    baseline: Sequence[float], candidate: Sequence[float], *, learned_from: float, seeds: int
+) -> float:
     """Return the p of fewer seeds learning, if of `seeds` seeds the same shares learn as were measured."""
     before, after = (
-        math.floor(seeds * sum(value >= learnt for value in side) / len(side) + _ROUNDING)
+        math.floor(seeds * sum(value >= learned_from for value in side) / len(side) + _ROUNDING)
         for side in (baseline, candidate)
     )
     return fisher(after, seeds, before, seeds, alternative="less")

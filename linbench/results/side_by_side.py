@@ -44,20 +44,20 @@ class VariantComparison:
     first: str
     """The variant that the others are compared with."""
     lines: tuple[ComparisonRow, ...]
-    ways: Mapping[str, Mapping[str, SpeedSelection]]
+    layer_speeds: Mapping[str, Mapping[str, SpeedSelection]]
     """The speeds of layers by task and question, where they were measured."""
 
-    def way(self, line: ComparisonRow, question: str) -> SpeedSelection | None:
+    def speeds_of(self, line: ComparisonRow, question: str) -> SpeedSelection | None:
         """Return the speeds of the layers in a line's task; None if they were not measured."""
-        return self.ways.get(line.task, {}).get(question)
+        return self.layer_speeds.get(line.task, {}).get(question)
 
     def unmeasured(self, question: str) -> list[ComparisonRow]:
         """Return one line for every layer that was not measured as the others of its task were."""
         found = dict[tuple[str, str], ComparisonRow]()
         for line in self.lines:
-            layer, way = layer_key(line.row.results[0]), self.way(line, question)
+            layer, way = layer_key(line.row.results[0]), self.speeds_of(line, question)
             if layer is not None and (way is None or layer not in way.results):
-                found.setdefault((layer, "" if way is None else way.words), line)
+                found.setdefault((layer, "" if way is None else way.description), line)
         return list(found.values())
 
 

@@ -34,12 +34,12 @@ class SpeedRatio:
     """The largest allowed ratio of times; None if speeds are not gated."""
 
     @property
-    def times(self) -> float:
+    def ratio(self) -> float:
         """The candidate's time over the baseline's, by medians."""
         return self.baseline.median / self.candidate.median
 
     @property
-    def between(self) -> tuple[float, float]:
+    def ratio_bounds(self) -> tuple[float, float]:
         """The lowest and highest ratio of times, by the fifths."""
         return self.baseline.low / self.candidate.high, self.baseline.high / self.candidate.low
 
@@ -47,7 +47,10 @@ class SpeedRatio:
     def red(self) -> bool:
         """True if the ratio is larger than allowed and the fifths of both sides do not overlap."""
         return (
-            self.allowed is not None and not self.marks and self.times > self.allowed and self.between[0] > 1
+            self.allowed is not None
+            and not self.marks
+            and self.ratio > self.allowed
+            and self.ratio_bounds[0] > 1
         )
 
 

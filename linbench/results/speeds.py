@@ -42,7 +42,7 @@ class Series:
     label: str
     side: str
     results: Mapping[int, SpeedResult]
-    apart: frozenset[int] = frozenset()
+    separate_runs: frozenset[int] = frozenset()
     """The lengths at which linbench's side, which a peer stands beside, is taken from another run."""
 
     @property
@@ -53,10 +53,10 @@ class Series:
     @property
     def mixer(self) -> str:
         """The registered name of the layer."""
-        return self.any["bench"]["layer"]["mixer"]
+        return self.sample["bench"]["layer"]["mixer"]
 
     @property
-    def any(self) -> SpeedResult:
+    def sample(self) -> SpeedResult:
         """One of the results, for what all have in common."""
         return next(iter(self.results.values()))
 
@@ -79,7 +79,7 @@ class Series:
 
     def growth(self, timing: str) -> float | None:
         """Return the `growth` of the time of a sequence, or of a token if it was decoded."""
-        decoding = self.any["bench"]["question"] == "decode"
+        decoding = self.sample["bench"]["question"] == "decode"
         return growth(
             {length: (1 if decoding else length) / rate.median for length, rate in self.rates(timing).items()}
         )
@@ -270,7 +270,7 @@ def _rounded(result: SpeedResult) -> int:
 def _series(members: Sequence[SpeedResult]) -> tuple[Series, ...]:
     """Return a series for linbench's side of every layer, and for each of its peers.
 
-    Layers of one label are distinguished by the settings in which they differ. At each length the `current`
+    Layers of one label are distinguished by the settings in which they differ. At each length the `latest`
     result is taken.
     """
     layers: dict[str, list[SpeedResult]] = {}

@@ -85,14 +85,19 @@ def _degrees(parts: tuple[float, float], counts: tuple[int, int]) -> float:
 
 
 def fisher(
-    learnt: int, of: int, reference_learnt: int, reference_of: int, *, alternative: Alternative = "two-sided"
+    learned: int,
+    of: int,
+    reference_learned: int,
+    reference_of: int,
+    *,
+    alternative: Alternative = "two-sided",
 ) -> float:
     """Return the p of Fisher's exact test for two shares of seeds (Fisher 1922, doi:10.2307/2340521).
 
     Args:
-        learnt: the number of seeds that learned, out of `of`.
+        learned: the number of seeds that learned, out of `of`.
         of: the number of seeds.
-        reference_learnt: the number of the reference's seeds that learned, out of `reference_of`.
+        reference_learned: the number of the reference's seeds that learned, out of `reference_of`.
         reference_of: the number of the reference's seeds.
         alternative: `less` is a smaller share than the reference's.
 
@@ -100,12 +105,12 @@ def fisher(
     """
     from scipy.stats import fisher_exact
 
-    if not (0 <= learnt <= of and 0 <= reference_learnt <= reference_of):
+    if not (0 <= learned <= of and 0 <= reference_learned <= reference_of):
         raise ValueError(
-            f"{learnt} of {of} and {reference_learnt} of {reference_of} are no shares; at most all seeds can"
+            f"{learned} of {of} and {reference_learned} of {reference_of} are no shares; at most all seeds can"
             " learn"
         )
-    table = [[learnt, of - learnt], [reference_learnt, reference_of - reference_learnt]]
+    table = [[learned, of - learned], [reference_learned, reference_of - reference_learned]]
     return float(fisher_exact(table, alternative=alternative).pvalue)
 
 

@@ -132,7 +132,7 @@ def test_speeds_are_read_from_both_stores(
         speed = a_speed(result["label"], bench={"layer": layer_of(result)})
         store.put(speed | {"schema": SCHEMA, "id": digest(speed["id"])})
     (table,) = plan.tables(mine, own)
-    assert len(table.ways["mqar"]["train"].rates) == 2
+    assert len(table.layer_speeds["mqar"]["train"].rates) == 2
 
 
 def test_what_failed_elsewhere_or_is_of_other_code_is_not_read(keep: Callable[..., Path]) -> None:

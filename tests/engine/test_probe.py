@@ -255,7 +255,7 @@ def test_marks_of_laws_stand_in_every_table_and_caption_and_in_no_verdict(
     assert {result["label"] for result in one.rows[0].results} == {f"mine ({mark})"}, (
         "by which figures name models"
     )
-    assert not one.rows[0].in_verdicts
+    assert not one.rows[0].eligible
     assert f"mine ({mark})" in comparison_table(one).to_markdown()
     for figure in comparison_figures():
         assert (
@@ -330,7 +330,7 @@ def test_a_gate_cannot_compare_what_breaks_a_law(
         for score, marks in ((0.9, before), (0.1, after))
     ]
     found = gate(*sides, Policy.parse({}, where="policy"))
-    assert (found.exit_code, found.judged) == (5, ())
+    assert (found.exit_code, found.rows) == (5, ())
     (sentence,) = found.problems
     assert sentence.endswith(
         "mine (non-causal) takes part in no verdict: its layers are not known to keep the laws in the"

@@ -136,7 +136,7 @@ def test_models_of_two_widths_are_matched_width_by_width_and_told_apart_by_that_
         for (label, width), (count, heads) in sizes.items()
     ]
     (found,) = comparisons(results)
-    assert found.mismatch["parameters"] == pytest.approx(0.02)
+    assert found.size_mismatch["parameters"] == pytest.approx(0.02)
     assert [row.label for row in found.rows] == [
         f"{label} (d_model {width})" for label in ("deltanet", "retnet") for width in (64, 128)
     ]
@@ -177,7 +177,7 @@ def test_sizes_that_do_not_match_are_found(a_result: Any) -> None:
             a_result("c", form="controlled", cache=9999),
         ]
     )
-    assert found.mismatch == {"parameters": pytest.approx(0.1), "state floats": pytest.approx(0.2)}
+    assert found.size_mismatch == {"parameters": pytest.approx(0.1), "state floats": pytest.approx(0.2)}
 
 
 def test_every_setting_is_a_column(a_result: Any) -> None:

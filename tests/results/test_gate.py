@@ -82,14 +82,14 @@ def test_a_cell_that_no_seed_learns_any_more_is_red_among_eight() -> None:
     found = judge([SeedPair("parity", [0.95] * 6, [0.5] * 6, 0.9), *[well] * 7], Policy())
     assert [one.red for one in found] == [True] + [False] * 7
     assert found[0].p == pytest.approx(1 / comb(12, 6))
-    assert found[0].counted == pytest.approx(8 / comb(12, 6))
+    assert found[0].adjusted_p == pytest.approx(8 / comb(12, 6))
 
 
 def test_the_same_results_are_let_pass(runs: Callable[..., Any]) -> None:
     found = gated(runs(), runs())
     assert (found.exit_code, found.problems, found.new) == (0, (), ())
-    (one,) = found.judged
-    assert (one.pair.name, one.difference.mean, one.counted) == ("mqar quick native, deltanet", 0.0, 0.5)
+    (one,) = found.rows
+    assert (one.pair.name, one.difference.mean, one.adjusted_p) == ("mqar quick native, deltanet", 0.0, 0.5)
 
 
 def test_a_drop_is_red_and_a_rise_is_not(runs: Callable[..., Any]) -> None:
@@ -110,7 +110,7 @@ def test_a_drop_within_two_points_is_never_red_and_one_without_spread_always(
     assert gated(flat(0.9), flat(0.88)).exit_code == 0, (
         "two points are not more than two, whatever floats make of them"
     )
-    assert not gated(flat(0.9), flat(0.88)).judged[0].fell
+    assert not gated(flat(0.9), flat(0.88)).rows[0].dropped
 
 
 def test_all_cells_are_counted_together(runs: Callable[..., Any]) -> None:
@@ -126,18 +126,18 @@ def test_diverged_runs_count_as_chance_and_marks_excuse_nothing(
     diverged = [a_result(seed=seed, status="diverged", metrics={}) for seed in SEEDS]
     found = gated(runs(), diverged)
     assert found.exit_code == 4
-    assert found.judged[0].pair.candidate == [0.125] * 6
+    assert found.rows[0].pair.candidate == [0.125] * 6
     worse = gated(runs(score=0.09), diverged)
     assert worse.exit_code == 4, "chance is no fall from below it, but that all diverge is one"
     assert "got worse: 0 of 6 seeds diverged before, 6 of 6 do now (p " in in_words(worse)[0]
     assert gated(diverged, diverged).exit_code == 5, "nothing can get worse where nothing was learnt"
     once = [*runs(score=0.09, seeds=list(SEEDS)[1:]), diverged[0]]
-    assert [(one.red, one.diverges) for one in gated(runs(score=0.09), once).judged] == [(False, True)], (
+    assert [(one.red, one.diverges) for one in gated(runs(score=0.09), once).rows] == [(False, True)], (
         "one of six may be luck"
     )
     slower = gated(runs(), runs(score=0.6, marks=["undertrained"]))
     assert slower.exit_code == 4
-    assert slower.judged[0].marks == ("candidate: undertrained 6/6",)
+    assert slower.rows[0].marks == ("candidate: undertrained 6/6",)
 
 
 def test_what_is_missing_is_named(runs: Callable[..., Any], a_result: Callable[..., Any]) -> None:
@@ -208,7 +208,7 @@ def test_seeds_that_learn_are_counted_where_the_policy_says_so(
     lower = runs(score=0.77)
     assert gated(runs(), lower).exit_code == 4
     found = gated(runs(), lower, bimodal=[BIMODAL])
-    assert (found.exit_code, found.judged[0].pair.counts) == (0, (6, 6))
+    assert (found.exit_code, found.rows[0].pair.learned_counts) == (0, (6, 6))
     few = [a_result(seed=seed, score=0.8 if seed == 0 else 0.2) for seed in SEEDS]
     assert gated(runs(), few, bimodal=[BIMODAL | {"task": "mqar/quick"}]).exit_code == 4
 
@@ -263,7 +263,7 @@ def test_the_kept_baseline_can_be_gated_and_would_show_a_fall() -> None:
     kept = Store(KEPT).all()
     rule = load(ROOT / ".ci" / "gate.yaml").model_dump()
     assert gated(kept, kept, **rule).exit_code == 0
-    assert all(one.can_be_red for one in gated(kept, kept, **rule).judged)
+    assert all(one.can_be_red for one in gated(kept, kept, **rule).rows)
     fallen = [
         {**result, "metrics": {**result["metrics"], "accuracy": result["metrics"]["accuracy"] - 0.1}}
         for result in kept

@@ -78,7 +78,7 @@ def test_an_outdated_speed_is_no_point_beside_recall() -> None:
     layers = [canonical(result["bench"]["layer"]) for result in results]
     way = select_speeds(speeds(results), "train", layers, length=256)
     assert way is not None
-    assert [way.why_not(layer) for layer in layers] == [None, "older kernel"]
+    assert [way.missing_reason(layer) for layer in layers] == [None, "older kernel"]
     assert [
         series.rate(256, AS_CALLED) is None for series in speeds(results)[0].series if series.side == OURS
     ].count(True) == 1

@@ -54,7 +54,7 @@ def test_what_was_not_measured_soundly_has_a_word_and_no_rate() -> None:
     results = [a_speed(), a_speed("gla", marks=["busy"]), a_speed("attention", status="oom", sides={})]
     way = found(results)
     assert named(way) == {"deltanet": pytest.approx(1024)}
-    assert {label: way.why_not(layer) for layer, label in LAYERS.items()} == {
+    assert {label: way.missing_reason(layer) for layer, label in LAYERS.items()} == {
         "deltanet": None,
         "gla": "busy",
         "attention": "oom",
@@ -74,7 +74,9 @@ def test_all_are_timed_alike() -> None:
 
 def test_what_was_measured_is_said() -> None:
     assert (
-        found([a_speed()]).about
+        found([a_speed()]).full_description
         == "training at T 256, 1,024 tokens a batch, as called, fp32, a CPU, 2 threads"
     )
-    assert found([a_speed(question="decode")], "decode").words == "decoding after 256 tokens, 4 sequences"
+    assert (
+        found([a_speed(question="decode")], "decode").description == "decoding after 256 tokens, 4 sequences"
+    )

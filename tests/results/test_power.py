@@ -51,7 +51,7 @@ def test_a_total_collapse_never_passes(runs: Runs, seeds: int, alpha: float) -> 
         ):
             found = gated(base + others, fallen + others, **policy)
             codes.add(found.exit_code)
-            told = {one.pair.name: one.verdict for one in found.judged}["mqar quick native, deltanet"]
+            told = {one.pair.name: one.verdict for one in found.rows}["mqar quick native, deltanet"]
             assert found.exit_code in (4, 5), (cells, bimodal, before, after)
             assert told in {Verdict.red, Verdict.powerless, Verdict.collapsed, Verdict.noisy}
             same = gated(base + others, base + others, **policy)
@@ -86,7 +86,7 @@ def test_a_bimodal_cell_says_how_many_seeds_it_would_take(
     labels = ["deltanet", *(f"other{i}" for i in range(cells - 1))]
     base = runs(0.99, seeds, NOISES["little"], labels)
     found = gated(base, base, seeds=seeds, alpha=alpha, bimodal=[BIMODAL])
-    one = next(one for one in found.judged if one.pair.name.endswith("deltanet"))
+    one = next(one for one in found.rows if one.pair.name.endswith("deltanet"))
     assert (one.seeds_needed, found.exit_code) == (needed, 0 if needed is None else 5)
     if needed is not None:
         assert cells / comb(2 * needed, needed) < alpha <= cells / comb(2 * (needed - 1), needed - 1)
@@ -120,7 +120,7 @@ def test_by_the_means_it_depends_on_the_spread_of_the_baseline(runs: Runs) -> No
     wide = runs(0.6, 3, [0.35, 0.0, -0.35])
     found = gated(wide, wide, seeds=3)
     assert found.exit_code == 5
-    (one,) = found.judged
+    (one,) = found.rows
     assert (one.verdict, one.seeds_needed) == (Verdict.powerless, 4)
     assert gated(runs(0.6, 3, [0.01, 0.0, -0.01]), runs(0.6, 3), seeds=3).exit_code == 0
 
@@ -129,13 +129,13 @@ def test_what_no_number_of_seeds_would_show_says_why(runs: Runs) -> None:
     base = runs(0.5, 6)
     said = "mqar quick native, deltanet cannot be red: "
     assert gated(base, base, bimodal=[BIMODAL]).problems == (
-        f"{said}no seed of the baseline has learnt it by the policy, 0.9, so that none can stop to.",
+        f"{said}no seed of the baseline has learned it by the policy, 0.9, so none can stop learning it.",
     )
     assert gated(base, base, drop=0.4).problems == (
         f"{said}from 0.500 to chance, 0.125, is no more than the policy lets fall, 0.4.",
     )
     assert gated(base, base, bimodal=[BIMODAL | {"learnt": 0.1}]).problems == (
-        f"{said}chance, 0.125, counts as learnt by the policy, 0.1.",
+        f"{said}chance, 0.125, counts as learned by the policy, 0.1.",
     )
     assert gated(base, base, bimodal=[BIMODAL | {"learnt": 0.49}]).exit_code == 0
 
@@ -163,16 +163,14 @@ def test_at_chance_on_both_sides_is_uninformative(runs: Runs) -> None:
             " deltanet; gate a task that the baseline learns."
         ),
     )
-    assert gated(idle, runs(0.9, 6)).judged[0].verdict is Verdict.ok, (
-        "what rose from chance has not got worse"
-    )
+    assert gated(idle, runs(0.9, 6)).rows[0].verdict is Verdict.ok, "what rose from chance has not got worse"
 
 
 def test_that_all_seeds_diverge_where_nothing_was_learnt_is_shown_or_told(runs: Runs) -> None:
     well = runs(0.9, 3, NOISES["little"], ["gla"])
     diverged = runs(0, 3, status="diverged", metrics={})
     found = gated(runs(0.1, 3) + well, diverged + well, seeds=3)
-    assert (found.exit_code, found.judged[0].verdict, found.judged[0].seeds_needed) == (
+    assert (found.exit_code, found.rows[0].verdict, found.rows[0].seeds_needed) == (
         5,
         Verdict.diverged,
         4,
@@ -193,7 +191,7 @@ def test_that_all_seeds_diverge_where_nothing_was_learnt_is_shown_or_told(runs: 
 
 
 def test_a_fall_to_chance_that_noise_hides_says_how_many_seeds_would_show_it(runs: Runs) -> None:
-    (one,) = (found := gated(runs(0.99, 2), runs(0.135, 2, [0.1, -0.1]), seeds=2, alpha=0.01)).judged
+    (one,) = (found := gated(runs(0.99, 2), runs(0.135, 2, [0.1, -0.1]), seeds=2, alpha=0.01)).rows
     assert (one.verdict, found.exit_code, one.seeds_needed) == (Verdict.collapsed, 5, 3)
     said = (
         "mqar quick native, deltanet is at chance now, and 2 seeds do not show at 0.01 among 1 cell that it"
@@ -203,7 +201,7 @@ def test_a_fall_to_chance_that_noise_hides_says_how_many_seeds_would_show_it(run
 
 
 def test_a_fall_whose_noise_would_hide_a_fall_to_chance_is_told(runs: Runs) -> None:
-    (one,) = (found := gated(runs(0.99, 2), runs(0.3, 2, [0.3, -0.3]), seeds=2)).judged
+    (one,) = (found := gated(runs(0.99, 2), runs(0.3, 2, [0.3, -0.3]), seeds=2)).rows
     assert (one.verdict, found.exit_code, one.seeds_needed) == (Verdict.noisy, 5, 3)
     assert found.problems == (
         (
@@ -212,14 +210,14 @@ def test_a_fall_whose_noise_would_hide_a_fall_to_chance_is_told(runs: Runs) -> N
         ),
     )
     half = gated(runs(0.99, 6), runs(0.99, 6, [0, 0, 0, 0, 0, -0.5]))
-    assert (half.exit_code, half.judged[0].verdict) == (0, Verdict.fell), "six seeds would show more"
+    assert (half.exit_code, half.rows[0].verdict) == (0, Verdict.fell), "six seeds would show more"
 
 
 @pytest.mark.parametrize("baseline", [[0.9, 0.8, 0.85], [0.99, 0.98], [0.5, 0.7, 0.9, 0.4]])
 def test_no_candidate_at_chance_has_a_lower_p(baseline: Sequence[float]) -> None:
     """Whatever the spread of the candidate, by scipy's own test."""
     seeds = len(baseline)
-    lowest = collapse_p(baseline, chance=0.125, learnt=None, seeds=seeds)
+    lowest = collapse_p(baseline, chance=0.125, learned_from=None, seeds=seeds)
     spread = [1.0, -1.0, *[0.0] * (seeds - 2)]
     tried = [
         ttest_ind(
@@ -232,12 +230,12 @@ def test_no_candidate_at_chance_has_a_lower_p(baseline: Sequence[float]) -> None
 
 def test_the_seeds_it_takes_are_enough_and_one_fewer_are_not() -> None:
     for alpha in (0.05, 0.001):
-        needed = seeds_to_show_collapse([0.6, 0.2, 0.4], chance=0.125, learnt=None, alpha=alpha)
+        needed = seeds_to_show_collapse([0.6, 0.2, 0.4], chance=0.125, learned_from=None, alpha=alpha)
         assert needed
-        assert collapse_p([0.6, 0.2, 0.4], chance=0.125, learnt=None, seeds=needed) < alpha
-        assert collapse_p([0.6, 0.2, 0.4], chance=0.125, learnt=None, seeds=needed - 1) >= alpha
+        assert collapse_p([0.6, 0.2, 0.4], chance=0.125, learned_from=None, seeds=needed) < alpha
+        assert collapse_p([0.6, 0.2, 0.4], chance=0.125, learned_from=None, seeds=needed - 1) >= alpha
     assert seeds_to_show_divergence(alpha=0.05) == 4
-    assert seeds_to_show_collapse([0.1, 0.1], chance=0.125, learnt=None, alpha=0.05) is None
+    assert seeds_to_show_collapse([0.1, 0.1], chance=0.125, learned_from=None, alpha=0.05) is None
 
 
 def test_the_correction_is_that_of_a_cell_that_falls_alone() -> None:

@@ -36,8 +36,8 @@ def test_speeds_are_shown_and_never_red_by_themselves(gated: Callable[..., Gate]
     found = gated([timed()], [timed(3.0)])
     (one,) = found.speeds
     assert (found.exit_code, one.red, sentences(found)) == (0, False, [])
-    assert one.times == pytest.approx(3.0)
-    assert one.between == pytest.approx((2.7 / 1.1, 3.3 / 0.9))
+    assert one.ratio == pytest.approx(3.0)
+    assert one.ratio_bounds == pytest.approx((2.7 / 1.1, 3.3 / 0.9))
     assert speed_table(found).texts == [
         [
             "deltanet native, training at T 256, 4 sequences, fp32, as called",

@@ -128,7 +128,7 @@ def _recall_speed(comparison: Comparison, measured: Sequence[Speeds]) -> RecallS
     return RecallSpeed(
         f"{comparison.title}{_widths(widths, comparison)}",
         tuple(points),
-        {question: way.words for question, way in ways.items()},
+        {question: way.description for question, way in ways.items()},
         {question: _missing(alike, names, way) for question, way in ways.items()},
         comparison.results[0]["chance"],
         len(comparison.tests),
@@ -140,11 +140,11 @@ def _recall_speed(comparison: Comparison, measured: Sequence[Speeds]) -> RecallS
 
 def _point(name: str, row: Row, rates: dict[str, Rate]) -> Point:
     mixer = row.results[0]["cell"]["model"]["layers"][0]["mixer"]
-    return Point(name, mixer, tuple(row.accuracies), rates, not row.in_verdicts)
+    return Point(name, mixer, tuple(row.accuracies), rates, not row.eligible)
 
 
 def _caption(comparison: Comparison, ways: Iterable[SpeedSelection]) -> str:
-    about = "; ".join(way.about for way in ways)
+    about = "; ".join(way.full_description for way in ways)
     text = f"""Test accuracy against the speed of one layer of the model, which was measured alone ({about}).
         {SEED_BARS} A mark stands at the median speed, and its other bar reaches from the slowest fifth of the
         calls to the fastest. {HOLLOW} Names in grey are models of the same width that have no accuracy or
@@ -181,7 +181,7 @@ def _why_missing(row: Row, way: SpeedSelection) -> str:
     layer = layer_key(row.results[0])
     if layer is None:
         return "of several layers"
-    return "" if layer in way.rates else way.why_not(layer) or "not timed"
+    return "" if layer in way.rates else way.missing_reason(layer) or "not timed"
 
 
 def draw(sheet: Sheet, found: RecallSpeed) -> bool:

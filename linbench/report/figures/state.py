@@ -49,7 +49,7 @@ def _front(axes: Axes, every: Sequence[Sized], chance: float) -> None:
     """
     best = list[Sized]()
     for one in sorted(every, key=lambda one: (one.at, -one.mean)):
-        if one.row.in_verdicts and (not best or one.mean > best[-1].mean):
+        if one.row.eligible and (not best or one.mean > best[-1].mean):
             best.append(one)
     if not best:
         return

@@ -92,7 +92,7 @@ def _named(names: Sequence[str]) -> str:
 
 def _in_doubt(found: Sequence[Comparison]) -> str:
     rows = [row for one in found for row in one.rows]
-    doubtful = [row for row in rows if not row.in_verdicts]
+    doubtful = [row for row in rows if not row.eligible]
     if not doubtful:
         return ""
     marks = Counter(mark for row in doubtful for mark in _marks(row))
@@ -157,7 +157,7 @@ def _ranked(place: str, row: Row, colour: str) -> Mapping[str, Any]:
         "accuracy": "–" if row.mean is None else f"{row.mean:.3f}",
         "share": _share(row.mean or 0.0),
         "colour": colour,
-        "doubtful": not row.in_verdicts,
+        "doubtful": not row.eligible,
         "marks": ", ".join(row.marks),
     }
 

@@ -39,7 +39,7 @@ def styled(rows: Sequence[Row]) -> Iterator[tuple[Row, Style]]:
 
 def marker_face(row: Row, colour: str) -> str:
     """Return the colour inside a mark: white where the row takes part in no verdict."""
-    return colour if row.in_verdicts else "white"
+    return colour if row.eligible else "white"
 
 
 def draw_seeds(

@@ -200,7 +200,7 @@ def _matching(comparison: Comparison) -> str:
     words = {"parameters": "parameters", "state floats": "state floats where the state does not grow"}
     parts = [
         f"{words[name]} differ by {apart:.1%}{'' if apart <= TOLERANCE else ' and are NOT matched'}"
-        for name, apart in comparison.mismatch.items()
+        for name, apart in comparison.size_mismatch.items()
     ]
     return f" Between models of one width, at most, {'; '.join(parts)}." if parts else ""
 

@@ -37,7 +37,7 @@ SPEED_COLUMNS = (
 
 def cell_table(found: Gate) -> Table:
     """Return a table with a row for every cell that was gated."""
-    return Table("", CELL_COLUMNS, tuple(map(_cell_row, found.judged)))
+    return Table("", CELL_COLUMNS, tuple(map(_cell_row, found.rows)))
 
 
 def speed_table(found: Gate) -> Table:
@@ -47,7 +47,7 @@ def speed_table(found: Gate) -> Table:
 
 def _cell_row(one: GateRow) -> tuple[Cell, ...]:
     pair, difference = one.pair, one.difference
-    before, after = (_accuracies(side, pair.learnt) for side in (pair.baseline, pair.candidate))
+    before, after = (_accuracies(side, pair.learned_from) for side in (pair.baseline, pair.candidate))
     interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
     verdict = str(one.verdict)
     if one.verdict is Verdict.powerless and one.seeds_needed:
@@ -58,7 +58,7 @@ def _cell_row(one: GateRow) -> tuple[Cell, ...]:
         after,
         Cell(interval, difference.mean),
         Cell(str(len(pair.candidate)), len(pair.candidate)),
-        Cell(probability(one.counted), one.counted),
+        Cell(probability(one.adjusted_p), one.adjusted_p),
         Cell(verdict),
         Cell("; ".join(one.marks)),
     )
@@ -72,19 +72,19 @@ def _accuracies(values: Sequence[float], learnt: float | None) -> Cell:
 
 
 def _speed_row(one: SpeedRatio) -> tuple[Cell, ...]:
-    least, most = one.between
+    least, most = one.ratio_bounds
     return (
         Cell(f"{one.name}, {TIMING_LABELS[one.timing]}"),
         Cell(thousands(one.baseline), one.baseline.median),
         Cell(thousands(one.candidate), one.candidate.median),
-        Cell(f"{one.times:.2f} [{least:.2f}, {most:.2f}]", one.times),
+        Cell(f"{one.ratio:.2f} [{least:.2f}, {most:.2f}]", one.ratio),
         Cell(_speed_verdict(one)),
         Cell("; ".join(one.marks)),
     )
 
 
 def _speed_verdict(one: SpeedRatio) -> str:
-    least, most = one.between
+    least, most = one.ratio_bounds
     if one.red:
         return "RED"
     if one.marks:
@@ -96,8 +96,8 @@ def _speed_verdict(one: SpeedRatio) -> str:
 
 def sentences(found: Gate) -> list[str]:
     """Return sentences on what is red, what could not be compared, and what is new."""
-    silent = [one.pair.name for one in found.judged if one.verdict is Verdict.uninformative]
-    told = any(one.verdict is not Verdict.uninformative for one in found.judged)
+    silent = [one.pair.name for one in found.rows if one.verdict is Verdict.uninformative]
+    told = any(one.verdict is not Verdict.uninformative for one in found.rows)
     idle = [f"Uninformative, as both sides are at chance: {'; '.join(silent)}."] if silent and told else []
     left = [sentence for sentence in found.untimed if sentence not in found.problems]
     others = (
@@ -110,23 +110,23 @@ def sentences(found: Gate) -> list[str]:
 
 
 def _slow(one: SpeedRatio) -> str:
-    least, most = one.between
+    least, most = one.ratio_bounds
     return (
-        f"{one.name} got slower: it takes {one.times:.2f} times as long ({least:.2f} to {most:.2f} by the"
+        f"{one.name} got slower: it takes {one.ratio:.2f} times as long ({least:.2f} to {most:.2f} by the"
         f" fifths), and the policy lets {one.allowed:g} pass."
     )
 
 
 def _red(one: GateRow) -> str:
-    pair, gone = one.pair, f"p {equal(one.counted)} among all cells that are gated"
+    pair, gone = one.pair, f"p {equal(one.adjusted_p)} among all cells that are gated"
     if one.diverges:
         before, after = pair.diverged
         return (
             f"{pair.name} got worse: {before} of {len(pair.baseline)} seeds diverged before, {after} of"
             f" {len(pair.candidate)} do now ({gone})."
         )
-    if pair.counts is not None:
-        before, after = pair.counts
+    if pair.learned_counts is not None:
+        before, after = pair.learned_counts
         return (
             f"{pair.name} got worse: {before} of {len(pair.baseline)} seeds learnt it before, {after} of"
             f" {len(pair.candidate)} do now ({gone})."
@@ -146,8 +146,8 @@ def outcome(found: Gate) -> str:
     ] * bool(slower)
     parts += [f"{pluralize(short, 'reason')} why it is not comparable"] * bool(short)
     timed = [one for one in found.speeds if one.allowed is not None and not one.marks]
-    silent = sum(one.verdict is Verdict.uninformative for one in found.judged)
-    cells = f"{pluralize(len(found.judged), 'cell')}{f' ({silent} uninformative)' if silent else ''}"
+    silent = sum(one.verdict is Verdict.uninformative for one in found.rows)
+    cells = f"{pluralize(len(found.rows), 'cell')}{f' ({silent} uninformative)' if silent else ''}"
     gated = [cells, *([pluralize(len(timed), "speed")] if timed else [])]
     return f"{' and '.join(gated)} gated, {' and '.join(parts) or 'none worse than the baseline'}."
 
@@ -183,7 +183,7 @@ def speed_caption(policy: Policy) -> str:
 
 def page(found: Gate, policy: Policy) -> str:
     """Return the outcome as Markdown: sentences, tables, and the rules below them."""
-    table = cell_table(found).body() if found.judged else "No cell could be gated."
+    table = cell_table(found).body() if found.rows else "No cell could be gated."
     said = "".join(f"- {escape.paragraph(sentence)}\n" for sentence in sentences(found))
     timed = f"\n{speed_table(found).body()}\n\n{speed_caption(policy)}\n" if found.speeds else ""
     return f"### Gate: {escape.markdown(outcome(found))}\n\n{said}\n{table}\n\n{caption(policy)}\n{timed}"
@@ -198,10 +198,10 @@ def plain(found: Gate, policy: Policy) -> dict[str, Any]:
             "candidate": list(one.pair.candidate),
             "difference": one.difference.mean,
             "interval": [one.difference.low, one.difference.high],
-            "learnt": one.pair.counts,
+            "learnt": one.pair.learned_counts,
             "diverged": list(one.pair.diverged),
             "p": one.p,
-            "p_holm": one.counted,
+            "p_holm": one.adjusted_p,
             "red": one.red,
             "verdict": one.verdict.value,
             "can_be_red": one.red or one.can_be_red,
@@ -209,7 +209,7 @@ def plain(found: Gate, policy: Policy) -> dict[str, Any]:
             "chance": one.pair.chance,
             "marks": list(one.marks),
         }
-        for one in found.judged
+        for one in found.rows
     ]
     timed = [
         {
@@ -217,8 +217,8 @@ def plain(found: Gate, policy: Policy) -> dict[str, Any]:
             "timing": one.timing,
             "baseline": one.baseline._asdict(),
             "candidate": one.candidate._asdict(),
-            "times_as_long": one.times,
-            "between": list(one.between),
+            "times_as_long": one.ratio,
+            "between": list(one.ratio_bounds),
             "red": one.red,
             "marks": list(one.marks),
         }

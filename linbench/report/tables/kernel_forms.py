@@ -83,15 +83,15 @@ def form_speedups(results: Iterable[SpeedResult]) -> list[FormSpeedups]:
     found = []
     for these in speeds(results, form="named"):
         for timing in these.timings[:1]:
-            for label in dict.fromkeys(series.any["label"] for series in these.series):
+            for label in dict.fromkeys(series.sample["label"] for series in these.series):
                 found.append(_speedups_of(these, label, timing))
     return [forms for forms in found if any(form == SLOWEST for form, _ in forms.rates)]
 
 
 def _speedups_of(these: Speeds, label: str, timing: str) -> FormSpeedups:
-    own = [series for series in these.series if series.any["label"] == label and series.side == OURS]
+    own = [series for series in these.series if series.sample["label"] == label and series.side == OURS]
     rates = {
-        (series.any["bench"]["backend"], _head_dim(series)): {
+        (series.sample["bench"]["backend"], _head_dim(series)): {
             at: rate.median for at, rate in series.rates(timing).items()
         }
         for series in own
@@ -108,7 +108,7 @@ def _speedups_of(these: Speeds, label: str, timing: str) -> FormSpeedups:
 
 
 def _head_dim(series: Series) -> int:
-    layer = series.any["bench"]["layer"]
+    layer = series.sample["bench"]["layer"]
     settings = layer["settings"]
     return int(
         settings.get("head_dim") or settings.get("expand_k", 1.0) * layer["d_model"] / settings["heads"]

@@ -179,7 +179,7 @@ def _said(series: Series, length: int) -> list[str]:
     )
     apart = (
         [f"ours of another run, {commits([result])}"]
-        if length in series.apart and "reason" not in side
+        if length in series.separate_runs and "reason" not in side
         else []
     )
     return [*words, *apart, *(side[name] for name in ("reason", "note") if name in side)]

@@ -68,7 +68,7 @@ def _records(comparisons: Sequence[Comparison]) -> Records:
             "d_model": row.width or None,
             "accuracy": row.mean,
             "accuracy_sd": row.spread,
-            "in_doubt": not row.in_verdicts,
+            "in_doubt": not row.eligible,
         }
         for comparison in comparisons
         for row in comparison.rows
@@ -79,6 +79,6 @@ def _cell(rows: Sequence[Row]) -> Cell:
     """Return the accuracy of a model; where it has several settings, of each."""
     words = []
     for row in rows:
-        doubt = "" if row.mean is None or row.in_verdicts else f" {IN_DOUBT}"
+        doubt = "" if row.mean is None or row.eligible else f" {IN_DOUBT}"
         words.append(accuracy_words(row.mean, row.spread) + doubt)
     return Cell(" / ".join(words) or ABSENT, rows[0].mean if len(rows) == 1 else None)

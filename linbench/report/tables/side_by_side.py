@@ -16,7 +16,9 @@ from linbench.results.side_by_side import ALPHA, ComparisonRow, VariantCompariso
 
 def table(found: VariantComparison) -> Table:
     """Return a table with a row for every variant on every task; speeds are columns where any is known."""
-    questions = [question for question in QUESTIONS if any(question in ways for ways in found.ways.values())]
+    questions = [
+        question for question in QUESTIONS if any(question in ways for ways in found.layer_speeds.values())
+    ]
     speeds = [Column(f"{TITLES[question].lower()}, thousand tokens/s") for question in questions]
     return Table(
         f"Beside {found.first}, {found.form}",
@@ -69,12 +71,12 @@ def _row(found: VariantComparison, line: ComparisonRow, questions: Sequence[str]
 
 def _speed(found: VariantComparison, line: ComparisonRow, question: str) -> Cell:
     """Return the speed of a layer, or the reason why it has none though it was measured."""
-    way, layer = found.way(line, question), layer_key(line.row.results[0])
+    way, layer = found.speeds_of(line, question), layer_key(line.row.results[0])
     if way is None or layer is None:
         return NO_VALUE
     rate = way.rates.get(layer)
     if rate is None:
-        return Cell(way.why_not(layer) or ABSENT)
+        return Cell(way.missing_reason(layer) or ABSENT)
     return Cell(thousands(rate), rate.median)
 
 
@@ -117,10 +119,10 @@ def _former(results: Sequence[CellResult]) -> str:
 def _speeds(found: VariantComparison) -> str:
     """Return what the columns of speeds mean; nothing where there are none."""
     told: dict[str, list[str]] = {}
-    for task, ways in found.ways.items():
+    for task, ways in found.layer_speeds.items():
         for way in ways.values():
-            told.setdefault(way.about, []).append(task)
-    every = len(found.ways)
+            told.setdefault(way.full_description, []).append(task)
+    every = len(found.layer_speeds)
     words = "; ".join(
         escape.markdown(way if len(tasks) == every else f"{', '.join(tasks)}: {way}")
         for way, tasks in told.items()
@@ -155,7 +157,7 @@ def _record(found: VariantComparison, line: ComparisonRow) -> dict[str, Any]:
 
 def _measured(found: VariantComparison, line: ComparisonRow, question: str) -> dict[str, Any] | None:
     """Return the speed of a layer and how it was measured; None where it was not measured soundly."""
-    way, layer = found.way(line, question), layer_key(line.row.results[0])
+    way, layer = found.speeds_of(line, question), layer_key(line.row.results[0])
     if way is None or layer is None or layer not in way.rates:
         return None
-    return {**way.rates[layer]._asdict(), "measured": way.about}
+    return {**way.rates[layer]._asdict(), "measured": way.full_description}
