@@ -20,8 +20,10 @@ def frame(results: Iterable[CellResult]) -> "pd.DataFrame":
 
 
 def _row(result: CellResult) -> dict[str, Any]:
-    cell = result["cell"]
-    layers = cell["model"]["layers"]
+    cell, score = result["cell"], accuracy(result)
+    metrics = {
+        name: result["metrics"].get(name) for name in ("nll", *result["metrics"]) if name != "accuracy"
+    }
     return {
         "task": cell["task"]["name"],
         "preset": result["preset"],
@@ -31,23 +33,26 @@ def _row(result: CellResult) -> dict[str, Any]:
         "purpose": result["purpose"],
         "status": result["status"],
         "reason": result["reason"],
-        "accuracy": accuracy(result),
-        "scaled": None if (found := accuracy(result)) is None else above_chance(found, result["chance"]),
-        **{name: result["metrics"].get(name) for name in ("nll", *result["metrics"]) if name != "accuracy"},
+        "accuracy": score,
+        "scaled": None if score is None else above_chance(score, result["chance"]),
+        **metrics,
         "chance": result["chance"],
         "marks": ",".join(result["marks"]),
         **model_size_of(result),
         "seconds": result["seconds"],
         "device": cell["device"],
-        **{f"task.{name}": value for name, value in cell["task"]["settings"].items()},
-        **{f"model.{name}": value for name, value in cell["model"]["backbone"]["settings"].items()},
-        **{
-            f"model.{name}": value
-            for name, value in (
-                layers[0]["settings"].items() if len({canonical(x) for x in layers}) == 1 else ()
-            )
-        },
-        **{f"protocol.{name}": value for name, value in cell["protocol"]["settings"].items()},
+        **_settings(result),
         "commit": result["environment"]["commit"],
         "id": result["id"],
     }
+
+
+def _settings(result: CellResult) -> dict[str, Any]:
+    """Return the settings of a cell by column; those of its layers only if all layers are the same."""
+    cell = result["cell"]
+    layers = cell["model"]["layers"]
+    columns = {f"task.{name}": value for name, value in cell["task"]["settings"].items()}
+    columns |= {f"model.{name}": value for name, value in cell["model"]["backbone"]["settings"].items()}
+    if len({canonical(layer) for layer in layers}) == 1:
+        columns |= {f"model.{name}": value for name, value in layers[0]["settings"].items()}
+    return columns | {f"protocol.{name}": value for name, value in cell["protocol"]["settings"].items()}

@@ -230,23 +230,25 @@ def undecided_reason(one: GateRow, policy: Policy, *, cells: int) -> str | None:
             f"{pair.name} fell, and its {seeds} seeds lie so far apart that not even a mean at chance would"
             f" be shown at {asked}; {needed}."
         )
+    reason = _why_powerless(pair, policy) or (
+        f"with {seeds} seeds on each side not even a fall of all to chance is shown at {asked}; {needed}"
+    )
+    return f"{pair.name} cannot be red: {reason}."
+
+
+def _why_powerless(pair: SeedPair, policy: Policy) -> str | None:
+    """Return why no number of seeds could make a cell red; None if more seeds might."""
     mean = fmean(pair.baseline)
     if mean - pair.chance - policy.drop <= _ROUNDING:
         return (
-            f"{pair.name} cannot be red: from {mean:.3f} to chance, {pair.chance:.3f}, is no more than the"
-            f" policy lets fall, {policy.drop:g}."
+            f"from {mean:.3f} to chance, {pair.chance:.3f}, is no more than the policy lets fall,"
+            f" {policy.drop:g}"
         )
     if pair.learned_from is not None and pair.chance >= pair.learned_from:
-        return (
-            f"{pair.name} cannot be red: chance, {pair.chance:.3f}, counts as learned by the policy,"
-            f" {pair.learned_from:g}."
-        )
+        return f"chance, {pair.chance:.3f}, counts as learned by the policy, {pair.learned_from:g}"
     if pair.learned_counts and not pair.learned_counts[0]:
         return (
-            f"{pair.name} cannot be red: no seed of the baseline has learned it by the policy,"
-            f" {pair.learned_from:g}, so none can stop learning it."
+            "no seed of the baseline has learned it by the policy,"
+            f" {pair.learned_from:g}, so none can stop learning it"
         )
-    return (
-        f"{pair.name} cannot be red: with {seeds} seeds on each side not even a fall of all to chance is"
-        f" shown at {asked}; {needed}."
-    )
+    return None

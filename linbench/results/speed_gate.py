@@ -149,14 +149,20 @@ def _obstacle(name: str, both: Mapping[str, Sequence[SpeedResult]], policy: Poli
             f"The speed of {name} could not be measured in the candidate: {after['status']},"
             f" {str(after['reason']).rstrip('.')}."
         )
+    return _changed_machine(name, before, after, policy)
+
+
+def _changed_machine(name: str, before: SpeedResult, after: SpeedResult, policy: Policy) -> str | None:
+    """Return a sentence that names what computed differently on the two sides; None if nothing did."""
     here, there = (
         {"device": machine_of(one), **packages(one, one["bench"]["device"])} for one in (before, after)
     )
-    for what in here:
-        if here[what] != there.get(what) and (what == "device" or what not in policy.may_differ):
+    for part, value in here.items():
+        may_differ = part != "device" and part in policy.may_differ
+        if value != there.get(part) and not may_differ:
             return (
-                f"The speed of {name} cannot be compared: {what} is {here[what]} in the baseline and"
-                f" {there.get(what)} in the candidate."
+                f"The speed of {name} cannot be compared: {part} is {value} in the baseline and"
+                f" {there.get(part)} in the candidate."
             )
     return None
 
