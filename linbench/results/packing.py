@@ -1,10 +1,10 @@
-"""Loose results into packs and back, safe against a kill at any moment.
+"""Packing of loose results and unpacking, safe against a kill at any moment.
 
 A pack is written, read back and listed before any loose file of its results is removed. Whatever a run was
 killed over, the same command again goes on from there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,22 +82,24 @@ def pack(store: Store, name: str | None = None, command: str | None = None) -> P
         name: the one pack that all go to. Without it each goes to the pack that `pack_names` gives.
         command: the command that measured them, for the manifest.
 
-    Raises UserError: the name cannot be one or is taken; the store is only read; another process packs there.
+    Raises UserError: the name cannot be one or is taken; the store is read-only; another process packs there.
     StorageError: something cannot be read, written, or is not read back as it was written.
     """
-    store.loose_ids()  # a folder that is not there is told before one is made
+    store.loose_ids()  # raises before a folder that is not there is made
     with _packing_lock(store):
         _list_unlisted(store.folder)
-        found = _loose_results(store)
         packed = {cell_id: lines[0].text for cell_id, lines in store.packed_lines().items()}
-        there = [one for one in found if packed.get(one.result["id"]) == one.line]
+        new, redundant = list[_Loose](), list[_Loose]()
+        for loose in _loose_results(store):
+            members = redundant if packed.get(loose.result["id"]) == loose.line else new
+            members.append(loose)
+        names = {} if name else pack_names([loose.result for loose in new], store.folder)
         groups: dict[str, list[_Loose]] = {}
-        new = [one for one in found if packed.get(one.result["id"]) != one.line]
-        names = {} if name else pack_names([one.result for one in new], store.folder)
-        for one in new:
-            groups.setdefault(name or names[one.result["id"]], []).append(one)
-        _remove(there)
-        return Packing([_write(store.folder, *group, command, name) for group in groups.items()], len(there))
+        for loose in new:
+            groups.setdefault(name or names[loose.result["id"]], []).append(loose)
+        _remove(redundant)
+        packs = [_write(store.folder, pack, group, command, name) for pack, group in groups.items()]
+        return Packing(packs, len(redundant))
 
 
 def unpack(store: Store, into: Store) -> Unpacking:
@@ -106,7 +108,7 @@ def unpack(store: Store, into: Store) -> Unpacking:
     Of several lines with one id the newest that is sound counts. A file that is there already is never
     replaced. Lines that do not count are in `store.set_aside`.
 
-    Raises UserError: `into` is only read. StorageError: something cannot be read or written.
+    Raises UserError: `into` is read-only. StorageError: something cannot be read or written.
     """
     store.loose_ids()
     written, there, differ = 0, 0, list[Path]()
@@ -128,13 +130,13 @@ def unpack(store: Store, into: Store) -> Unpacking:
 
 
 def verify(store: Store) -> list[str]:
-    """Return a sentence for everything in a folder that does not count; none: all can be trusted.
+    """Return a sentence for everything in a folder that does not count; none if all can be trusted.
 
     Raises StorageError: the system fails to read something.
     """
-    told = faults(store.folder)
+    sentences = faults(store.folder)
     _loose_results(store)
-    return told + [f"{place} does not count: {why}." for place, why in store.set_aside.items()]
+    return sentences + [f"{place} does not count: {why}." for place, why in store.set_aside.items()]
 
 
 def pack_names(results: Sequence[Result], folder: Path) -> dict[str, str]:
@@ -152,26 +154,29 @@ def pack_names(results: Sequence[Result], folder: Path) -> dict[str, str]:
 
 
 def _suites(cells: Sequence[CellResult], first: str) -> dict[str, str]:
-    """Return the suite of each thing that is asked of models, as `_asked_text` writes it.
+    """Return the shipped suite that cells belong to, by `_suite_settings_text`.
 
-    first: the suite to take where several ask it.
+    Args:
+        cells: results of cells.
+        first: the suite to prefer if cells belong to several.
     """
-    asked = {_suite_settings_text(one["cell"]): _suite_settings(one["cell"]) for one in cells}
-    tasks = {each["task"]["name"] for each in asked.values()}
+    settings = _settings_by_text([one["cell"] for one in cells])
+    tasks = {each["task"]["name"] for each in settings.values()}
     found: dict[str, str] = {}
     for name in sorted(shipped(), key=lambda name: (name != first, name)):
         suite = load(name)
         if not tasks & {task.task.partition("/")[0] for task in suite.tasks}:
             continue
         for block in blocks(suite, device="cpu")[0]:
-            of_suite = {
-                _suite_settings_text(cells[0].identity): _suite_settings(cells[0].identity)
-                for _, cells in block.rows
-            }
-            for text, each in asked.items():
-                if text not in found and any(compatible(each, other) for other in of_suite.values()):
+            of_block = _settings_by_text([cells[0].identity for _, cells in block.rows]).values()
+            for text, each in settings.items():
+                if text not in found and any(compatible(each, other) for other in of_block):
                     found[text] = name
     return found
+
+
+def _settings_by_text(identities: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {_suite_settings_text(identity): _suite_settings(identity) for identity in identities}
 
 
 def _suite_settings(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +203,7 @@ def _packing_lock(store: Store) -> Iterator[None]:
     """Keep other processes from packing the same folder. Raises UserError, StorageError."""
     if store.read_only:
         raise UserError(
-            "the results that come with linbench are only read; name a folder of yours, or with --to another."
+            "the results that come with linbench are read-only; name a folder of yours, or another with --to."
         )
     store.prepare()
     with store.claim(_LOCK) as ours:
@@ -254,8 +259,8 @@ def _write(
     """Write one pack, then remove the loose files of its results."""
     taken = {*read_manifest(folder), *map(pack_name, pack_paths(folder))}
     free = name if given else unused(name, taken)
-    said = command or _command(name, folder)
-    path = write_pack(folder, free, [(one.result, one.line) for one in found], said)
+    measured_by = command or _command(name, folder)
+    path = write_pack(folder, free, [(one.result, one.line) for one in found], measured_by)
     _remove(found)
     return Packed(path, len(found), sum(len(one.content) for one in found), path.stat().st_size)
 

@@ -193,7 +193,7 @@ def numbered(path: Path, texts: Sequence[bytes]) -> Iterator[Line]:
 
 
 def line_id(text: bytes) -> str | None:
-    """Return the id that a line says it has; None: it says none.
+    """Return the id that a line claims; None if it claims none.
 
     It is found without parsing where only one is written. Whoever reads the result still checks it.
     """
@@ -210,7 +210,7 @@ def line_id(text: bytes) -> str | None:
 
 
 def read_manifest(folder: Path) -> dict[str, Entry]:
-    """Return the manifest's entries by the names of packs, the oldest first; none where there is no manifest.
+    """Return the manifest's entries by the names of packs, the oldest first; none without a manifest.
 
     Raises PackError: it is damaged. StorageError: the system fails to read it.
     """
@@ -280,22 +280,22 @@ def write_manifest(folder: Path, entries: Mapping[str, Entry]) -> None:
 
 
 def faults(folder: Path) -> list[str]:
-    """Return a sentence for everything that is wrong with the packs of a folder; none: all is sound.
+    """Return a sentence for everything that is wrong with the packs of a folder; none if all is sound.
 
     Raises StorageError: the system fails to read one.
     """
     try:
         entries = read_manifest(folder)
     except PackError as damaged:
-        entries, told = {}, [str(damaged)]
+        entries, sentences = {}, [str(damaged)]
     else:
-        told = []
+        sentences = []
     paths = {pack_name(path): path for path in _found(folder)}
     for name in entries.keys() - paths.keys():
-        told.append(f"{folder / MANIFEST} lists a pack {name}{SUFFIX} that is not there.")
+        sentences.append(f"{folder / MANIFEST} lists a pack {name}{SUFFIX} that is not there.")
     for name, path in paths.items():
-        told += _pack_faults(path, entries.get(name))
-    return told
+        sentences += _pack_faults(path, entries.get(name))
+    return sentences
 
 
 def _pack_faults(path: Path, entry: Entry | None) -> Iterator[str]:
@@ -336,6 +336,6 @@ def _repeats(first: Line) -> str:
 
 
 def _order(result: Result) -> tuple[str, str, str, str]:
-    """Put results that are alike beside each other."""
+    """Return a sort key that puts similar results next to each other."""
     identity = canonical(identity_of(result))
     return str(result.get("kind", CELL)), str(result.get("label", "")), identity, str(result["id"])

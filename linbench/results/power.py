@@ -30,8 +30,8 @@ def collapse_p(baseline: Sequence[float], *, chance: float, learned_from: float 
     Args:
         baseline: accuracies of the baseline, one for each seed.
         chance: the chance level.
-        learned_from: the accuracy from which on a seed has learned, for Fisher's test; None for Welch's test of
-        means.
+        learned_from: the accuracy from which on a seed has learned, for Fisher's test; None for Welch's test
+        of means.
         seeds: the number of seeds on each side.
     """
     if learned_from is not None:

@@ -16,15 +16,14 @@ from linbench.results.schema.fields import CELL, SPEED
 from linbench.results.store import Store, find_stores
 
 REFERENCE = "reference"
-"""The name under which they are read. A folder of that name is meant by a path with a slash more, such as its
-whole path."""
+"""The name of these results on the command line. A folder of that name is given by its absolute path."""
 
 SHIPPED = ("cpu", "h100", "h200")
-"""The folders that are shipped, with all below them."""
+"""The shipped folders; all folders below them belong to them."""
 
 
 class Reference(Store):
-    """All results that come with linbench, as one store that is only read."""
+    """All results that come with linbench, as one read-only store."""
 
     read_only = True
 
@@ -71,8 +70,8 @@ class Reference(Store):
     def may_add(self) -> None:
         """Refuse to add anything. Raises UserError: always."""
         raise UserError(
-            "what is asked for is not among the results that come with linbench, which are only read; name a"
-            f" folder of yours with {self.option}."
+            "the result is not among those that come with linbench, which are read-only; name a folder of"
+            f" yours with {self.option}."
         )
 
     def put(self, result: Result) -> Path:
@@ -93,7 +92,7 @@ class Reference(Store):
 
     @property
     def unreadable(self) -> list[Path]:
-        """All files that could not be trusted."""
+        """The files that could not be trusted."""
         return sorted({path for part in self.parts for path in part.unreadable})
 
 
@@ -125,12 +124,12 @@ def stores_at(name: str) -> list[Store]:
 def place_beside(folder: Path, name: str, option: str) -> Path:
     """Return the path below a results folder where what is made of it goes, when the user names no other.
 
-    Raises UserError: it is `reference`, which is only read. StorageError: the place is a link that leads out
+    Raises UserError: it is `reference`, which is read-only. StorageError: the place is a link that leads out
     of the folder.
     """
     if str(folder) == REFERENCE:
         raise UserError(
-            f"the results that come with linbench are only read; say with {option} where to write."
+            f"the results that come with linbench are read-only; say with {option} where to write."
         )
     return folder_below(folder, name, option)
 

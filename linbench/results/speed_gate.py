@@ -122,10 +122,8 @@ def _name(result: SpeedResult, label: str) -> str:
     bench = result["bench"]
     peer = f", beside {bench['peer']['name']}" if bench["peer"] else ""
     batch = pluralize(bench["shape"]["batch"], "sequence")
-    return (
-        f"{label} {bench['layer']['form']}, {describe_question(bench['question'], bench['shape']['length'])}, {batch},"
-        f" {bench['precision']}{peer}"
-    )
+    question = describe_question(bench["question"], bench["shape"]["length"])
+    return f"{label} {bench['layer']['form']}, {question}, {batch}, {bench['precision']}{peer}"
 
 
 def _obstacle(name: str, both: Mapping[str, Sequence[SpeedResult]], policy: Policy) -> str | None:

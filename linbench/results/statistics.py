@@ -106,10 +106,8 @@ def fisher(
     from scipy.stats import fisher_exact
 
     if not (0 <= learned <= of and 0 <= reference_learned <= reference_of):
-        raise ValueError(
-            f"{learned} of {of} and {reference_learned} of {reference_of} are no shares; at most all seeds can"
-            " learn"
-        )
+        counts = f"{learned} of {of} and {reference_learned} of {reference_of}"
+        raise ValueError(f"{counts} are no shares; at most all seeds can learn")
     table = [[learned, of - learned], [reference_learned, reference_of - reference_learned]]
     return float(fisher_exact(table, alternative=alternative).pvalue)
 

@@ -1,6 +1,7 @@
-"""Folders of results: loose files, one for each result, written whole or not at all, and packs of many.
+"""Stores: folders of results, in loose files of one result each and in packs of many.
 
-Nothing in them is trusted unread. A loose file counts before a line of a pack.
+Files are written whole or not at all, and nothing in them is trusted unread. A loose file counts before a
+line of a pack.
 """
 
 import os
@@ -58,7 +59,7 @@ class Store:
         """
 
     def prepare(self) -> None:
-        """Make the folder and see that it can be written, before anything is spent on what could not be kept.
+        """Make the folder and check that it can be written, before anything is spent on results.
 
         Raises StorageError.
         """
@@ -86,7 +87,7 @@ class Store:
         return None if result is None or is_cell(result) else result
 
     def find(self, result_id: str) -> Result | None:
-        """Return the result of an id, of any kind; None where there is none, or one of an older schema alone.
+        """Return the result of an id, of any kind; None if there is none, or only one of an older schema.
 
         A file that is torn, altered or misnamed, that may not be read, or that does not fit the record of a
         result is set aside with the reason; a pack's result counts then, or the cell runs again. The file
@@ -99,9 +100,9 @@ class Store:
         return None if found is None else with_current_chance(found)
 
     def put(self, result: Result) -> Path:
-        """Keep a result in a file of its own: written aside, flushed to the disk, then renamed.
+        """Store a result in a file of its own: write it aside, flush it to the disk, then rename it.
 
-        What stands in its place and does not count is kept under another name.
+        A file of that name that does not count is kept under another name.
 
         Raises StorageError; nothing is left behind then. Raises ValueError: this is not a result as
         `linbench.results.schema` has it.
@@ -179,12 +180,12 @@ class Store:
 
     @property
     def unreadable(self) -> list[Path]:
-        """All files that were ever set aside, and what would be."""
+        """The files that were ever set aside, and those that would be."""
         return sorted({*self.folder.glob(f"*{_ASIDE}-*"), *self.set_aside})
 
     @contextmanager
     def claim(self, cell_id: str) -> Iterator[bool]:
-        """Claim a cell, and say whether this process may run it now.
+        """Claim a cell; yield whether this process may run it now.
 
         Another launcher on the same folder may have it. The claim of a process that was killed is free.
         """
@@ -198,7 +199,7 @@ class Store:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder in which groups that are not finished are kept."""
+        """The folder of checkpoints of groups that are not finished."""
         return self.folder / ".checkpoints"
 
     @property

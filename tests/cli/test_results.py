@@ -81,7 +81,7 @@ def test_folders_that_are_not_there_or_only_read(
     linbench("results", "pack", str(home.folder), "--name", "mine")
     for verb in ("pack", "unpack"):
         ended = linbench("results", verb, "reference")
-        assert (ended.code, "only read" in ended.err) == (2, True)
+        assert (ended.code, "read-only" in ended.err) == (2, True)
     assert linbench("results", "verify", "reference").code == 0
     assert linbench("results", "unpack", "reference", "--to", "here").code == 0
     assert [one["id"] for one in Store("here").all()] == IDS[:1]

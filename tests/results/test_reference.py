@@ -86,13 +86,13 @@ def test_nothing_is_added_to_them() -> None:
         assert ours
     for cell in (IDS[2], "d" * 64):
         with (
-            pytest.raises(UserError, match="which are only read; name a folder of yours with --into"),
+            pytest.raises(UserError, match="which are read-only; name a folder of yours with --into"),
             store.claim(cell),
         ):
             pass
-    with pytest.raises(UserError, match="only read"):
+    with pytest.raises(UserError, match="read-only"):
         store.put({"id": "d" * 64})
-    with pytest.raises(UserError, match="only read"):
+    with pytest.raises(UserError, match="read-only"):
         store.may_add()
     assert not store_at("results").read_only
 
@@ -123,7 +123,7 @@ def test_every_verb_that_takes_a_folder_of_results_knows_the_name(
         "--results",
         REFERENCE,
     )
-    assert (ended.code, "are only read" in ended.err) == (2, True)
+    assert (ended.code, "are read-only" in ended.err) == (2, True)
     for words in (
         ("run", "mqar", "--model", "deltanet"),
         ("sweep", "quick"),
@@ -132,7 +132,7 @@ def test_every_verb_that_takes_a_folder_of_results_knows_the_name(
         ("bench", "decode", "--preset", "tiny", "--models", "deltanet"),
     ):
         ended = linbench(*words, "--device", "cpu", "--results", REFERENCE)
-        assert (ended.code, "are only read" in ended.err) == (2, True), words
+        assert (ended.code, "are read-only" in ended.err) == (2, True), words
     assert sorted(path.name for path in tmp_path.iterdir()) == ["drawn", "package", "page.html"], (
         "nothing is written beside"
     )
