@@ -148,8 +148,8 @@ def _caption(comparison: Comparison, ways: Iterable[SpeedSelection]) -> str:
     text = f"""Test accuracy against the speed of one layer of the model, which was measured alone ({about}).
         {SEED_BARS} A mark stands at the median speed, and its other bar reaches from the slowest fifth of the
         calls to the fastest. {HOLLOW} Names in grey are models of the same width that have no accuracy or
-        no such speed. {averaged_answers(comparison)} {diverged_runs(comparison)} {law_warning(comparison.rows)}
-        {setting(comparison)}"""
+        no such speed. {averaged_answers(comparison)} {diverged_runs(comparison)}
+        {law_warning(comparison.rows)} {setting(comparison)}"""
     return " ".join(text.split())
 
 
