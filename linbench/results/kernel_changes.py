@@ -1,4 +1,4 @@
-"""Which stored speeds were measured with kernels that have become much faster or slower since.
+"""Stored speeds that were measured with kernels that have become much faster or slower since.
 
 A kernel family's `VERSION` says that its results changed. Its speed can change while results stay, and then
 an older speed beside a newer one compares two kernels and not two layers.

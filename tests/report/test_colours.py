@@ -33,7 +33,7 @@ def test_variants_of_one_mixer_share_its_colour_and_differ_in_dash_and_mark(a_re
 
 
 def test_no_two_delta_rules_and_no_variant_of_one_have_both_dash_and_mark_alike(a_result: Any) -> None:
-    """Which is all that tells them apart in grey."""
+    """Dash and mark are all that tells them apart in grey."""
     names = sorted(name for name, one in generations().items() if one == "delta rule")
     found = styles([a_result(name, heads=heads) for name in names for heads in (1, 2)])
     assert len({(one.dash, one.mark) for one in found}) == 2 * len(names) > 10

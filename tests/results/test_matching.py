@@ -1,4 +1,4 @@
-"""Which results of two runs answer the same question, and what of their environments must agree."""
+"""Tests of matching results of two runs, and of the parts of their environments that must agree."""
 
 from collections.abc import Callable
 from typing import Any
