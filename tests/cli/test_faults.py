@@ -78,7 +78,8 @@ def finished(folder: Path) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_sigkill_loses_and_repeats_no_finished_cell(tmp_path: Path, tiny: list[str]) -> None:
-    words = ["run", "mqar", "--model", "deltanet,attention", "--seeds", "0-3", "--stack", "1", *longer(tiny)]
+    words = ["run", "mqar", "--model", "deltanet,attention", "--seeds", "0-3", *longer(tiny)]
+    words += ["--stack", "1", "--workers", "1"]
     kept: dict[str, int] = {}
     for delay in (0.0, 0.15):
         running = process(tmp_path, *words)

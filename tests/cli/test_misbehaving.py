@@ -243,8 +243,8 @@ def test_a_cell_whose_worker_was_killed_is_run_again_by_every_verb_and_one_that_
 def test_descriptors_that_are_closed_fail_no_cell(
     tmp_path: Path, tiny: list[str], closed: tuple[int, ...]
 ) -> None:
-    write_suite(tmp_path, tiny, "deltanet", "attention", seeds="0-3")
-    words = "sweep suite.yaml --device cpu --workers 2 --stack 2"
+    write_suite(tmp_path, tiny, "deltanet", "attention", seeds="0-1")
+    words = "sweep suite.yaml --device cpu --workers 1 --stack 2"
     shut = " ".join(f"{number}{'<' if number == 0 else '>'}&-" for number in closed)
     script = f"exec {shut}; exec {sys.executable} -m linbench {words}"
     ended = subprocess.run(
@@ -257,7 +257,7 @@ def test_descriptors_that_are_closed_fail_no_cell(
     assert ended.returncode == (EXIT_STORAGE if 1 in closed else 0), (
         "a table that cannot be printed is told, and costs no cell"
     )
-    assert [result["status"] for result in Store(tmp_path / "results").all()] == ["ok"] * 8
+    assert [result["status"] for result in Store(tmp_path / "results").all()] == ["ok"] * 4
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
     ids=["matrix_state", "the others"],
 )
 def test_kernels_hold_in_the_interpreter(where: list[str]) -> None:
-    """The tests run in two halves, so that two processes can share them."""
+    """Run them in two halves, which may go side by side."""
     command = [sys.executable, "-m", "pytest", *where, "-m", "interpreter"]
     done = subprocess.run(
         command,

@@ -11,6 +11,7 @@ import pytest
 
 from linbench.engine.layer_under_test import MOST_FLOATS, NEUTRAL_PRESET, LayerUnderTest
 from linbench.experiments.registry import SHIPPED, registry
+from linbench.models.blocks.matrix_mixer import MatrixMixer
 from linbench.tasks.mqar import MQAR
 from linbench.verify import laws
 from linbench.verify.check import Finding, check
@@ -43,19 +44,40 @@ def verdicts(model: str, form: str = "native", **settings: Any) -> dict[str, str
     return {finding.law: finding.verdict for finding in findings(model, form, **settings)}
 
 
-@pytest.mark.parametrize("form", ["native", pytest.param("controlled", marks=pytest.mark.slow)])
+SHIPPED_MODELS = {
+    entry.name: entry.cls for entry in registry("model").entries.values() if entry.source == SHIPPED
+}
+ONE_OF_EACH_RULE = {
+    "comba",
+    "deltanet",
+    "deltaproduct",
+    "gated_deltanet",
+    "gla",
+    "linear_attention",
+    "mamba2",
+}
+"""Mixers with a matrix as their state of which the controlled form is checked in `make test`: it adds the
+same convolution and norm to all of them, and tests/models holds every variant to the same laws in it."""
+
+
+def _marks(name: str, form: str) -> list[pytest.MarkDecorator]:
+    if (name, form) == ("gated_deltanet", "native"):
+        return []
+    alike = issubclass(SHIPPED_MODELS[name], MatrixMixer) and name not in ONE_OF_EACH_RULE
+    nightly = form == "controlled" and alike
+    return [pytest.mark.slow, *([pytest.mark.nightly] if nightly else [])]
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "form"),
     [
-        name if name == "gated_deltanet" else pytest.param(name, marks=pytest.mark.slow)
-        for name in sorted(
-            entry.name for entry in registry("model").entries.values() if entry.source == SHIPPED
-        )
+        pytest.param(name, form, marks=_marks(name, form))
+        for name in sorted(SHIPPED_MODELS)
+        for form in ("native", "controlled")
+        if form == "native" or SHIPPED_MODELS[name].controlled is not None
     ],
 )
 def test_what_is_shipped_keeps_every_law(name: str, form: str) -> None:
-    if form == "controlled" and registry("model").find(name).cls.controlled is None:
-        pytest.skip("it has no controlled form")
     told = {finding.law: finding for finding in findings(name, form)}
     found = {law: finding.verdict for law, finding in told.items()}
     assert list(found) == list(all_laws())

@@ -11,7 +11,8 @@ from tests.factories.cells import plan
 TASKS = [name for name, entry in registry("task").entries.items() if entry.source == SHIPPED]
 FEW = {
     "protocol.batch_size": 4,
-    "protocol.validation_examples": 128,
+    "protocol.evaluations": 10,
+    "protocol.validation_examples": 32,
     "protocol.test_examples": 128,
     "model.d_model": 16,
     "model.heads": 2,
