@@ -64,7 +64,7 @@ def held(state: Any, seq_len: int) -> dict[str, int]:
         "taps": "convolution",
         "keys": "cache",
         "values": "cache",
-        "left": "cache",
+        "log_left": "cache",
         "shift": "shift",
     }
     counted = dict.fromkeys(("recurrent", "cache", "convolution", "shift"), 0)
