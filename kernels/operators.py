@@ -75,7 +75,7 @@ def choose_backend(
     """Return which of its backends a door takes for x.
 
     Args:
-        backend: the one the caller names, or "auto": then the one that `preferring` asks for, else Triton
+        backend: the one the caller names, or "auto": then the one that `prefer_backend` asks for, else Triton
             where the door has it and it runs, else `otherwise`.
         backends: names of those the door has.
         empty: the one for an x without any numbers, such as no sequences, whatever was named.

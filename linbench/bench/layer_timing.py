@@ -38,7 +38,7 @@ def precompile(case: LayerCase, make: MakeCall) -> float:
 def time_sides(case: LayerCase, make: MakeCall) -> dict[str, Any]:
     """Time linbench's call and the peer's in turn. A fault of the peer's becomes a reason on its side.
 
-    On a GPU work is still under way on return, for `machine.load_marks`.
+    On a GPU work is still under way on return, so that `machine.marks` reads the load of a busy device.
 
     Returns:
         `sides`; `first_call`, in seconds; and `cost`, the least that a call takes.

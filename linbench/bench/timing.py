@@ -93,7 +93,7 @@ def time_replayed(calls: Calls, *, repeats: int) -> dict[str, Spread]:
     Caches are overwritten before every replay. The host runs ahead meanwhile, so that no launch is waited
     for.
 
-    Raises RuntimeError: a call that cannot be captured, with the note of `Captured`.
+    Raises RuntimeError: a call cannot be captured; the message says why.
     """
     graphs = {name: capture_graph(call) for name, call in calls.items()}
     scratch = _scratch()

@@ -40,7 +40,7 @@ class Stored:
 
     @cached_property
     def timed(self) -> dict[str, SpeedResult]:
-        """Timings of layers by `linbench.bench.case.anywhere`; of several CPUs, the latest."""
+        """The timings of layers by `cpu_independent_id`; of several CPUs, the latest."""
         by_date = sorted(self.speeds.values(), key=lambda result: result.get("when", ""))
         return {cpu_independent_id(result["bench"]): result for result in by_date}
 
