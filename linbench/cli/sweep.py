@@ -293,7 +293,7 @@ def _print_plan(
         ids = [cell.id for cell in cells]
         print(json.dumps({"groups": rows, "cells": ids, "searched": search is not None}))
         return
-    for group in groups:
+    for group in _merge_same_names(groups):
         print(group.line())
     print(_summary(groups, len(tuning) + len(cells)))
     if search and search.extensions and any(cell.id in missing for cell in tuning):
@@ -323,6 +323,19 @@ def _plan_groups(
             _PlannedGroup(prefix + format_cells(group, names), len(group), len(unfinished), estimate)
         )
     return planned
+
+
+def _merge_same_names(groups: list[_PlannedGroup]) -> list[_PlannedGroup]:
+    """Merge groups of one name. Rates of a search have one, since names leave learning rates out."""
+    merged: dict[str, _PlannedGroup] = {}
+    for group in groups:
+        other = merged.get(group.name)
+        if other is not None:
+            costs = [one.seconds for one in (other, group) if one.seconds is not None]
+            seconds = sum(costs) if costs else None
+            group = _PlannedGroup(group.name, other.cells + group.cells, other.left + group.left, seconds)
+        merged[group.name] = group
+    return list(merged.values())
 
 
 def _summary(groups: list[_PlannedGroup], cells: int) -> str:

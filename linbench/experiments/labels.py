@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 
 from linbench.experiments.cell import Cell
 
+FORM = "form"
+
 
 class Names(NamedTuple):
     """A scheme for naming the cells of a run.
 
     presets: the tasks whose cells all equal a preset, whose name then stands for its settings. settings: the
-    dotted names of the settings in which cells differ, the seed last.
+    names of the settings in which cells differ, such as `form` or `model.d_model`; the seed is last.
     """
 
     presets: frozenset[str]
@@ -33,24 +35,25 @@ def naming_scheme(cells: Sequence[Cell], *, but: Collection[str] = ()) -> Names:
     for cell in cells:
         task = cell.task_entry.name
         name = task, cell.preset if task in presets else None, cell.model.label
-        same_name.setdefault(name, []).append(all_settings(cell))
+        same_name.setdefault(name, []).append(_named_settings(cell))
     return Names(presets, (*distinguishing_settings(same_name.values(), but={*but, "seed"}), "seed"))
 
 
 def format_cells(cells: Sequence[Cell], names: Names) -> str:
-    """Return the name of a group of cells: `mqar quick deltanet model.d_model 64, seed 0 1 2`.
+    """Return the name of a group of cells: `mqar quick deltanet native, model.d_model 64, seed 0 1 2`.
 
     Args:
         cells: cells of one task and model.
         names: the scheme of the run.
     """
     first = cells[0]
-    settings = [all_settings(cell) for cell in cells]
+    settings = [_named_settings(cell) for cell in cells]
     values = []
     for name in names.settings:
         if name in settings[0]:
             distinct = dict.fromkeys(str(values_of_cell[name]) for values_of_cell in settings)
-            values.append(f"{name} {' '.join(distinct)}")
+            words = " ".join(distinct)
+            values.append(words if name == FORM else f"{name} {words}")
     task = first.task_entry.name
     preset = f" {first.preset}" if task in names.presets else ""
     return f"{task}{preset} {first.model.label} {', '.join(values)}"
@@ -112,6 +115,11 @@ def distinguishing_labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     names = dict.fromkeys(chain.from_iterable(settings))
     differ = [name for name in names if len({str(values.get(name)) for values in settings}) > 1]
     return [" / ".join(f"{name} {values[name]}" for name in differ if name in values) for values in settings]
+
+
+def _named_settings(cell: Cell) -> dict[str, Any]:
+    # the form comes first: it tells apart in one word what a handful of settings of the mixer would
+    return {FORM: cell.model.form} | all_settings(cell)
 
 
 def all_settings(cell: Cell) -> dict[str, Any]:

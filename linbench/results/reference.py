@@ -70,8 +70,8 @@ class Reference(Store):
     def may_add(self) -> None:
         """Refuse to add anything. Raises UserError: always."""
         raise UserError(
-            "the result is not among those that come with linbench, which are read-only; name a folder of"
-            f" yours with {self.option}."
+            "not all results that are needed come with linbench, and those that do are read-only; name a"
+            f" folder of yours with {self.option}."
         )
 
     def put(self, result: Result) -> Path:

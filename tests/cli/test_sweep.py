@@ -153,6 +153,9 @@ def test_a_dry_run_counts_the_search_and_knows_when_it_is_finished(
     ]
     assert summary.startswith("14 cells in 4 groups, 14 left: no estimate")
     assert "2 rates" in more
+    alone = sweep("--dry-run", "--stack", "1").out.splitlines()
+    assert alone[:2] == groups[:2]  # one line for all rates, though each is a group
+    assert alone[-2].startswith("14 cells in 14 groups")
     sweep("--limit", "1")
     told = json.loads(sweep("--dry-run", "--json").out)["groups"]
     assert [group["left"] for group in told] == [0, 5, 1, 2]

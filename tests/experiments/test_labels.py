@@ -94,3 +94,12 @@ def test_what_other_settings_tell_already_is_not_told() -> None:
         "b",
     ]
     assert distinguishing_settings([[{"a": 1}, {"b": 1}, {"a": 1, "b": 1}]]) == ["a", "b"]
+
+
+def test_the_form_is_one_word_in_place_of_the_settings_that_follow_from_it() -> None:
+    cells = [
+        plan("mqar", ["gated_deltanet"], device="cpu", form=form)[0] for form in ("native", "controlled")
+    ]
+    names = naming_scheme(cells)
+    assert names.settings == ("form", "seed")
+    assert format_cells(cells[1:], names) == "mqar gated_deltanet controlled, seed 0"

@@ -86,7 +86,7 @@ def test_nothing_is_added_to_them() -> None:
         assert ours
     for cell in (IDS[2], "d" * 64):
         with (
-            pytest.raises(UserError, match="which are read-only; name a folder of yours with --into"),
+            pytest.raises(UserError, match="read-only; name a folder of yours with --into"),
             store.claim(cell),
         ):
             pass
