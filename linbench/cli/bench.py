@@ -179,7 +179,10 @@ def data(options: DataOptions) -> None:
     measure_and_show(cases, _tables, options)
 
 
-bench = typer.Typer(help="Speed and memory, measured beside the peers.", no_args_is_help=True)
+bench = typer.Typer(
+    help="Measure speed and memory, beside other implementations where they are installed.",
+    no_args_is_help=True,
+)
 for _verb in (
     bench_layers.length,
     bench_layers.prefill,

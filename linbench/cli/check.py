@@ -19,6 +19,7 @@ def check(
     model: Annotated[
         str,
         typer.Argument(
+            metavar="MODEL",
             autocompletion=completion.models,
             help="A name, NAME\\[setting=value], ./file.py:Class or package.module:Class.",
         ),
@@ -39,7 +40,7 @@ def check(
     first of two layers, on the CPU, in float32 and, if it takes that, float64. It has its initial weights,
     but those that start at zero are drawn at random. A mixer that computes in less than float64 is held to
     the rounding of its own precision. Causality and independence of the batch are also tested in training
-    mode; these two, streaming and the chunkwise form are also tested in the second layer.
+    mode. Both of them, streaming and the chunkwise form are also tested in the second layer.
 
     The exit code is 1 if any law is broken. A mixer may leave out what it does not declare. With --learn, one
     without a convolution or token shift may fail to learn, since two layers that see no neighbours learn too

@@ -63,7 +63,13 @@ def claims(
     ] = None,
     tier: Annotated[
         list[str] | None,
-        typer.Option(metavar="TIER", help="Show only claims of this cost: T0, T1, T2, T3 or X."),
+        typer.Option(
+            metavar="TIER",
+            help=(
+                "Show only claims of this cost, by the time one model takes on a GPU. T0: seconds, nothing"
+                " is trained; T1: under 3 minutes; T2: 3 to 15; T3: 15 to 60; X: not possible at this size."
+            ),
+        ),
     ] = None,
     everything: Annotated[
         bool,

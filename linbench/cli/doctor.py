@@ -30,10 +30,11 @@ def doctor(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the environment and hold every kernel on this device against float64.
+    """Show the environment and compare every kernel on this device with float64.
 
-    Each row is a kernel with its switches in a precision: the largest relative error of outputs and state and
-    of gradients, their limits, and the seconds of the first call. Exit code 1 if any row is wrong.
+    Each row is a kernel with its options in one precision. It shows the largest relative error of outputs and
+    state, that of gradients, the limits of both, and the seconds of the first call. The exit code is 1 if an
+    error is above its limit.
     """
     from linbench.experiments.device import pick_device
     from linbench.report.terminal import show

@@ -124,13 +124,15 @@ def unpack(
 def verify(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[DIR]...", help="Folders of results, with all below; none: results."),
+        typer.Argument(
+            metavar="[DIR]...", help="Folders of results, each with all folders below it (default: results)."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check every pack against packs.json, and every result against its checksum, its id and its record.
 
-    One line for each folder, and one for each fault. Exit code 1: something does not count.
+    Print one line for each folder and one for each fault. The exit code is 1 if there is a fault.
     """
     from linbench.results.packing import verify
     from linbench.results.reference import stores_below

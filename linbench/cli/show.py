@@ -14,6 +14,10 @@ BASELINES_OF = 256
 """Number of examples that baselines are scored on here: enough for a first idea."""
 
 
+LONGEST_TYPE = 34
+"""Characters up to which a setting's type stands in the column of types: the longest but one that ships."""
+
+
 class Kind(StrEnum):
     """The kinds of thing that can be shown."""
 
@@ -26,7 +30,9 @@ def show(
     name: Annotated[
         str,
         typer.Argument(
-            autocompletion=completion.shown, help="A name, ./file.py:Class or package.module:Class."
+            metavar="NAME",
+            autocompletion=completion.shown,
+            help="A name, ./file.py:Class or package.module:Class.",
         ),
     ],
     preset: Annotated[str | None, typer.Option(help="For a task: the preset whose example is shown.")] = None,
@@ -128,9 +134,19 @@ def _model(cls: Any) -> dict[str, Any]:
     from linbench.experiments.registry import controlled, model_settings
 
     return {
-        "settings (native defaults)": _aligned(model_settings(cls)) or ["none"],
+        "settings (native defaults)": _aligned(_short_types(model_settings(cls))) or ["none"],
         "the controlled form sets": controlled(cls) or ["no controlled form"],
     }
+
+
+def _short_types(rows: Any) -> list[tuple[str, str, str, str]]:
+    """Move long lists of choices from the column of types to the end of the description."""
+    short = []
+    for name, kind, default, about in rows:
+        if len(kind) > LONGEST_TYPE:
+            kind, about = "choice", f"{about}. Choices: {kind}"
+        short.append((name, kind, default, about))
+    return short
 
 
 def _aligned(rows: Any) -> list[list[str]]:

@@ -36,10 +36,11 @@ def untrained(
     what: Annotated[
         str,
         typer.Argument(
+            metavar="QUESTION|TASK",
             help=(
                 f"A question about update rules: {', '.join(Question)}. Or a task that has baselines, such as"
                 " regression."
-            )
+            ),
         ),
     ],
     dim: Annotated[

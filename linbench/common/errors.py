@@ -108,9 +108,15 @@ def unknown(
         allowed: all names that are allowed.
         short: abbreviations that a user may have meant, each with the name it stands for.
     """
-    names, given = sorted(allowed), shorten(given)
+    names, given = sorted(allowed, key=_by_number), shorten(given)
     hint = nearest(given, {name: name for name in names} | dict(short or {}))
-    return UserError(f"unknown {kind} '{given}'; {hint and f'{hint} '}Allowed: {', '.join(names) or 'none'}.")
+    what = f"unknown {kind} '{given}'" + (f"; {hint}" if hint else ".")
+    return UserError(f"{what} Allowed: {', '.join(names) or 'none'}.")
+
+
+def _by_number(name: str) -> list[tuple[str, int]]:
+    # C2 stands before C10
+    return [(word, int(number or 0)) for word, number in re.findall(r"(\D+|^)(\d{0,9})", name)]
 
 
 def nearest(given: str, meant: Mapping[str, str]) -> str:

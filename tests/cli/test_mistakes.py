@@ -31,7 +31,7 @@ def test_a_device_that_is_not_there_is_no_misspelling(
 
 def test_what_is_not_near_is_not_suggested(linbench: Callable[..., Any]) -> None:
     ended = linbench("run", "mqar", "--model", "deltanet", "--set", "model.dim=8")
-    assert ended.err.startswith("linbench: unknown setting 'model.dim'; Allowed: ")
+    assert ended.err.startswith("linbench: unknown setting 'model.dim'. Allowed: ")
     ended = linbench("run", "mqar", "--model", "deltanet", "--set", "model.d_modle=8")
     assert ended.err.startswith("linbench: unknown setting 'model.d_modle'; did you mean 'model.d_model'? ")
     assert "did you mean" not in linbench("run", "mqar", "--model", "deltanet", "--set", "modle.dim=8").err

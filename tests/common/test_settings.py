@@ -93,9 +93,14 @@ def test_description_lists_every_knob() -> None:
 
 
 def test_far_names_get_no_hint() -> None:
-    assert str(unknown("model", "zzz", ["attention"])) == "unknown model 'zzz'; Allowed: attention."
+    assert str(unknown("model", "zzz", ["attention"])) == "unknown model 'zzz'. Allowed: attention."
 
 
 def test_keys_are_the_same_everywhere_and_differ() -> None:
     assert stable_key("mixer", 0, 1) == 6412253310883009729
     assert len({stable_key("a", i, j) for i in range(50) for j in range(50)}) == 2500
+
+
+def test_names_that_are_allowed_stand_in_the_order_of_their_numbers() -> None:
+    told = str(unknown("claim", "zzz", ["C10", "C2", "mqar-128-8", "mqar-64-4", "2x"]))
+    assert told.endswith("Allowed: 2x, C2, C10, mqar-64-4, mqar-128-8.")
