@@ -295,7 +295,7 @@ def _print_plan(
         return
     for group in _merge_same_names(groups):
         print(group.line())
-    print(_summary(groups, len(tuning) + len(cells)))
+    print(_summary(groups, len(tuning) + len(cells), cost.cells if cost else 0))
     if search and search.extensions and any(cell.id in missing for cell in tuning):
         print(
             "If the best learning rate is at the edge of the grid, the search adds up to"
@@ -338,7 +338,7 @@ def _merge_same_names(groups: list[_PlannedGroup]) -> list[_PlannedGroup]:
     return list(merged.values())
 
 
-def _summary(groups: list[_PlannedGroup], cells: int) -> str:
+def _summary(groups: list[_PlannedGroup], cells: int, measured: int) -> str:
     total = sum(group.left for group in groups)
     costs = [group.seconds for group in groups if group.seconds is not None]
     if not total:
@@ -347,5 +347,6 @@ def _summary(groups: list[_PlannedGroup], cells: int) -> str:
         left = f"{total} left: no estimate, since no cell has finished on this kind of device yet"
     else:
         without = ", not counting groups without an estimate" if len(costs) < len(groups) else ""
-        left = f"{total} left: about {format_duration(sum(costs))}, judging by cells finished here{without}"
+        judged = f"judging by {pluralize(measured, 'cell')} finished here"
+        left = f"{total} left: about {format_duration(sum(costs))}, {judged}{without}"
     return f"{pluralize(cells, 'cell')} in {pluralize(len(groups), 'group')}, {left}."

@@ -15,12 +15,13 @@ class CostModel(NamedTuple):
 
     A small step is bound by its number of kernels and a large one by its arithmetic, so `least` and
     `operation` are shared by all models. `times` is a factor of each model, by its label; the one under ""
-    is for models that were not measured.
+    is for models that were not measured. `cells` is the number of finished cells that it was fitted to.
     """
 
     least: float
     operation: float
     times: Mapping[str, float]
+    cells: int
 
 
 class _MeasuredStep(NamedTuple):
@@ -81,7 +82,8 @@ def fit_cost_model(results: Iterable[CellResult], device: str) -> CostModel | No
     for step in steps:
         for name in (step.label, ""):
             times.setdefault(name, []).append(step.seconds / (least + operation * step.flops))
-    return CostModel(least, operation, {name: median(values) for name, values in times.items()})
+    medians = {name: median(values) for name, values in times.items()}
+    return CostModel(least, operation, medians, len(steps))
 
 
 def _measured_steps(results: Iterable[CellResult], kind: str) -> list[_MeasuredStep]:
