@@ -21,7 +21,7 @@ from linbench.bench.timing import DevicePeaks, Spread
 from linbench.engine.workers import Outcome
 from linbench.results.speed_labels import OURS
 from tests.bench.benching import SMALL, a_case, run
-from tests.records import ENVIRONMENT
+from tests.factories.records import ENVIRONMENT
 
 
 class Rehearsal:

@@ -8,7 +8,7 @@ from linbench.report.tables.gate import outcome, page, plain, sentences, speed_t
 from linbench.results.gate import Gate, gate
 from linbench.results.gate_policy import Policy
 from linbench.results.schema import Result
-from tests.speeds import a_speed
+from tests.factories.speeds import a_speed
 
 TORCH = {
     "packages": {"torch": "2.9.0+cpu"},
