@@ -97,9 +97,9 @@ def test_of_what_lies_between_two_numbers_a_rule_says_what_is_so_for_all(
         ("a >=", "C0.supported: cannot read 'a >=' as a rule: invalid syntax."),
         ("a = 1", "C0.supported: cannot read 'a = 1' as a rule: "),
         ("\0", "C0.supported: cannot read '\0' as a rule: "),
-        ("d >= 1", "unknown measure in C0.supported 'd'; "),
+        ("d >= 1", "unknown measure in C0.supported 'd'. "),
         ("aa >= 1", "unknown measure in C0.supported 'aa'; did you mean 'a'? Allowed: a, b, c, never, zero."),
-        ("sum(a, b) >= 1", "unknown function in C0.supported 'sum'; "),
+        ("sum(a, b) >= 1", "unknown function in C0.supported 'sum'. "),
         (
             "a + b",
             "C0.supported: 'a + b' is a number; write a condition that is true or false, such as a >= 0.9.",
