@@ -40,9 +40,9 @@ class AssociativeRecallSettings(Settings):
 class AssociativeRecall(Task):
     """Given pairs of keys and values, which value goes with the key in the last token?
 
-    Pairs of a key and its value fill the sequence, keys coming back with the same value, and the last token
-    is a key that was there: a layer must bind neighbours, and find one of them again by content. It does not
-    tell how much a layer holds, for there are few tokens.
+    Pairs of a key and its value fill the sequence. A key that returns has the same value again, and the last
+    token is a key that was shown. A layer must bind neighbours, and find one of the pairs by content. It does
+    not tell how much a layer holds, since there are few tokens.
 
     Layout: `key value key value ... 0 key`, and the value is due at the last token. Every key has a uniform
     value of its own, so keys may share one. Keys of pairs are uniform, with repetition; of the keys that were

@@ -64,10 +64,10 @@ def _long(seq_len: int, kv_pairs: int) -> Preset:
 class CompositionalMQAR(PairsThenQueries):
     """If two tokens make one key and neither is enough, which value followed these two?
 
-    A sequence begins with every cell of a grid of first and second tokens, each followed by its value, and
-    later asks for each at its second token: a layer must join two tokens to one key before it looks it up,
-    and who reads one of them is right in 1 of n cases. It does not tell whether a layer could join what lies
-    further apart.
+    A sequence begins with all cells of a grid of first and second tokens, each followed by its value. Later
+    it asks for each cell at its second token. A layer must join two tokens to one key before it looks the key
+    up; a layer that reads only one of them is right in 1 of n cases. It does not tell whether a layer could
+    join tokens that are further apart.
 
     Layout: a key is one of n first tokens, then one of n second tokens. A sequence begins with all kv_pairs =
     n * n keys, each followed by its value (`a1 b2 v1 a2 b2 v2 ...`). Later each key stands once more, in

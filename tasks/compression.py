@@ -25,9 +25,9 @@ class CompressionSettings(Settings):
 class Compression(MacroAccuracy):
     """Can all the tokens be named again from the last token's vector alone?
 
-    A decoder that sees the number of a place, and no more than what the model has at the last token, must
-    name the token at each place: a whole random sequence must go into one vector of the model's width,
-    whatever the layer's own state could hold. It does not tell how well anything is found again.
+    A decoder sees the number of a place and the model's output at the last token, and must name the token at
+    that place. So a whole random sequence must go into one vector of the model's width, however much the
+    layer's own state could hold. It does not tell how well anything is found again.
 
     Layout: random tokens, then one that ends the sequence; it is due as well, and always the same.
 

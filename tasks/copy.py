@@ -175,9 +175,9 @@ class _Strings(Task):
 class Copy(_Strings):
     """Can the string be repeated, from its first letter to its last or from three given letters on?
 
-    A sequence is `$string|string`, and from `|` on every letter is due before it is read (in the variants,
-    what follows an n-gram of the string): all must be held word for word, whatever it means, and a fixed
-    state fails when strings outgrow it. It does not tell whether a layer could leave something out.
+    A sequence is `$string|string`. From `|` on every letter is due before it is read (in the variants, what
+    follows an n-gram of the string). All letters must be held exactly, and a fixed state fails once strings
+    outgrow it. It does not tell whether a layer could leave something out.
 
     Layout: the variants put an n-gram of the string before it (`$ngram|string|answer`) or after it
     (`$string|ngram answer`), and what followed it in the string is due. Places to the end are `.`. An n-gram
@@ -312,9 +312,9 @@ class Copy(_Strings):
 class Palindrome(_Strings):
     """Can the string be repeated from its last letter to its first?
 
-    A sequence is `string|gnirts`, and from `|` on every letter is due before it is read: what came first is
-    due last, so that each letter is kept for a time of its own and found by its place. Like a copy, it does
-    not tell whether a layer could leave something out.
+    A sequence is `string|gnirts`, and from `|` on every letter is due before it is read. What came first is
+    due last, so each letter is kept for a different time and found by its place. Like a copy, it does not
+    tell whether a layer could leave something out.
 
     Chance: any letter.
 

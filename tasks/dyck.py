@@ -40,9 +40,9 @@ class DyckSettings(Lengths):
 class Dyck(Task):
     """Given brackets of several kinds, nested to a bounded depth, which one closes here?
 
-    Before every bracket of a random word that closes, its kind is due, that of the one opened last and not
-    yet closed: it takes a stack, for which at a bounded depth a finite state is enough, and is hard at
-    greater lengths and depths than those of training. It does not tell whether a layer knows when a word
+    Before every closing bracket of a random word its kind is due: that of the bracket that was opened last
+    and is not closed yet. This takes a stack; at a bounded depth a finite state is enough. It is hard at
+    lengths and depths greater than those of training. It does not tell whether a layer knows when a word
     comes to an end.
 
     Layout: one token, then a word. At every step a bracket opens or closes with equal probability, except

@@ -50,9 +50,9 @@ def _published(about: str, model: dict[str, Any] | None = None, **task: Any) -> 
 class FlipFlop(Task):
     """Among many bits to be ignored, what was the last bit written?
 
-    Instructions write a bit, read one or are to be ignored, and at every read the bit written last is due: a
-    memory that fades, or attention that thinly spreads over much to be ignored, errs now and then. It does
-    not tell how much a layer can hold, for that is one bit.
+    Instructions write a bit, read it or are to be ignored, and at every read the bit written last is due. A
+    memory that fades makes occasional errors, and so does attention that spreads over many tokens to be
+    ignored. It does not tell how much a layer can hold, since that is one bit.
 
     Layout: every instruction is followed by a bit. The first is a write, the last a read, those between are
     random. The bit after a read is the one that was last written; all other bits are uniform. Train at one

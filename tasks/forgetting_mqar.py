@@ -70,10 +70,10 @@ def _published(seq_len: int, kv_pairs: int, examples: int) -> Preset:
 class ForgettingMQAR(PairsThenQueries):
     """After some keys were given a second value, which value has this key now?
 
-    A sequence begins with kv_pairs keys and their values, then `updates` of these keys come again with new
-    values, and later every key is asked for: what is held must be replaced, and `stale` says how often the
-    old value of an updated key is named instead. It does not tell how a layer bears many rewrites of one key,
-    or rewrites between queries.
+    A sequence begins with kv_pairs keys and their values. Then `updates` of these keys return with new
+    values, and later every key is asked for. Old values must be replaced, and `stale` is how often the old
+    value of an updated key is named. It does not tell how a layer copes with many rewrites of one key, or
+    with rewrites between queries.
 
     Layout: every key is asked for once, alone, at an even position, in early slots rather than late ones by a
     power law.

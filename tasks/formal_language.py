@@ -62,10 +62,10 @@ class FormalLanguageSettings(Settings):
 class FormalLanguage(Task):
     """Given a language by examples only, which letter may come next?
 
-    A sequence holds words of one random automaton, and at every letter but the first one that may stand there
-    is due: tests have languages of their own, so that each must be learned from its context. It does not tell
-    whether states are tracked or contexts matched; n-grams, the baselines of `linbench untrained
-    formal_language`, say how far matching goes.
+    A sequence holds words of one random automaton. At every place but the first, a letter that the automaton
+    allows there is due. Tests have other languages than training, so each must be learned from its context.
+    It does not tell whether states are tracked or contexts matched; n-grams, the baselines of `linbench
+    untrained formal_language`, show how far matching goes.
 
     Layout: words are random walks from the first state of an automaton, with a bar between them:
     `abca|cab|...`. The score "tvd" is the total variation distance of the prediction (all logits count) from

@@ -61,9 +61,9 @@ class FuzzyRecallSettings(RecallSettings):
 class FuzzyRecall(Recall):
     """When keys and values are several tokens long, which value goes with this key?
 
-    A sequence is a row of pairs, and whenever a key was shown before, the tokens of its value are due one by
-    one: a layer must bind groups of adjacent tokens, whose sizes differ, and in training those of keys as
-    well. It does not tell whether that or its memory is at fault where it fails.
+    A sequence is a row of pairs. Whenever a key was shown before, the tokens of its value are due one by one,
+    and in training those of keys as well. A layer must bind groups of adjacent tokens whose sizes differ. It
+    does not tell whether this or the memory is at fault if a layer fails.
 
     Layout: a pair is a key and a value of distinct tokens in order, drawn anew for each key. A pair that is
     drawn beforehand stands at some place and again at the end. Values have 1 to v_motif_size tokens; keys

@@ -110,11 +110,11 @@ def _merrill(name: str) -> Preset:
 class GroupWord(Task):
     """Can the product of all moves so far be tracked?
 
-    At every element of a random word over a finite group the product of all so far is due, and the group
-    decides how hard that is: Z60 commutes, and diagonal transitions will do; S3 takes two reflections per
-    token; A5 and S5 are not solvable, and it is believed that no fixed number of layers with attention or
-    diagonal transitions can follow them at every length. It does not tell of recall, nor at the lengths of
-    training of tracking, for there depth finds shortcuts.
+    At every element of a random word over a finite group, the product of all elements so far is due. The
+    group decides how hard that is. Z60 commutes, so diagonal transitions are enough; S3 takes two reflections
+    per token. A5 and S5 are not solvable, and it is believed that no fixed number of layers with attention or
+    diagonal transitions can follow them at every length. It does not tell of recall, and at the lengths of
+    training it does not tell of tracking either, since depth finds shortcuts there.
 
     Layout: elements are tokens 0 ... |G|-1, 0 the identity; each new one is multiplied from the right.
 

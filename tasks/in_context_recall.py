@@ -35,9 +35,9 @@ class InContextRecallSettings(RecallSettings):
 class InContextRecall(Recall):
     """Given a few pairs that are shown again and again, which value goes with this key?
 
-    A sequence is a row of pairs, and whenever a key was shown before its value is due, which is always the
-    same in this sequence: a layer must bind a value to a key and find it again at any distance. It does not
-    tell how much a layer can hold, for each fact is soon repeated.
+    A sequence is a row of pairs. Whenever a key was shown before, its value is due, which is the same
+    throughout the sequence. A layer must bind a value to a key and find it again at any distance. It does not
+    tell how much a layer can hold, since each fact is soon repeated.
 
     Layout: a key is drawn anew for every pair, its value once per sequence (keys may share one); the value
     stands in the input after it was asked for. The last key is drawn from those that were shown.
@@ -158,9 +158,9 @@ class NoisyRecallSettings(InContextRecallSettings):
 class NoisyRecall(InContextRecall):
     """When some of what stands between the pairs means nothing, which value goes with this key?
 
-    It is in-context recall in which a share of the pairs, all but one of which may be chosen, is two tokens
-    of noise from a vocabulary of their own: what can be told apart at sight must be left out. It does not
-    tell what a layer does about distractors that look like facts.
+    It is in-context recall in which a share of the pairs is replaced by two tokens of noise from a vocabulary
+    of their own. The layer must leave out what can be recognized as noise at once. It does not tell what a
+    layer does about distractors that look like facts.
 
     MAD, Poli et al. 2024, arXiv:2403.17844; layout, chance and deviations as in `in_context_recall`.
     """

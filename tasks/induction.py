@@ -27,9 +27,9 @@ class InductionSettings(Settings):
 class Induction(Task):
     """When the special token stood here before, which token followed it?
 
-    One of the early tokens is replaced by the special token and so is the last one, where the token that
-    followed the first is due: a layer must notice the one pair that matters, and carry it past all tokens
-    that do not. It does not tell how much a layer can hold, for that is a single value.
+    One of the early tokens is replaced by a special token. The last token is the special token again, and the
+    token that followed the first one is due. A layer must notice the one pair that matters, and carry it past
+    all other tokens. It does not tell how much a layer can hold, since that is a single value.
 
     Chance: any ordinary token.
 

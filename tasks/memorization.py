@@ -45,9 +45,9 @@ class MemorizationSettings(Settings):
 class Memorization(MacroAccuracy):
     """When no sequence says so, which value goes with this key?
 
-    Every other token is a key and the one after it asks for its value, which is never an input and the same
-    in all sequences: it is learned from targets alone and kept in the weights, those of embeddings and
-    channel mixers included. It does not tell what a layer's state holds.
+    Every other token is a key, and the token after it asks for the key's value. Values are never inputs and
+    are the same in all sequences, so they are learned from targets alone and kept in the weights, those of
+    embeddings and channel mixers included. It does not tell what a layer's state holds.
 
     Layout: keys are drawn anew for every example; the token after a key is always the same.
 

@@ -73,10 +73,10 @@ def _grazzi(about: str, **task: Any) -> Preset:
 class ModularArithmetic(Task):
     """Can the value of an expression be computed, modulo five or another small number?
 
-    Digits with operators between them end in =, and at the empty token after it the value is due: in a row,
-    where * comes before + and -, a finite state suffices; in brackets what is left to do must be kept as on a
-    stack; both are hard at lengths beyond those of training. It does not tell where a wrong answer went
-    wrong.
+    Digits with operators between them end in =, and at the empty token after it the value is due. Without
+    brackets, where * comes before + and -, a finite state is enough. With brackets, pending operations must
+    be kept as on a stack. Both are hard at lengths beyond those of training. It does not tell which step of a
+    wrong answer was wrong.
 
     Layout: without brackets the state is a sum and the current term; with brackets the depth is not bounded.
 

@@ -63,8 +63,8 @@ def _mamba2(length: int) -> Preset:
 class MQAR(PairsThenQueries):
     """Given many keys, each followed by its value, which value followed this one?
 
-    A sequence begins with kv_pairs distinct keys, each followed by its value, and later each key stands once
-    more, alone, where its value is due: all associations must be held at once, and each found again by
+    A sequence begins with kv_pairs distinct keys, each followed by its value. Later each key stands once
+    more, alone, and its value is due there. All associations must be held at once, and each found again by
     content. It does not tell whether a layer can change what it holds, or clear it.
 
     Layout: pairs stand first (`k1 v1 k2 v2 ...`). Later each key stands at an even position; early query

@@ -99,8 +99,8 @@ class NeedleSettings(Settings):
 class Needle(Task):
     """Somewhere in a long text this key was given a number: which one?
 
-    Needles `SET key value` stand in a haystack, and after `ASK key` at the end the value is due digit by
-    digit, those before being there to be read: what was said once must outlast the text, and one wrong digit
+    Needles `SET key value` stand in a haystack. After `ASK key` at the end the value is due digit by digit,
+    and the digits before each one can be read. One fact must outlast the whole text, and one wrong digit
     spoils it (`exact`). It does not tell what a trained language model makes of the same question in words.
 
     Layout: a haystack is a sentence that repeats, random words, words that depend on those before them, or

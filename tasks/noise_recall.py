@@ -68,10 +68,10 @@ class NoiseRecallSettings(Settings):
 class NoiseRecall(Task):
     """After so much that did not matter, which value did this key have?
 
-    A few facts `SET key value` stand in noise of one token, of words or of decoys, and `ASK key` at the end
-    asks for some of them: decoys are facts of keys that nobody asks for, so that all must be kept, or have
-    MARK for SET, so that a gate could leave them out. It does not tell whether many facts at once can be
-    held.
+    A few facts `SET key value` stand in noise, and `ASK key` at the end asks for some of them. Noise is one
+    token, random words, or decoys. Decoys are facts of keys that nobody asks for, so all must be kept; or
+    they have MARK instead of SET, so a gate could leave them out. It does not tell whether many facts can be
+    held at once.
 
     Layout: noise is one token over and over, words of very different frequencies, or decoys. Answers are not
     inserted.

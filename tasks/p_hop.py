@@ -57,9 +57,9 @@ class PHopSettings(Settings):
 class PHop(Task):
     """Jumping p times to the symbol after the last occurrence of this one, which symbol is reached?
 
-    One hop goes from a token to the one that followed its symbol's previous occurrence, and at the last token
-    the symbol that p hops reach is due: what was just found must be looked up in turn, which needs depth. It
-    does not tell how much a model holds, for symbols are few.
+    One hop goes from a token to the one that followed its symbol's previous occurrence. At the last token the
+    symbol that p hops reach is due. The result of each hop must be looked up in turn, which needs depth. It
+    does not tell how much a model holds, since there are few symbols.
 
     Layout: a chain of hops to random places is laid out from the end backwards, no two adjacent symbols alike
     (a hop would stay where it is), and between its places stands anything that does not cut a hop short, so

@@ -39,11 +39,11 @@ class ParitySettings(Lengths):
 class Parity(Task):
     """Has there been an odd number of ones?
 
-    A sequence of uniform bits is asked for its parity once it is over or after every bit: one bit of state
-    that every second token turns over, which a linear recurrence can follow at every length if its
+    The parity of a sequence of uniform bits is due after its end or after every bit. It is one bit of state
+    that every second token turns over on average. A linear recurrence can follow it at every length if its
     transitions have an eigenvalue of -1, and cannot if all are in [0, 1]. It does not tell of more than one
-    bit of state, nor at the lengths of training of tracking, for there a count or a table of short words will
-    do.
+    bit of state, and at the lengths of training it does not tell of tracking either, since a count or a table
+    of short words is enough there.
 
     Layout: bits are tokens 1 and 2, and so are the answers. It is the least state that a layer can track;
     train short, test long.

@@ -46,10 +46,10 @@ class PhonebookSettings(Settings):
 class Phonebook(Task):
     """Given a phone book, which number does this name have?
 
-    After entries of two names and ten digits, and two questions that are answered as demonstrations, a third
-    name's number is due digit by digit, those before being there to be read: everything must be held in
-    detail before it is known what will be asked for, and one wrong digit spoils it (`exact`). It does not
-    tell what a layer makes of sentences.
+    Entries of two names and ten digits come first, then two questions with their answers as demonstrations.
+    Then the number of a third name is due digit by digit, and the digits before each one can be read.
+    Everything must be held exactly before it is known what will be asked for, and one wrong digit spoils the
+    answer (`exact`). It does not tell what a layer makes of sentences.
 
     Layout: no two entries have the same two names, but many share one of them.
 

@@ -91,9 +91,9 @@ class _Tables(NamedTuple):
 class Reachability(Task):
     """Can one get from this node to that one?
 
-    The edges of a directed graph are listed in random order, then at t of `s ? t` yes or no is due: edges
-    must be joined to paths of up to `hops`, for nothing about s and t but the way between them tells the
-    answer. It does not tell which path was found, nor whether a model minds the direction of edges.
+    The edges of a directed graph are listed in random order, then `s ? t` follows, and at t yes or no is due.
+    Edges must be joined to paths of up to `hops`, since s and t give no other hint of the answer. It does not
+    tell which path was found, nor whether a model respects the direction of edges.
 
     Layout: the graph has two parts with the same edges between other names, and none from one to the other.
     Edges lead from one level of a part to the next, so that all paths from s to t are equally long: `hops`

@@ -70,9 +70,9 @@ class RegressionSettings(Settings):
 class Regression(Task):
     """After some points and their values, what is the value of the linear function at this point?
 
-    Every point is asked about, then told with its value: a layer must fit what it reads, through noise, with
-    unequal variances and, with drift, by letting go. It does not tell whether a layer recalls anything
-    exactly.
+    Every point is asked about first, then told with its value. A layer must fit a function to what it reads,
+    through noise and with unequal variances; with drift it must also forget an old function. It does not tell
+    whether a layer recalls anything exactly.
 
     Layout: points x and a weight vector w are standard normal, and the value is y = (w . x + noise) /
     sqrt(dimension), so that its variance is 1 without noise and the mean squared error is the published one

@@ -97,10 +97,10 @@ class RoleBindingSettings(Settings):
 class RoleBinding(Task):
     """Who did this to her, and to whom did she do it?
 
-    A sequence tells events, `agent verb patient`, in which the names of a verb form a ring, and `WHO verb
-    name` or `WHOM verb name` asks for its neighbours: told the other way round a ring has the same words and
-    the other answers, so that who reads bags of words is right half the time. It does not tell how much a
-    layer can hold.
+    A sequence tells events, `agent verb patient`, in which the names of a verb form a ring. `WHO verb name`
+    or `WHOM verb name` asks for a neighbour in the ring. The same ring in the other direction has the same
+    words and the other answers, so a layer that reads bags of words is right half the time. It does not tell
+    how much a layer can hold.
 
     Layout: events stand in any order. Every name of a verb does it to the next, the last to the first, so
     that each is agent and patient of the same verb; both ways round are equally likely. Where events are

@@ -35,9 +35,9 @@ class SelectiveCopySettings(Settings):
 class SelectiveCopy(MacroAccuracy):
     """Among the blanks, which tokens were there, in their order?
 
-    A few tokens stand among blanks, and after the copy token each is due in turn: a layer must let in what
-    matters by content and keep its order, whatever stands between. It does not tell whether a layer can find
-    a thing again by another.
+    A few tokens stand among blanks, and after the copy token each of them is due in turn. A layer must select
+    what matters by content and keep its order, whatever stands between. It does not tell whether a layer can
+    find one thing by another.
 
     Layout: tokens are drawn from a small vocabulary. Each blank is put before a randomly chosen one, so that
     the last token stands just before the copy token; after that come as many blanks as there were tokens.

@@ -41,9 +41,9 @@ class StackSettings(Settings):
 class Stack(Task):
     """Given pushes to and pops from many stacks, what lies on top of this one?
 
-    Pushes to and pops from many stacks are interleaved, and at every pop the element on top is due, which is
-    not shown and from then on is gone: a memory must take back what it wrote and find again what was there
-    before. It does not tell of tracking, for the heights of stacks are given by the sequence.
+    Pushes to and pops from many stacks are interleaved. At every pop the top element is due; it is not shown,
+    and it is gone from then on. A memory must take back what it wrote and find again what was there before.
+    It does not tell of tracking, since the heights of stacks are given by the sequence.
 
     Layout: an operation is `push stack element` or `pop stack blank` with a uniform stack; the answer to a
     pop is due at its stack. A stack pushes or pops with equal probability, but always pushes when it is empty

@@ -36,9 +36,9 @@ class StackManipulationSettings(Settings):
 class StackManipulation(Task):
     """After pushes and pops, what is on the stack, from top to bottom?
 
-    Bits are a stack, actions pop it or push a 0 or a 1, and then, at `tell` tokens, the stack is due from top
-    to bottom with its end: a memory must follow a height that changes and read backwards, without being told
-    its own answers. It does not tell of recall by content.
+    A sequence begins with a stack of bits, and actions pop it or push a 0 or a 1. Then, at `tell` tokens, the
+    stack is due from top to bottom, and its end. A memory must follow a height that changes and read
+    backwards, without being told its own answers. It does not tell of recall by content.
 
     Layout: bits are the stack from bottom to top; actions are uniform, and a pop from the empty stack does
     nothing. There is one more `tell` token than there are bits and actions; after the end of the stack

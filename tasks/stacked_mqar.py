@@ -68,10 +68,10 @@ def _bits(vectors: Tensor) -> Tensor:
 class StackedMQAR(Task):
     """If key and value are vectors in one token, which value stood with this key?
 
-    The first kv_pairs tokens are a key and its value each, and the last are the keys once more beside zeros,
-    where values are due: key and value arrive together, so that one layer without a convolution can do it,
-    and all that is hard is to hold so many pairs and find them again. It does not tell how keys are brought
-    to their values, which token by token is half of the work.
+    Each of the first kv_pairs tokens is a key with its value. The last tokens are the keys once more, beside
+    zeros, and values are due there. Key and value arrive together, so one layer without a convolution can
+    solve the task, and only the number of pairs makes it hard. It does not tell how a layer would join keys
+    and values in separate tokens, which is half of the work there.
 
     Layout: a token is two vectors side by side. Keys are asked for in random order, and values are named by
     their number in their half of the vocabulary. All tokens between are zeros.

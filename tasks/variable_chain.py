@@ -68,10 +68,10 @@ class VariableChainSettings(Settings):
 class VariableChain(Task):
     """If a variable is what another one is, and so on down to a constant, what is its value?
 
-    Statements `x = 7` and `y = x` make chains, and `? y` asks for the constant at the end of one: told in
-    topological order, each variable can be replaced by its constant at once, but told shuffled or reversed,
-    the chain has to be followed when asked. It does not tell of overwriting, for each variable is assigned
-    once.
+    Statements `x = 7` and `y = x` make chains, and `? y` asks for the constant at the end of one. In
+    topological order each variable can be replaced by its constant at once. In shuffled or reversed order the
+    chain must be followed when it is asked for. It does not tell of overwriting, since each variable is
+    assigned once.
 
     Layout: there is one chain for each constant, all equally long, and questions at any number of hops.
     "wrong_chain" is how often another chain's constant is named, "partial_hop" how often a variable on the

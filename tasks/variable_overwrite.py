@@ -40,10 +40,10 @@ def _preset(about: str, steps: int, task: dict[str, Any], **model: int) -> Prese
 class VariableOverwrite(Task):
     """After many writes to a key, what is the last value that it was given?
 
-    Some keys are written once and others many times more, in any order and with filler between, before each
-    is asked for: a memory must replace what it holds, and its mistakes are told apart as older values of the
-    key (stale), another key's (cross) or none of the sequence (alien). It does not tell how much a layer can
-    hold, which the controls do.
+    Some keys are written once and others many times more, in any order and with filler between. Then each is
+    asked for. A memory must replace what it holds. Its mistakes are sorted into older values of the key
+    (stale), values of another key (cross) and values that do not occur (alien). It does not tell how much a
+    layer can hold; the controls do.
 
     Layout: a write is `key value`, a question `ASK key`. Filler stands anywhere between statements and after
     each question, so no answer is ever among the inputs. The controls: as many writes without repeats, a

@@ -137,10 +137,10 @@ def test_a_task_says_what_it_is(name: str) -> None:
         re.sub("`[^`]+`", "code", " ".join(part.split())) for part in inspect.cleandoc(card).split("\n\n")[:2]
     )
     assert re.fullmatch(r"[^.?!]+\?", question)
-    assert len(re.findall(r"[.?!](?= |$)", explained)) == 2, (
-        "a question and two sentences: what makes it hard, and what it does not tell"
-    )
-    assert re.search(r"[.] (Like [^.]+, it|It) does not tell [^.]+[.]$", explained)
+    sentences = re.findall(r"[^.?!]+[.?!](?= |$)", explained)
+    assert 2 <= len(sentences) <= 7, "what is asked, what makes it hard, and what it does not tell"
+    assert max(len(sentence.split()) for sentence in sentences) <= 45
+    assert re.match(r" (Like [^.]+, it|It) does not tell [^.]+[.]$", sentences[-1])
     for field_name, field in cls.Settings.model_fields.items():
         assert field.description, field_name
     assert all(p.about for p in cls.presets.values())
