@@ -90,22 +90,22 @@ class Capacity(Task):
     does not tell whether a layer can bind neighbouring tokens, or leave out what does not matter.
 
     Layout: every token has two ids, whose embeddings are summed. A write is a key and a value, a query a key
-    and no value (0). Each query is the key of a randomly chosen write, no write twice. Keys drawn with
-    replacement ask for the last of several values: the slice `writes` is how many the key has seen, `age` how
-    many writes came after. The scores "weight_on_old_0" and "weight_on_old_1" are how much of a key's last
-    value, and of the one before, is in the answer: whether the old is replaced or blended with the new. No
-    convolution is needed to bind a value to its key, and none helps.
+    and no value (0). Each query is the key of a randomly chosen write, no write twice. If keys are drawn with
+    replacement, a query asks for the last of several values: the slice `writes` is how often the key was
+    written, `age` how many writes came after. The scores "weight_on_old_0" and "weight_on_old_1" are how much
+    of a key's last value, and of the one before, is in the answer: whether the old value is replaced or
+    blended with the new one. No convolution is needed to bind a value to its key, and none helps.
 
     Chance: naming the value that most queries ask for.
 
     Schlag et al. 2021, arXiv:2102.11174, with the presets schlag-1 and schlag-2 for the two published
-    settings. The published loss is half the squared error of a one-hot value, here (1 - accuracy) / 2 where
-    loss is squared; what is minimised is its mean over values, the same up to a factor, which Adam hardly
-    notices. Training stops where it is 0.001, but not, as published, when ten evaluations brought nothing.
-    Cross-entropy and delay are linbench's own.
+    settings. The published loss is half the squared error of a one-hot value, which is (1 - accuracy) / 2
+    here if loss is squared. Training minimises its mean over values instead, which is the same up to a factor
+    and makes hardly a difference to Adam. Training stops at 0.001; the published rule, to stop also after ten
+    evaluations without progress, is left out. Cross-entropy and delay are linbench's own.
 
-    Where loss is squared a model must be as wide as there are values, and so must what it holds of a value:
-    out of W dimensions come W / values at most.
+    If loss is squared, a model must be as wide as there are values, and so must the values that its memory
+    holds: W dimensions can represent at most a share of W / values.
     """
 
     name = "capacity"

@@ -74,12 +74,12 @@ class FormalLanguage(Task):
 
     Chance: a random letter.
 
-    Akyürek et al. 2024 (RegBench), arXiv:2401.12973. Deviations: no two automata, of one split or of two,
-    have the same language (the published sets are not compared by structure); sequences are cut by tokens,
-    not by characters with spaces; example i of a split is of its language i modulo their number; all seeds
-    have the same languages. The upper bound is that of a predictor who knows all languages of all splits and
-    infers which one it is; the best for one who has not seen the language before would be a mean over all
-    automata that agree with the context, which are too many.
+    Akyürek et al. 2024 (RegBench), arXiv:2401.12973. Deviations: no two automata have the same language,
+    within a split or across splits (the published sets are not compared by structure). Sequences are cut by
+    tokens, not by characters with spaces. Example i of a split uses language i modulo the number of
+    languages, and all seeds have the same languages. The upper bound is that of a predictor who knows all
+    languages of all splits and infers which one it is. The best predictor without that knowledge would
+    average over all automata that agree with the context, which are too many.
     """
 
     name = "formal_language"

@@ -109,8 +109,8 @@ class Needle(Task):
     Chance: the most common digit among the needles that may be asked for and agree with the digits said.
 
     Hsieh et al. 2024 (RULER), arXiv:2404.06654, on tokens: a needle is framed by three words instead of a
-    sentence, so that no tokenizer is needed. All digits are uniform; several values are due in the order they
-    stood, where there they may be named in any; uuids of 32 random digits never agree.
+    sentence, so that no tokenizer is needed. All digits are uniform. Several values are due in the order in
+    which they stood; in RULER any order counts. Two uuids of 32 random digits never agree.
     """
 
     name = "needle"

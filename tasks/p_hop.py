@@ -67,11 +67,11 @@ class PHop(Task):
 
     Chance: the likeliest symbol after p hops, from the symbol that asks alone.
 
-    Sanford, Hsu & Telgarsky 2024, arXiv:2402.09268, whose first token says how many hops (`varied`); the
+    Sanford, Hsu & Telgarsky 2024, arXiv:2402.09268, whose first token says how many hops (`varied`). The
     generator with a laid-out chain and the published settings are those of Saunshi et al. 2025,
-    arXiv:2502.17416. Published chains end at the answer, so the places where something is left out begin with
-    it: a linear map of the tokens gets 35 % of answers after 16 hops right and 40 % after 32, but only 25 %
-    where `beyond` lets the chain go on as far again.
+    arXiv:2502.17416. Published chains end at the answer, which leaves a trace: a linear map of the tokens
+    gets 35 % of answers after 16 hops right and 40 % after 32. If `beyond` lets the chain go on as far again,
+    it gets only 25 %.
     """
 
     name = "p_hop"

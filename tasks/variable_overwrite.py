@@ -46,17 +46,17 @@ class VariableOverwrite(Task):
     layer can hold; the controls do.
 
     Layout: a write is `key value`, a question `ASK key`. Filler stands anywhere between statements and after
-    each question, so no answer is ever among the inputs. The controls: as many writes without repeats, a
-    value further back, every value. With resets, what came before the last can be forgotten at once, which a
-    gate does and a delta rule alone does not.
+    each question, so no answer is ever among the inputs. Some presets are controls: as many writes without
+    repeats, a question for an older value, or questions for every value. With resets, everything before the
+    last reset can be forgotten at once, which a gate does and a delta rule alone does not.
 
     Chance: naming what the key that was written first now holds.
 
     linbench's own, after the forgetting MQAR of Zoology (arXiv:2312.04927), n-back recall in PaTH
     (arXiv:2505.16381) and PI-LLM (github.com/zhuangziGiantfish/Unable-to-Forget). Unlike these it has every
     count of overwrites in every example, never gives a key a value that it had before, and says where errors
-    come from. How much noise there is follows from seq_len: all that no statement takes is filler, so that
-    inert noise statements move it to where the writes are and add none; decoys and mentions take its place.
+    come from. The amount of noise follows from seq_len, since every place that no statement takes is filler.
+    Inert noise statements only move filler to where the writes are; decoys and mentions take its place.
 
     On reading the scores: a key that is overwritten more often was written more recently, unless the schedule
     is sequential, so look at doublings beside overwrites. A gate for each channel overwrites as a delta rule
