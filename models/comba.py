@@ -39,7 +39,7 @@ class Comba(GatedDeltaNet):
 
     Differences: published code norms b k once more, which removes b, or norms q only after the correction;
     here, as in the paper, q and k are normed first. As in Gated DeltaNet, A ~ U(1, 16) in strata
-    (docs/decisions/0003) and the output projection starts at zero (0002).
+    (docs/decisions/0003) and the output projection starts at zero (docs/decisions/0002).
     """
 
     name = "comba"

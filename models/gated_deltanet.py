@@ -47,7 +47,7 @@ class GatedDeltaNet(DeltaNet):
 
     Differences: A ~ U(1, 16), where published code draws U(0, 16), whose logarithm can be minus infinity;
     decays are drawn in strata (docs/decisions/0003). Heads are sized for small models. The output projection
-    starts at zero (0002).
+    starts at zero (docs/decisions/0002).
     """
 
     name = "gated_deltanet"

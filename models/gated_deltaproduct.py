@@ -25,7 +25,7 @@ class GatedDeltaProduct(DeltaProduct):
     Known for: DeltaProduct's rotations in a memory that can be cleared; with one step it is Gated DeltaNet.
 
     Differences: A ~ U(1, 16), where published code draws U(0, 16), and decays are drawn in strata
-    (docs/decisions/0003). The output projection starts at zero (0002).
+    (docs/decisions/0003). The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "gated_deltaproduct"

@@ -82,7 +82,8 @@ class KDA(MatrixMixer):
     channel can be wiped out at once; `safe_decay` is the published variant that keeps at least e^-5.
 
     Differences: neither map of a gate has a bias; published code gives the output gate one, the paper does
-    not. Decays are drawn in strata (docs/decisions/0003); the output projection starts at zero (0002).
+    not. Decays are drawn in strata (docs/decisions/0003); the output projection starts at zero
+    (docs/decisions/0002).
     """
 
     name = "kda"

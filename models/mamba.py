@@ -78,9 +78,10 @@ class Mamba(Mixer):
     them 2 exp(d A) - 1 (arXiv:2411.12537).
 
     Differences: published models have no channel mixer between their layers (`channel_mixer=own`). Steps are
-    drawn in strata (docs/decisions/0003); the output projection starts at zero (0002). In the controlled form
-    there are as many channels as the model is wide, and no skip, as in Mamba-2's. On a GPU, with 16 states or
-    fewer, only one token's states in sixteen leave the chip; on a CPU all are written out, which is slow.
+    drawn in strata (docs/decisions/0003); the output projection starts at zero (docs/decisions/0002). In the
+    controlled form there are as many channels as the model is wide, and no skip, as in Mamba-2's. On a GPU,
+    with 16 states or fewer, only one token's states in sixteen leave the chip; on a CPU all are written out,
+    which is slow.
     """
 
     name = "mamba"

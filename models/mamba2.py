@@ -89,7 +89,7 @@ class Mamba2(MatrixMixer):
     layers (`channel_mixer=own`); heads here are few, with a state as wide as the model over the heads, and
     decays are drawn in strata (docs/decisions/0003). In the controlled form every head has a B and a C of its
     own, and there is no skip: no other memory has one, and steps that start small would leave what is read
-    far below it. The output projection starts at zero (0002).
+    far below it. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "mamba2"
