@@ -17,7 +17,7 @@ from linbench.claims.verdict import Ruling, Verdict
 from linbench.common.hashing import digest
 from linbench.experiments.pattern import parse_pattern
 from linbench.report.figure import Drawing
-from linbench.report.style.axes import short
+from linbench.report.style.axes import si_prefix
 from linbench.report.style.colors import ink
 from linbench.report.style.labels import MISSING, colours_of
 
@@ -131,7 +131,7 @@ def _scale(axes: Axes, values: Sequence[float], unit: str) -> None:
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=10))
         axes.xaxis.set_minor_formatter(NullFormatter())
     # after the scale, which sets a formatter of its own
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: si_prefix(value)))
 
 
 def _label(measure: Measure) -> str:

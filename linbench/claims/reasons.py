@@ -25,7 +25,7 @@ LONGEST = 70
 """Longer expressions (in characters) are cut in a sentence."""
 
 
-def needs(missing: Sequence[str]) -> str:
+def missing_parts(missing: Sequence[str]) -> str:
     """Return the sentence for a claim that needs what is not installed."""
     return f"needs what linbench does not have: {'; '.join(missing)}"
 
@@ -71,7 +71,7 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def hangs(first: Evidence, outcome: str, other: str, change: str) -> str:
+def depends_on_one_change(first: Evidence, outcome: str, other: str, change: str) -> str:
     """Return the sentence for an outcome that one small change of one measure turns into another."""
     return f"{first.fragile} ({outcome} {first.basis}, {other} {change})"
 
@@ -81,7 +81,7 @@ def premises_fail(premises: Sequence[str]) -> str:
     return f"what both rules require was not reached: {' and '.join(premises)}"
 
 
-def disagree(outcomes: Mapping[str, str]) -> str:
+def devices_disagree(outcomes: Mapping[str, str]) -> str:
     """Return the sentence for kinds of devices with different outcomes."""
     return "devices disagree: " + ", ".join(f"{outcome} on {kind}" for kind, outcome in outcomes.items())
 
@@ -103,7 +103,7 @@ def on_device(kind: str, reason: str) -> str:
     return f"On {kind}{' ' if reason.startswith('with ') else ': '}{reason}"
 
 
-def met(rule: Rule, values: Mapping[str, Interval], spreads: Mapping[str, float]) -> str:
+def rule_met(rule: Rule, values: Mapping[str, Interval], spreads: Mapping[str, float]) -> str:
     """Return how a rule is met, for a claim with too many measures to name them all.
 
     Args:
@@ -118,7 +118,7 @@ def met(rule: Rule, values: Mapping[str, Interval], spreads: Mapping[str, float]
     return f"{'both' if count == 2 else f'all {count}'} conditions on {len(rule.names)} measures are met"
 
 
-def between(
+def between_thresholds(
     supported: Rule, refuted: Rule, values: Mapping[str, Interval], spreads: Mapping[str, float]
 ) -> str:
     """Return the sentence for values that neither support nor refute a claim.

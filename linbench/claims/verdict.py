@@ -96,7 +96,7 @@ class Verdict:
         rule = self.claim.supported if self.outcome == SUPPORTED else self.claim.refuted
         if len(evidence) <= MOST_VALUES or rule is None:
             return ", ".join(f"{name} {each}" for name, each in evidence.items())
-        return reasons.met(rule, *_numbers(evidence))
+        return reasons.rule_met(rule, *_numbers(evidence))
 
     def _blocked(self, ruling: Ruling) -> int:
         """Return how many of the measures that decide have obstacles."""
@@ -126,7 +126,7 @@ class Verdict:
 def verdict(claim: Claim, stored: Stored) -> Verdict:
     """Decide a claim by what is stored, and by what needs no training."""
     if missing := missing_requirements(claim):
-        return Verdict(claim, UNDECIDED, reasons.needs(missing), (), waits=True)
+        return Verdict(claim, UNDECIDED, reasons.missing_parts(missing), (), waits=True)
     if not claim.measures:
         return Verdict(claim, UNDECIDED, reasons.NO_EXPERIMENT, (), waits=True)
     kinds = stored.kinds if claim.uses_device else [NOTHING_TRAINED]
@@ -136,7 +136,7 @@ def verdict(claim: Claim, stored: Stored) -> Verdict:
     if len(outcomes) == 1:
         return Verdict(claim, outcomes.pop(), "", rulings)
     if outcomes:
-        reason = reasons.disagree({ruling.kind: ruling.outcome for ruling in rulings})
+        reason = reasons.devices_disagree({ruling.kind: ruling.outcome for ruling in rulings})
     elif rulings:
         reason = reasons.by_device({ruling.kind: ruling.reason for ruling in rulings})
     else:
@@ -215,7 +215,7 @@ def decide(claim: Claim, evidence: Mapping[str, Evidence]) -> tuple[str, str]:
         for change, changed in each.perturbations(name):
             other, _ = _outcome(claim, {**evidence, name: changed})
             if other != outcome:
-                return UNDECIDED, blocked or reasons.hangs(each, outcome, other, change)
+                return UNDECIDED, blocked or reasons.depends_on_one_change(each, outcome, other, change)
     return outcome, ""
 
 
@@ -233,7 +233,7 @@ def _outcome(claim: Claim, evidence: Mapping[str, Evidence]) -> tuple[str, str]:
             return UNDECIDED, reasons.premises_fail(failing)
         if supported:
             return UNDECIDED, reasons.BOTH_HOLD
-        return UNDECIDED, reasons.between(claim.supported, claim.refuted, values, spreads)
+        return UNDECIDED, reasons.between_thresholds(claim.supported, claim.refuted, values, spreads)
     except NoValueError as error:
         return UNDECIDED, f"a rule has no value: {error}"
 

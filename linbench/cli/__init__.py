@@ -43,7 +43,7 @@ from linbench.common.errors import (
     message_of,
     nearest_quoted,
 )
-from linbench.common.leaving import hurried, leave
+from linbench.common.quick_exit import exit_now, needs_quick_exit
 from linbench.engine import processes
 
 app = typer.Typer(
@@ -101,7 +101,7 @@ def main() -> NoReturn:
     code = answer()
     if _must_leave_at_once():
         processes.kill_marked(mark)
-        leave(code)
+        exit_now(code)
     sys.exit(code)
 
 
@@ -171,7 +171,7 @@ def _must_leave_at_once() -> bool:
     if any(not thread.daemon and thread is not this for thread in threading.enumerate()):
         return True
     loading = sys.modules.get("linbench.experiments.loading")
-    return hurried() or (loading is not None and loading.has_user_modules())
+    return needs_quick_exit() or (loading is not None and loading.has_user_modules())
 
 
 def _place_in_plugin(error: BaseException) -> str:

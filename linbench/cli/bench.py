@@ -15,7 +15,7 @@ from linbench.cli.bench_options import (
     BenchOptions,
     ShapedOptions,
     measure_and_show,
-    takes,
+    with_options,
 )
 from linbench.cli.help import help_of
 from linbench.cli.options import MOST, parse_names, parse_numbers, whole_option
@@ -78,7 +78,7 @@ class OperationOptions(_PresetOptions):
     ] = False
 
 
-@takes(OperationOptions)
+@with_options(OperationOptions)
 def ops(options: OperationOptions) -> None:
     """Measure kernels, forward and backward.
 
@@ -130,7 +130,7 @@ class StepOptions(_PresetOptions):
     repeat: Annotated[int | None, _repeat("Windows behind a median; default: 9, on a CPU 5.")] = None
 
 
-@takes(StepOptions)
+@with_options(StepOptions)
 def train(options: StepOptions) -> None:
     """Measure whole training steps: milliseconds, tokens per second, memory, and where the time goes."""
     from linbench.bench.step import parse_shapes, plan, shapes_of
@@ -161,7 +161,7 @@ class DataOptions(BenchOptions):
     repeat: Annotated[int | None, _repeat("Draws behind a median; default: 50, on a CPU 5.")] = None
 
 
-@takes(DataOptions)
+@with_options(DataOptions)
 def data(options: DataOptions) -> None:
     """Measure how fast examples are drawn, in tokens per second.
 

@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from linbench.cli.bench_layer_options import CasesOfVerb, LayerOptions
-from linbench.cli.bench_options import LAYER, SHAPE, measure_and_show, takes
+from linbench.cli.bench_options import LAYER, SHAPE, measure_and_show, with_options
 from linbench.cli.options import parse_numbers
 
 
-@takes(LayerOptions, without=["batch"])
+@with_options(LayerOptions, without=["batch"])
 def length(options: LayerOptions) -> None:
     """Measure training, prompts, memory and state at several lengths, with equal tokens in a batch.
 
@@ -21,7 +21,7 @@ def length(options: LayerOptions) -> None:
     _run(options, lambda layers, shape: cases(layers(shape), shape))
 
 
-@takes(LayerOptions, without=["batch"])
+@with_options(LayerOptions, without=["batch"])
 def prefill(options: LayerOptions) -> None:
     """Measure prompts: from an empty state to one from which decoding can go on.
 
@@ -32,7 +32,7 @@ def prefill(options: LayerOptions) -> None:
     _run(options, lambda layers, shape: cases(layers(shape), shape))
 
 
-@takes(LayerOptions, without=["tokens"])
+@with_options(LayerOptions, without=["tokens"])
 def decode(options: LayerOptions) -> None:
     """Measure the decoding of one more token after contexts of several lengths.
 
@@ -43,7 +43,7 @@ def decode(options: LayerOptions) -> None:
     _run(options, lambda layers, shape: cases(layers(shape), shape))
 
 
-@takes(LayerOptions, without=["batch", "peer", "repeat"])
+@with_options(LayerOptions, without=["batch", "peer", "repeat"])
 def memory(options: LayerOptions) -> None:
     """Measure the memory that training takes at its peak beyond weights and input, and the size of the state.
 
@@ -78,7 +78,7 @@ class FormsOptions(LayerOptions):
     ] = None
 
 
-@takes(FormsOptions, without=["suite", "batch", "heads", "peer"])
+@with_options(FormsOptions, without=["suite", "batch", "heads", "peer"])
 def forms(options: FormsOptions) -> None:
     """Measure training of a layer in every form of its kernels, by length and head dimension.
 

@@ -53,7 +53,9 @@ class ShapedOptions(BenchOptions):
     ] = None
 
 
-def takes(options: type[Options], *, without: Sequence[str] = ()) -> Callable[..., Callable[..., None]]:
+def with_options(
+    options: type[Options], *, without: Sequence[str] = ()
+) -> Callable[..., Callable[..., None]]:
     """Return a decorator that gives a verb the fields of a dataclass as its options.
 
     The verb is called with one argument, the dataclass.

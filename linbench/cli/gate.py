@@ -38,7 +38,7 @@ def gate(
     too few seeds to show even a fall to chance. Speeds that `linbench bench` stored on both sides are shown,
     too, and gated if the policy says how much slower they may be.
     """
-    from linbench.report.tables.gate import cell_table, outcome, page, plain, sentences, speed_table
+    from linbench.report.tables.gate import cell_table, outcome, page, sentences, speed_table, to_json
     from linbench.results.gate import gate as compare
     from linbench.results.gate_policy import load
     from linbench.results.reference import store_at
@@ -56,7 +56,7 @@ def gate(
     )
     warn_ignored_files(stores[0].set_aside | stores[1].set_aside)
     if as_json:
-        print(json.dumps(plain(judgement, rule)))
+        print(json.dumps(to_json(judgement, rule)))
     elif format_ is VerdictFormat.markdown:
         print(page(judgement, rule))
     else:

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import torch
 
 from linbench.common.errors import ClusterLostError, DeviceLostError, UserError
-from linbench.common.leaving import hurried, hurry
 from linbench.common.numbers import whole_number
+from linbench.common.quick_exit import needs_quick_exit, require_quick_exit
 from linbench.engine.jobs import Job, Message, isolation_key, work
 from linbench.engine.workers import ArgumentQueue, Outcome, one_line
 from linbench.experiments.loading import describe_error
@@ -78,10 +78,10 @@ def connect(address: str, *, gpus: float, timeout: float) -> Iterator["Cluster"]
         yield Cluster(gpus, timeout)
     # to disconnect would take a minute, after which Ray ends the process with a message of its own
     except ClusterLostError:
-        hurry()
+        require_quick_exit()
         raise
     finally:
-        if not hurried():
+        if not needs_quick_exit():
             ray.shutdown()
 
 

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from linbench.common.errors import Signalled
-from linbench.common.leaving import leave
+from linbench.common.quick_exit import exit_now
 from linbench.engine.processes import CUT_OFF, be_killed_first, children, end_with_parent
 from linbench.engine.workers import CallMessage, Outcome, Ready, Tell, call, one_line
 
@@ -36,9 +36,9 @@ def serve(connected: int, alive: int) -> None:
         try:
             packed = connection.recv_bytes()
         except EOFError:
-            leave(0)
+            exit_now(0)
         except OSError:
-            leave(CUT_OFF)
+            exit_now(CUT_OFF)
         outcome = _answered(function, packed, tell)
         worn = threading.active_count() > threads or bool(children()) or _has_changed_torch()
         _say(connection, outcome._replace(worn=worn))
@@ -67,7 +67,7 @@ def _say(connection: Connection, message: Ready | CallMessage | Outcome) -> None
     try:
         connection.send(message)
     except OSError:  # nobody is there, or a layer has closed all descriptors
-        leave(CUT_OFF)
+        exit_now(CUT_OFF)
     except Exception as error:
         if isinstance(message, CallMessage):
             raise

@@ -79,7 +79,7 @@ VALUES = {"a": 0.5, "b": 0.1, "never": float("inf")}
 def test_values_between_two_rules(supported: str, refuted: str, sentence: str) -> None:
     support, refute = (Rule.parse(text, VALUES, where="C1") for text in (supported, refuted))
     values = {name: point(value) for name, value in VALUES.items()}
-    assert reasons.between(support, refute, values, dict.fromkeys(VALUES, 0.0)) == sentence
+    assert reasons.between_thresholds(support, refute, values, dict.fromkeys(VALUES, 0.0)) == sentence
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_values_between_two_rules(supported: str, refuted: str, sentence: str) -
 def test_a_rule_that_is_met(rule: str, sentence: str) -> None:
     values = {name: point(value) for name, value in VALUES.items()}
     parsed = Rule.parse(rule, VALUES, where="C1")
-    assert reasons.met(parsed, values, dict.fromkeys(VALUES, 0.0)) == sentence
+    assert reasons.rule_met(parsed, values, dict.fromkeys(VALUES, 0.0)) == sentence
 
 
 def test_a_long_expression_is_cut() -> None:
     text = " + ".join(["a"] * 30)
     low, high = (Rule.parse(f"{text} >= {bound}", VALUES, where="C1") for bound in (20, 30))
-    sentence = reasons.between(low, high, {"a": point(0.5)}, {"a": 0.0})
+    sentence = reasons.between_thresholds(low, high, {"a": point(0.5)}, {"a": 0.0})
     assert " ... is 15.000, between the two thresholds (20 and 30)" in sentence
     assert len(sentence) < 140

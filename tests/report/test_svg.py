@@ -9,7 +9,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from linbench.report.style.svg import plain, short
+from linbench.report.style.svg import shorten_svg, strip_svg
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def svg() -> str:
     right.set_title("0.1000 of 100.00, L 5 and M 7 <a & b>")
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "linbench"}):
         figure.savefig(written, format="svg", metadata={"Date": None})
-    return plain(written.getvalue())
+    return strip_svg(written.getvalue())
 
 
 def drawn(svg: str) -> Iterator[tuple[str, dict[str, object], str]]:
@@ -63,17 +63,17 @@ def commands(path: str) -> Iterator[tuple[str | float, ...]]:
 
 
 def test_it_draws_the_same_in_less_space(svg: str) -> None:
-    shorter = short(svg)
+    shorter = shorten_svg(svg)
     assert list(drawn(shorter)) == list(drawn(svg))
     assert len(shorter) < 0.75 * len(svg)
 
 
 def test_words_keep_their_digits(svg: str) -> None:
-    assert "0.1000 of 100.00, L 5 and M 7 &lt;a &amp; b&gt;" in short(svg)
+    assert "0.1000 of 100.00, L 5 and M 7 &lt;a &amp; b&gt;" in shorten_svg(svg)
 
 
 def test_a_style_is_told_once(svg: str) -> None:
-    shorter = short(svg)
+    shorter = shorten_svg(svg)
     styles = re.findall(r"\.c[0-9a-f]+\{([^}]*)\}", shorter)
     assert len(set(styles)) == len(styles) > 3
     assert " style=" not in shorter
@@ -83,4 +83,4 @@ def test_a_style_is_told_once(svg: str) -> None:
 def test_plain_has_hundredths_of_a_point_and_no_comments(svg: str) -> None:
     assert "<!--" not in svg
     assert not re.search(r' d="[^"]*\.\d{3}', svg)
-    assert plain("<a b='1'>1.23456 <!-- gone --></a>") == "<a b='1'>1.23456</a>"
+    assert strip_svg("<a b='1'>1.23456 <!-- gone --></a>") == "<a b='1'>1.23456</a>"

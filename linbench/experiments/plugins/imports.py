@@ -75,7 +75,7 @@ def _candidates(found_import: Import, package: str) -> list[str]:
     return candidates(".".join(base), found_import.names)
 
 
-def reach(
+def reachable_modules(
     files: Mapping[str, File],
     lookup: Callable[[str], File | None],
     more: Mapping[str, set[str]] | None = None,

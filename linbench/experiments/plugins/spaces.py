@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from linbench.common.errors import PluginError
 from linbench.experiments.plugins.files import SHARED, File, find
-from linbench.experiments.plugins.imports import candidates, imported_names, reach
+from linbench.experiments.plugins.imports import candidates, imported_names, reachable_modules
 
 PREFIX = "linbench_plugin_"
 """The prefix of the names of all spaces."""
@@ -70,7 +70,7 @@ def load(name: str, files: Mapping[str, File], folders: Sequence[Path]) -> Plugi
         folders: the folders in which its imports are looked for.
     """
     lookup = _Lookup(folders)
-    return _space(tuple(map(str, folders)), name, reach(files, lookup)).load(name)
+    return _space(tuple(map(str, folders)), name, reachable_modules(files, lookup)).load(name)
 
 
 def receive_plugin(plugin: Plugin) -> ModuleType:
@@ -137,7 +137,7 @@ class Space:
             finally:
                 self._loading = before
             began = {each: self.files[each] for each in candidates(name)}
-            self.loaded[name] = frozenset(reach(began, self.files.get, self._seen))
+            self.loaded[name] = frozenset(reachable_modules(began, self.files.get, self._seen))
         return Plugin(
             self.name, name, self.folders, {each: self.files[each] for each in sorted(self.loaded[name])}
         )
@@ -163,7 +163,7 @@ class Space:
         """Return the file of a module of this space, read now if it was not before, or None."""
         file = None if name in self.files else self._find(name)
         if file is not None:
-            self.files |= reach({**self.files, name: file}, _Lookup([*map(Path, self.folders)]))
+            self.files |= reachable_modules({**self.files, name: file}, _Lookup([*map(Path, self.folders)]))
         return self.files.get(name)
 
     def _note(self, importer: str, name: str) -> None:

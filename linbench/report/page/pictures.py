@@ -8,7 +8,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from linbench.report.figure import Drawing
-from linbench.report.style.svg import short
+from linbench.report.style.svg import shorten_svg
 
 PICTURES_BYTES = 3_800_000
 """The most bytes of all pictures of a page; where they have more, the largest are drawn as dots. A page of
@@ -44,7 +44,7 @@ def embed(drawings: Iterable[Drawing]) -> dict[str, Picture]:
 
 def _lines(svg: str) -> Picture:
     """Return an SVG as a data URI that stands between single quotes."""
-    text = short(svg)
+    text = shorten_svg(svg)
     size = re.search(r'viewBox="0 0 ([\d.]+) ', text)
     assert size, "matplotlib says how large its pictures are"
     for sign, code in (("%", "%25"), ("#", "%23"), ("'", "%27"), ("&", "&amp;")):

@@ -53,7 +53,7 @@ def rate_ticks(axes: Axes) -> None:
     axes.xaxis.set_major_locator(
         LogLocator(subs=(1, 2, 5) if fastest > DECADE * slowest else (1, 1.5, 2, 3, 4, 5, 7))
     )
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: si_prefix(value)))
     axes.minorticks_off()
 
 
@@ -62,11 +62,11 @@ def log_log(axes: Axes, lengths: Sequence[int]) -> None:
     axes.set(xscale="log", yscale="log", xlabel="tokens T of a sequence")
     axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: si_prefix(value)))
     axes.minorticks_off()
 
 
-def short(value: float) -> str:
+def si_prefix(value: float) -> str:
     """Return a number with a prefix of its unit: 1,500 as `1.5k`."""
     for unit, prefix in PREFIXES:
         # what three digits round up to a unit has its prefix, too

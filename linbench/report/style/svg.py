@@ -9,7 +9,7 @@ STYLE, NAMED_GROUP = re.compile(r' style="([^"]*)"'), re.compile(r'<g id="[^"]*"
 LINES = re.compile(r"[ML][^A-Za-z\"]*(?:L[^A-Za-z\"]*)+")
 
 
-def plain(svg: str) -> str:
+def strip_svg(svg: str) -> str:
     """Return an SVG without comments, its numbers cut to hundredths of a point.
 
     Text between tags keeps all its digits.
@@ -17,7 +17,7 @@ def plain(svg: str) -> str:
     return TAG.sub(lambda tag: FINER.sub("", tag[0]), COMMENT.sub("", svg))
 
 
-def short(svg: str) -> str:
+def shorten_svg(svg: str) -> str:
     """Return the same picture in about two thirds of the space.
 
     Styles that recur are named once, points of a line follow each other without a letter each, and groups

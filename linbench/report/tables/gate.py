@@ -189,7 +189,7 @@ def page(found: Gate, policy: Policy) -> str:
     return f"### Gate: {escape.markdown(outcome(found))}\n\n{said}\n{table}\n\n{caption(policy)}\n{timed}"
 
 
-def plain(found: Gate, policy: Policy) -> dict[str, Any]:
+def to_json(found: Gate, policy: Policy) -> dict[str, Any]:
     """Return the outcome as JSON values."""
     cells = [
         {

@@ -5,21 +5,21 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-_hurried = False
+_required = False
 
 
-def hurry() -> None:
+def require_quick_exit() -> None:
     """Note that this process must be left at once, because a library that cannot be closed would hold it."""
-    global _hurried
-    _hurried = True
+    global _required
+    _required = True
 
 
-def hurried() -> bool:
-    """Return whether `hurry` was called."""
-    return _hurried
+def needs_quick_exit() -> bool:
+    """Return whether `require_quick_exit` was called."""
+    return _required
 
 
-def leave(code: int) -> NoReturn:
+def exit_now(code: int) -> NoReturn:
     """Flush the standard streams and exit at once: no thread is waited for, and no exit handler runs."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # closed, or nobody reads
