@@ -19,13 +19,18 @@ class CompositionalMQARSettings(Settings):
 
     seq_len: int = Field(64, ge=6, description="length of a sequence, at least 6 tokens for each pair")
     kv_pairs: int = Field(
-        9, ge=1, description="key-value pairs, each queried once; a square, for keys are all cells of a grid"
+        9,
+        ge=1,
+        description=(
+            "key-value pairs, each queried once; a square number, since the keys are all cells of a grid"
+        ),
     )
     vocab_size: int = Field(
         256,
         ge=6,
         description=(
-            "0 is filler; the rest of the first third begins keys, the second ends them, values are the last"
+            "0 is filler. The rest of the first third are first tokens of keys, the second third are"
+            " second tokens, the last third are values"
         ),
     )
     power_a: PowerA = 0.01

@@ -26,7 +26,7 @@ class StringSettings(Settings):
     max_length: int = Field(
         24, ge=1, description="letters of the longest; lengths between are equally frequent"
     )
-    letters: int = Field(26, ge=2, description="letters there are")
+    letters: int = Field(26, ge=2, description="number of letters")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -27,7 +27,7 @@ class DyckSettings(Lengths):
     max_length: int = Field(
         64,
         ge=2,
-        description="brackets in the longest word; even, as all lengths between, which are as likely",
+        description="brackets in the longest word; even. All even lengths between are equally likely",
     )
 
     @model_validator(mode="after")

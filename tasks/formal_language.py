@@ -33,7 +33,7 @@ class FormalLanguageSettings(Settings):
         6,
         ge=FEWEST,
         le=16,
-        description=f"states of an automaton, from {FEWEST} on, before those out of reach are left out",
+        description="states of an automaton, at least 4, counted before unreachable ones are removed",
     )
     out_degree: int = Field(2, ge=2, le=EDGES, description="letters that may follow in a state, from 1 on")
     automata: int = Field(5000, ge=1, le=1 << 17, description="languages of the training split")

@@ -26,17 +26,17 @@ class GroupWordSettings(Lengths):
     )
     min_length: int = Field(4, ge=1, description="elements in the shortest word")
     max_length: int = Field(
-        24, ge=1, description="elements in the longest word; all lengths between are as likely"
+        24, ge=1, description="elements in the longest word; all lengths between are equally likely"
     )
     moves: int | None = Field(
         None,
         ge=2,
         description=(
-            "letters are the elements that move at most so many points: 2 is swaps alone; null is all"
+            "which elements are letters: those that move at most this many points (2: swaps alone; null: all)"
         ),
     )
     tokens_per_element: int = Field(
-        1, ge=1, description="how many stand for an element, whose product is due at the last of them"
+        1, ge=1, description="tokens that stand for one element; the product is due at the last of them"
     )
     spread: Literal["empty", "repeat"] = Field(
         "empty",
@@ -46,8 +46,8 @@ class GroupWordSettings(Lengths):
     answer: Literal["products", "identity"] = Field(
         "products",
         description=(
-            "products: of all elements so far, at each; identity: whether that of the whole word is, 0 for"
-            " yes and 1 for no, at its end"
+            "products: the product so far, at every element; identity: at the end, whether the"
+            " product of the whole word is the identity (0 for yes, 1 for no)"
         ),
     )
 

@@ -19,7 +19,9 @@ class MemorizationSettings(Settings):
     """Settings of the published generator."""
 
     vocab_size: int = Field(
-        256, ge=5, description="keys, as many values or one more, and the token at which a value is asked for"
+        256,
+        ge=5,
+        description="number of tokens: keys, as many values or one more, and the token that asks for a value",
     )
     seq_len: int = Field(32, ge=2, description="length of a sequence; even")
     map_seed: int = Field(

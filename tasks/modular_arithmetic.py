@@ -34,8 +34,8 @@ class ModularArithmeticSettings(Lengths):
         19,
         ge=3,
         description=(
-            "tokens of the longest sequence; all lengths between, without brackets all odd ones, are as"
-            " likely"
+            "tokens of the longest sequence; all lengths between (without brackets, all odd ones) are"
+            " equally likely"
         ),
     )
 

@@ -32,7 +32,7 @@ class NoiseRecallSettings(Settings):
         ),
     )
     decoy_pool: Literal["facts", "words"] = Field(
-        "facts", description="what keys and values of decoys are taken from: those of facts, or the words"
+        "facts", description="where keys and values of decoys come from: those of facts, or the words"
     )
     depth: float | None = Field(
         None,
@@ -40,8 +40,8 @@ class NoiseRecallSettings(Settings):
         le=1,
         description="share of the noise that stands before the facts; null: they are scattered in it",
     )
-    keys: int = Field(32, ge=1, description="keys there are")
-    values: int = Field(32, ge=2, description="values there are")
+    keys: int = Field(32, ge=1, description="number of keys")
+    values: int = Field(32, ge=2, description="number of values")
     words: int = Field(128, ge=1, description="words that zipf noise is made of")
     exponent: float = Field(
         1.0, ge=0, le=4, description="word i of zipf noise is drawn with weight i^-exponent"

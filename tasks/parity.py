@@ -21,17 +21,18 @@ class ParitySettings(Lengths):
         8,
         ge=2,
         description=(
-            "tokens of the shortest sequence, in `last` with the empty one at which the parity is due"
+            "tokens of the shortest sequence; with `last` it includes the empty token at which the"
+            " parity is due"
         ),
     )
     max_length: int = Field(
-        32, ge=2, description="tokens of the longest sequence; all lengths between are as likely"
+        32, ge=2, description="tokens of the longest sequence; all lengths between are equally likely"
     )
     answer: Literal["last", "cumulative"] = Field(
         "cumulative",
         description=(
-            "last: the parity of all bits, due at the empty token after them; cumulative: at every bit, of"
-            " those up to it"
+            "last: the parity of all bits, due at the empty token after them; cumulative: at every"
+            " bit, the parity up to it"
         ),
     )
 

@@ -25,8 +25,8 @@ class PhonebookSettings(Settings):
         2, ge=0, description="other entries that are asked for and answered before the question"
     )
     digits: int = Field(10, ge=1, le=64, description="digits of a number")
-    first_names: int = Field(64, ge=1, description="first names there are")
-    last_names: int = Field(64, ge=1, description="last names there are")
+    first_names: int = Field(64, ge=1, description="number of first names")
+    last_names: int = Field(64, ge=1, description="number of last names")
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

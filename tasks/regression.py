@@ -34,14 +34,20 @@ class RegressionSettings(Settings):
     dimension: int = Field(8, ge=1, description="of the points")
     points: int = Field(32, ge=2, description="points, each asked about before its value is told")
     noise: float = Field(
-        0.0, ge=0, le=1e6, description="standard deviation of noise on w . x, whose own is sqrt(dimension)"
+        0.0,
+        ge=0,
+        le=1e6,
+        description=(
+            "standard deviation of the noise that is added to w . x, whose own standard deviation is"
+            " sqrt(dimension)"
+        ),
     )
     condition: float = Field(
         1.0,
         ge=1,
         description=(
-            "largest over smallest variance of a point along its principal axes, which every sequence has its"
-            " own of"
+            "largest over smallest variance of a point along its principal axes, which are drawn anew"
+            " for every sequence"
         ),
     )
     drift: bool = Field(False, description="whether another function is drawn after half of the points")

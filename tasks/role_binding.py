@@ -33,14 +33,17 @@ class RoleBindingSettings(Settings):
         3,
         ge=1,
         description=(
-            "verbs of an example; with each, the first of some names does it to the second, and so on, the"
-            " last to the first"
+            "number of verbs in an example. The names of each form a ring: the first does it to the"
+            " second, and so on, and the last to the first"
         ),
     )
     parties: int = Field(
         4,
         ge=3,
-        description="names of a ring, and so events of its verb; each is agent of one and patient of another",
+        description=(
+            "names in a ring, and so events of its verb; each name is the agent of one and the"
+            " patient of another"
+        ),
     )
     questions: int = Field(6, ge=1, description="questions, of twice as many as there are events")
     passive: float = Field(
@@ -48,8 +51,8 @@ class RoleBindingSettings(Settings):
         ge=0,
         le=1,
         description=(
-            "share of events told with the patient first; if there are any, a word behind each verb says"
-            " which"
+            "share of events told with the patient first; if it is above 0, a word after each verb"
+            " says which order it is"
         ),
     )
     noises: int = Field(0, ge=0, description="noise tokens, of which filler is drawn; 0: filler is padding")

@@ -23,7 +23,7 @@ class StackManipulationSettings(Settings):
         20, ge=1, description="bits and actions at most; the sequence is 2 * length + 1 tokens"
     )
     shortest: int = Field(
-        12, ge=1, description="bits and actions at least, any number up to length being as likely"
+        12, ge=1, description="fewest bits and actions; any number up to length is equally likely"
     )
 
     @model_validator(mode="after")

@@ -25,8 +25,8 @@ class VariableChainSettings(Settings):
         2,
         ge=1,
         description=(
-            "links of a chain: of its hops + 1 variables one is said to be the constant, each other one to be"
-            " the one before it"
+            "links of a chain of hops + 1 variables: one is the constant, each other one is the"
+            " variable before it"
         ),
     )
     questions: int = Field(
@@ -35,8 +35,8 @@ class VariableChainSettings(Settings):
     order: Literal["topological", "shuffled", "reversed"] = Field(
         "shuffled",
         description=(
-            "of the statements of a chain: each after the one it refers to, in any order, or each before it;"
-            " chains interleave at random"
+            "order of the statements of a chain: each after the one it refers to, in any order, or"
+            " each before it; chains interleave at random"
         ),
     )
     names: int = Field(64, ge=1, description="tokens that name variables")

@@ -53,16 +53,13 @@ class VariableOverwriteSettings(Settings):
         64,
         ge=2,
         description=(
-            "value tokens; all values of an example differ if these are enough, else those of each key do"
+            "value tokens; if there are enough, all values of an example differ, else only those of each key"
         ),
     )
     noises: int = Field(
         64,
         ge=0,
-        description=(
-            "noise tokens, of which filler is drawn: all that is not said, whatever `noise` is; 0: filler is"
-            " padding"
-        ),
+        description="noise tokens that filler is drawn from, whatever `noise` is; 0: filler is padding",
     )
     schedule: Schedule = Field(
         "interleaved",
@@ -82,9 +79,9 @@ class VariableOverwriteSettings(Settings):
         0.0,
         ge=0,
         description=(
-            "noise statements for every write, each after any of them; inert ones add no noise, of which"
-            " there is as much as seq_len leaves: more of it stands between writes, and less between the"
-            " questions at the end"
+            "noise statements for every write, each placed after a random write. Inert ones add no"
+            " noise, since its amount follows from seq_len; they move it from between the questions at"
+            " the end to between the writes"
         ),
     )
     noise_kind: Literal["inert", "decoy", "mention"] = Field(
@@ -98,14 +95,15 @@ class VariableOverwriteSettings(Settings):
         0,
         ge=0,
         description=(
-            "questions between writes, beside those at the end; each of a variable that was written by then"
+            "questions between writes, beside those at the end; each asks for a variable that was"
+            " written before"
         ),
     )
     control: Literal["none", "n_back", "return_all"] = Field(
         "none",
         description=(
-            "asked is: the last value; the n-th last, where there are so many; or every value, by marks that"
-            " say how far back, 0 the newest"
+            "what is asked: the last value; the n-th last, where there are so many; or every value,"
+            " with marks that say how far back (0 is the newest)"
         ),
     )
     n: int = Field(2, ge=2, description="of n_back")
@@ -114,9 +112,9 @@ class VariableOverwriteSettings(Settings):
         ge=0,
         le=1 << 16,
         description=(
-            "RESET statements, each after as many writes of other variables; only what comes after the last"
-            " is asked for, of keys that did not come before, so that to ignore them is a matter of room"
-            " alone"
+            "RESET statements, each after the same number of writes of other variables. Only keys"
+            " written after the last RESET are asked for, and they are new, so a layer that ignores"
+            " RESET only loses room"
         ),
     )
 
