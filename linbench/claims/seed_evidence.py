@@ -65,7 +65,7 @@ class SeedEvidence(Evidence):
     qualifiers: tuple[str, ...] = ()
 
     basis = "with all seeds"
-    fragile = "hangs on one seed"
+    fragile = "one seed changes the verdict"
 
     @property
     def seen(self) -> bool:

@@ -32,7 +32,7 @@ class SpeedEvidence(Evidence):
     """1 if the layer is to be timed, or to be timed again."""
 
     basis = "at the medians"
-    fragile = "hangs on the noise of one timing"
+    fragile = "the noise of one timing changes the verdict"
 
     @property
     def obstacles(self) -> list[Obstacle]:

@@ -88,7 +88,7 @@ def timed(tmp_path: Path) -> Callable[..., Stored]:
 
 
 STEADY = (1.0, 0.99, 1.01)
-NOISE = "hangs on the noise of one timing ("
+NOISE = "the noise of one timing changes the verdict ("
 
 
 @pytest.mark.parametrize("kind", ["cpu", "NVIDIA H200"])

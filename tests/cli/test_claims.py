@@ -227,7 +227,7 @@ def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path) -> None:
     ended = two("--results", "results", "--save", "my page.md", "--json")
     assert json.loads(ended.out)[0]["verdict"] == "supported"
     assert "linbench claims --results results --save 'my page.md'" in (tmp_path / "my page.md").read_text()
-    assert "\n![C1, every seed](my%20page/C1-cpu.png)\n" in (tmp_path / "my page.md").read_text()
+    assert "\n![C1, every seed](my%20page/C1-cpu.svg)\n" in (tmp_path / "my page.md").read_text()
     ended = two("--save", "page.md")
     assert (ended.out, ended.err) == ("", "wrote page.md\nwrote 1 picture to page\n")
     page = (tmp_path / "page.md").read_text()
