@@ -233,8 +233,8 @@ def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path) -> None:
     page = (tmp_path / "page.md").read_text()
     assert "linbench claims --save page.md" in page
     assert "| [C1](#c1) | supported |" in page
-    assert "\n![C1, every seed](page/C1-cpu.png)\n" in page
-    assert (tmp_path / "page" / "C1-cpu.png").read_bytes().startswith(b"\x89PNG")
+    assert "\n![C1, every seed](page/C1-cpu.svg)\n" in page
+    assert "<svg" in (tmp_path / "page" / "C1-cpu.svg").read_text(encoding="utf-8")
     assert "### C2\n\nWhat is not there is better.\n" in page
 
 
