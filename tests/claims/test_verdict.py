@@ -354,7 +354,9 @@ def test_of_a_search_those_at_the_rate_that_it_finds_count(kept: Callable[..., S
     stored = searched(claim, kept(claim, {}), default_search().seeds, [0.2, 0.3, 0.4], [0.2, 0.3, 0.4])
     found = verdict(claim, stored)
     assert list(found.rulings[0].evidence["delta"].values.values()) == [0.2, 0.3, 0.4]
-    assert found.reason == "one seed changes the verdict (refuted with all seeds, undecided without seed 0 of delta)"
+    assert found.reason == (
+        "one seed changes the verdict (refuted with all seeds, undecided without seed 0 of delta)"
+    )
     assert len(found.result_ids(found.rulings[0], stored)) == 6
     for left in [name for name, result in stored.results.items() if result["purpose"] == "tuning"][:1]:
         del stored.results[left]
