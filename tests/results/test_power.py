@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_ind
 
-from linbench.report.tables.gate import cell_table, outcome, page, plain
+from linbench.report.tables.gate import cell_table, outcome, page, to_json
 from linbench.report.tables.gate import sentences as in_words
 from linbench.results.gate_policy import Policy
 from linbench.results.judgement import SeedPair, Verdict, judge
@@ -105,7 +105,7 @@ def test_it_is_shown_in_the_table_in_json_and_in_markdown(runs: Runs) -> None:
     found = gated(base, base, seeds=3, bimodal=[BIMODAL])
     (row,) = cell_table(found).texts
     assert row[6] == "cannot be red with fewer than 4 seeds"
-    (cell,) = plain(found, Policy())["cells"]
+    (cell,) = to_json(found, Policy())["cells"]
     assert (cell["verdict"], cell["can_be_red"], cell["seeds_needed"], cell["red"]) == (
         "cannot be red",
         False,
@@ -151,7 +151,7 @@ def test_at_chance_on_both_sides_is_uninformative(runs: Runs) -> None:
     both = gated(idle + well, idle + well)
     assert (both.exit_code, both.problems) == (0, ())
     assert [row[6] for row in cell_table(both).texts] == ["uninformative", "ok"]
-    assert [cell["verdict"] for cell in plain(both, Policy())["cells"]] == ["uninformative", "ok"]
+    assert [cell["verdict"] for cell in to_json(both, Policy())["cells"]] == ["uninformative", "ok"]
     assert "| uninformative |" in page(both, Policy())
     assert in_words(both) == ["Uninformative, as both sides are at chance: mqar quick native, deltanet."]
     assert outcome(both) == "2 cells (1 uninformative) gated, none worse than the baseline."

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from linbench.common.errors import UserError
-from linbench.report.tables.gate import outcome, page, plain, sentences, speed_table
+from linbench.report.tables.gate import outcome, page, sentences, speed_table, to_json
 from linbench.results.gate import Gate, gate
 from linbench.results.gate_policy import Policy
 from linbench.results.schema import Result
@@ -61,7 +61,7 @@ def test_what_takes_longer_than_the_policy_lets_pass_is_red(gated: Callable[...,
     ]
     assert outcome(found) == "1 cell and 1 speed gated, 1 speed lower than allowed."
     assert speed_table(found).texts[0][4] == "RED"
-    assert plain(found, Policy(slower=1.5))["speeds"][0]["red"] is True
+    assert to_json(found, Policy(slower=1.5))["speeds"][0]["red"] is True
     assert "more than 1.5 times as long" in page(found, Policy(slower=1.5))
 
 
