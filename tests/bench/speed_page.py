@@ -310,6 +310,7 @@ ON_A_CPU = (
 TABLES: dict[str, Callable[[], str]] = {
     "steps-h100": lambda: steps("h100", "271b42c0"),
     "kernels-256": lambda: kernels("h100", "bd6bb50", {"B": 256, "T": 256, "H": 2, "D": 64}),
+    "kernels-256-h200": lambda: kernels("h200", "0e0bf288", {"B": 256, "T": 256, "H": 2, "D": 64}),
     "kernels-4096": lambda: kernels("h100", "1f996b87", {"B": 8, "T": 4096, "H": 16, "D": 128}),
     "kernels-65536": lambda: kernels("h100", "1f996b87", {"B": 1, "T": 65536, "H": 16, "D": 128}),
     "layers-128": lambda: one_shape("h200", "cd54125a", 128),
