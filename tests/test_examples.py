@@ -62,6 +62,7 @@ def test_the_example_is_about_twenty_lines() -> None:
     assert sum(bool(line.strip()) for line in EXAMPLE.read_text(encoding="utf-8").splitlines()) <= 22
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_the_example_runs_beside_the_others(linbench: Callable[..., Any], tiny: list[str]) -> None:
     ended = linbench(

@@ -190,6 +190,7 @@ def test_a_field_of_another_type_is_told_by_its_name(folder: Folder) -> None:
     assert store.set_aside == {store.folder / f"{ID}.json": "curve.0.step should be a valid integer"}
 
 
+@pytest.mark.slow
 def test_whatever_fits_a_record_is_read_by_every_verb_and_the_rest_is_told(
     linbench: Callable[..., Any], folder: Folder
 ) -> None:

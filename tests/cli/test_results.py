@@ -57,6 +57,7 @@ def test_what_is_damaged_is_told_and_the_exit_code_says_so(
     assert ended.err.startswith(f"linbench: ignored result file {path}: no result of this pack counts")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stored")
 def test_what_was_packed_is_not_run_again(linbench: Callable[..., Any], tiny: list[str]) -> None:
     words = ("run", "mqar", "--model", "deltanet", *tiny, "--json")

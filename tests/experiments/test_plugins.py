@@ -268,6 +268,7 @@ print(entry.name, entry.digest, float(mixer(torch.ones(1, 1, 1)).y))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "named", ["../layers/mine.py:Mine", "{}/layers/mine.py:Mine", "../here/../layers/mine.py:Mine"]
 )

@@ -375,6 +375,7 @@ def test_unpacking_never_replaces_a_file_that_differs(store: Store) -> None:
     assert {path: path.read_bytes() for path in texts} == texts
 
 
+@pytest.mark.slow
 def test_packs_are_named_after_suites_speeds_and_claims(tmp_path: Path) -> None:
     from linbench.experiments.suite import blocks, load
 
@@ -386,6 +387,7 @@ def test_packs_are_named_after_suites_speeds_and_claims(tmp_path: Path) -> None:
     assert {*pack_names(records, tmp_path / "claims").values()} == {"claims"}
 
 
+@pytest.mark.slow
 def test_a_new_campaign_becomes_a_new_pack(store: Store) -> None:
     for one in IDS[:3]:
         filled(store, [one])
