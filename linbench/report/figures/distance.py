@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure as Sheet
 
 from linbench.report.figure import ComparisonFigure
-from linbench.report.style.layout import panels
+from linbench.report.style.layout import draw_panels
 from linbench.report.style.lines import draw_slice
 from linbench.report.style.wording import SEED_LINES
 from linbench.results.comparison import Comparison
@@ -12,8 +12,7 @@ from linbench.results.slices import slices
 
 def draw(sheet: Sheet, comparison: Comparison) -> bool:
     """Draw a panel of lines for all models, or one for each generation."""
-    drawn = [draw_slice(axes, part, "distance") for part, (axes,) in panels(sheet, comparison)]
-    return any(drawn)
+    return draw_panels(sheet, comparison, lambda axes, part: draw_slice(axes, part, "distance"))
 
 
 def _applies(comparison: Comparison) -> bool:

@@ -6,7 +6,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from linbench.report.figure import ComparisonFigure
 from linbench.report.style.labels import Named, chance_line, label_lines, unmeasured
-from linbench.report.style.layout import panels
+from linbench.report.style.layout import draw_panels
 from linbench.report.style.lines import draw_seeds, marker_face, styled
 from linbench.report.style.wording import HOLLOW, SEED_LINES
 from linbench.results.comparison import Comparison
@@ -16,8 +16,7 @@ from linbench.results.schema.cells import Point
 
 def draw(sheet: Sheet, comparison: Comparison) -> bool:
     """Draw a panel of curves for all models, or one for each generation."""
-    drawn = [draw_curves(axes, part) for part, (axes,) in panels(sheet, comparison)]
-    return any(drawn)
+    return draw_panels(sheet, comparison, draw_curves)
 
 
 def draw_curves(axes: Axes, comparison: Comparison) -> bool:

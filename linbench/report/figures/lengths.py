@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
 
 from linbench.report.figure import ComparisonFigure
-from linbench.report.style.layout import panels
+from linbench.report.style.layout import draw_panels
 from linbench.report.style.lines import Point, draw_lines
 from linbench.report.style.wording import SEED_LINES
 from linbench.results.comparison import Comparison
@@ -14,8 +14,7 @@ from linbench.results.scores import accuracies_by_test
 
 def draw(sheet: Sheet, comparison: Comparison) -> bool:
     """Draw a panel of lines for all models, or one for each generation."""
-    drawn = [draw_lengths(axes, part) for part, (axes,) in panels(sheet, comparison)]
-    return any(drawn)
+    return draw_panels(sheet, comparison, draw_lengths)
 
 
 def _lengths(result: CellResult) -> list[int]:

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 
 from linbench.report.figure import ComparisonFigure
 from linbench.report.style.labels import GUIDE
-from linbench.report.style.layout import panels
+from linbench.report.style.layout import draw_panels
 from linbench.report.style.sizes import Sized, distinct_sizes, draw_sizes, sized
 from linbench.report.style.wording import HOLLOW, SEED_BARS, SHADES
 from linbench.results.comparison import Comparison
@@ -20,10 +20,9 @@ TEXT_HEIGHT = 0.07
 
 def draw(sheet: Sheet, comparison: Comparison) -> bool:
     """Draw a panel for all models, or one for each generation."""
-    drawn = [
-        draw_panel(axes, part, comparison) for part, (axes,) in panels(sheet, comparison, widths="together")
-    ]
-    return any(drawn)
+    return draw_panels(
+        sheet, comparison, lambda axes, part: draw_panel(axes, part, comparison), widths="together"
+    )
 
 
 def draw_panel(axes: Axes, comparison: Comparison, whole: Comparison) -> bool:

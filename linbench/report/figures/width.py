@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
 
 from linbench.report.figure import ComparisonFigure
-from linbench.report.style.layout import panels
+from linbench.report.style.layout import draw_panels
 from linbench.report.style.sizes import distinct_sizes, draw_sizes, sized
 from linbench.report.style.wording import HOLLOW, SEED_BARS
 from linbench.results.comparison import Comparison
@@ -12,10 +12,9 @@ from linbench.results.comparison import Comparison
 
 def draw(sheet: Sheet, comparison: Comparison) -> bool:
     """Draw a panel for all models, or one for each generation."""
-    drawn = [
-        draw_panel(axes, part, comparison) for part, (axes,) in panels(sheet, comparison, widths="together")
-    ]
-    return any(drawn)
+    return draw_panels(
+        sheet, comparison, lambda axes, part: draw_panel(axes, part, comparison), widths="together"
+    )
 
 
 def draw_panel(axes: Axes, comparison: Comparison, whole: Comparison) -> bool:

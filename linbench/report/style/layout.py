@@ -1,6 +1,6 @@
 """Layout of figures: panels for groups of models, and room for names."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Literal
@@ -70,6 +70,25 @@ def panels(
         own[0].set_title(name, fontsize="medium", loc="left")
         found.append((part, own))
     return found
+
+
+def draw_panels(
+    figure: Figure,
+    comparison: Comparison,
+    draw: Callable[[Axes, Comparison], bool],
+    *,
+    widths: Literal["apart", "together"] = "apart",
+) -> bool:
+    """Draw each group of models in a panel of its own; return whether there was anything to draw.
+
+    Args:
+        figure: to divide, as `panels` does.
+        comparison: the models.
+        draw: draws a group into its panel, and returns whether there was anything to draw.
+        widths: whether models of several widths stand apart, if they are many.
+    """
+    drawn = [draw(axes, part) for part, (axes,) in panels(figure, comparison, widths=widths)]
+    return any(drawn)
 
 
 def _parts(comparison: Comparison) -> dict[str, Comparison]:
