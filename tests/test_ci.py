@@ -19,7 +19,7 @@ from linbench.experiments.suite import expand, narrow
 from linbench.experiments.suite import load as load_suite
 from linbench.results.gate_policy import Policy, load
 from linbench.results.store import Store
-from tests.factories.records import a_point, a_record
+from tests.helpers.records import a_point, a_record
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "compare.sh"

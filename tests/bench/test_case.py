@@ -15,7 +15,7 @@ from linbench.bench.prefill import cases as prefill_cases
 from linbench.bench.presets import PRESETS, layer_cases, resolve_preset
 from linbench.common.errors import UserError
 from linbench.experiments.registry import registry
-from tests.bench.benching import PLAIN, SMALL, a_case
+from tests.helpers.bench import PLAIN, SMALL, a_case
 
 
 def test_shapes() -> None:

@@ -25,7 +25,7 @@ from linbench.models.costs import work_bytes, work_flops
 from linbench.report.tables.layer_speeds import tables
 from linbench.results.speed_labels import OURS
 from linbench.results.store import SPEED, Store
-from tests.bench.benching import PLAIN, SMALL, a_case, run
+from tests.helpers.bench import PLAIN, SMALL, a_case, run
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,8 @@ from linbench.bench.presets import layer_cases
 from linbench.bench.timing import DevicePeaks, Spread
 from linbench.engine.workers import Outcome
 from linbench.results.speed_labels import OURS
-from tests.bench.benching import SMALL, a_case, run
-from tests.factories.records import ENVIRONMENT
+from tests.helpers.bench import SMALL, a_case, run
+from tests.helpers.records import ENVIRONMENT
 
 
 class Rehearsal:

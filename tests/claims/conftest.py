@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 @pytest.fixture
 def kept(tmp_path: Path) -> "Callable[..., Stored]":
     """A function that stores a score for every seed of a measure."""
-    from tests.claims.claiming import keeping
+    from tests.helpers.claims import keeping
 
     return keeping(tmp_path)

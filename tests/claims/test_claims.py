@@ -19,7 +19,7 @@ from linbench.claims.untrained import TableSource
 from linbench.common.errors import UserError
 from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.registry import registry
-from tests.claims.claiming import CLAIM, a_claim, cells_of
+from tests.helpers.claims import CLAIM, a_claim, cells_of
 
 ALL = claims()
 each = pytest.mark.parametrize("claim", ALL.values(), ids=list(ALL))

@@ -17,7 +17,7 @@ from linbench.claims.verdict import SUPPORTED, verdict
 from linbench.experiments.cell import Cell
 from linbench.results.record import UNLAWFUL
 from linbench.results.schema import Result
-from tests.claims.claiming import CLAIM, a_claim, a_result, cells_of
+from tests.helpers.claims import CLAIM, a_claim, a_result, cells_of
 
 
 def slice_(**values: Sequence[float]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from linbench.claims.figure import drawings
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import verdict
-from tests.claims.claiming import a_claim
+from tests.helpers.claims import a_claim
 
 
 def test_every_measure_with_its_rules_and_figures(kept: Callable[..., Stored]) -> None:

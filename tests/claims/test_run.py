@@ -14,8 +14,8 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings
 from linbench.results.schema import Result
 from linbench.results.store import Store
-from tests.claims.claiming import a_claim, a_result
 from tests.claims.test_speed_evidence import STEADY, a_timed_claim, a_timing
+from tests.helpers.claims import a_claim, a_result
 
 RUN = list[list[Cell]]
 

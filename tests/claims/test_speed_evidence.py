@@ -18,7 +18,7 @@ from linbench.common.hashing import digest
 from linbench.results.schema import Result
 from linbench.results.speeds import Rate
 from linbench.results.store import SPEED, Store
-from tests.claims.claiming import CLAIM
+from tests.helpers.claims import CLAIM
 
 
 def a_timed_claim(length: int = 64, **changes: Any) -> Claim:

@@ -14,7 +14,7 @@ from linbench.claims.seed_evidence import SeedEvidence
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, decide, verdict
 from linbench.experiments.learning_rates import default_search, learning_rate
-from tests.claims.claiming import CLAIM, a_claim, a_result, cells_of
+from tests.helpers.claims import CLAIM, a_claim, a_result, cells_of
 
 
 @pytest.mark.parametrize(

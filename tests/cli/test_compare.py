@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.suites import TINY
+from tests.helpers.suites import TINY
 
 
 @pytest.fixture

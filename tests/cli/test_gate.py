@@ -10,8 +10,8 @@ import pytest
 from linbench.common.hashing import digest
 from linbench.experiments.cell import SCHEMA
 from linbench.results.store import Store
-from tests.factories.records import a_point
-from tests.factories.speeds import a_speed
+from tests.helpers.records import a_point
+from tests.helpers.speeds import a_speed
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from linbench.experiments.cell import SCHEMA
 from linbench.results.schema import Result, misfit
 from linbench.results.schema.fields import DRAW, OPERATION, STEP
 from linbench.results.store import Store
-from tests.factories.records import ENVIRONMENT, a_point, a_record
-from tests.factories.speeds import a_speed
+from tests.helpers.records import ENVIRONMENT, a_point, a_record
+from tests.helpers.speeds import a_speed
 
 REPLACEMENTS: list[Any] = [
     None,

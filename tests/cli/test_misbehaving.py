@@ -14,7 +14,7 @@ import yaml
 
 from linbench.common.errors import EXIT_STORAGE
 from linbench.results.store import Store
-from tests.engine.processes import alive
+from tests.helpers.processes import alive
 
 ROOT = Path(__file__).parents[2]
 ILL = """

@@ -10,7 +10,7 @@ import pytest
 from linbench.common.hashing import digest
 from linbench.experiments.cell import SCHEMA
 from linbench.results.store import Store
-from tests.factories.records import a_point
+from tests.helpers.records import a_point
 
 
 @pytest.fixture

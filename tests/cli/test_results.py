@@ -9,7 +9,7 @@ import pytest
 
 from linbench.results import reference
 from linbench.results.store import Store
-from tests.factories.records import a_record
+from tests.helpers.records import a_record
 
 IDS = ["a" * 64, "b" * 64]
 

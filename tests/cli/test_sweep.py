@@ -9,7 +9,7 @@ import pytest
 
 from linbench.engine.runner import is_final
 from linbench.experiments.cell import SCHEMA
-from tests.cli.suites import TINY
+from tests.helpers.suites import TINY
 
 
 @pytest.fixture

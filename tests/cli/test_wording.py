@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from linbench.cli import VERBS
 from linbench.cli.bench import bench
-from tests.factories.snapshots import TextFile
+from tests.helpers.snapshots import TextFile
 
 BENCHMARKS = [command.name or "" for command in bench.registered_commands]
 PATHS = [["linbench"], *([verb] for verb in VERBS), ["bench"], *(["bench", name] for name in BENCHMARKS)]

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from linbench.common import escape
-from tests.factories.hostile import TEXTS
+from tests.helpers.hostile import TEXTS
 
 
 @pytest.mark.parametrize(

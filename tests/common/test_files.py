@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from linbench.common.files import LONGEST, file_name, inside, unused, write_named, write_whole
-from tests.factories.hostile import TEXTS
+from tests.helpers.hostile import TEXTS
 
 TODAY = (
     "mqar-quick-native",

@@ -7,7 +7,7 @@ from linbench.engine import batches
 from linbench.engine.batches import BatchFeed, Streams, replica
 from linbench.experiments.cell import Cell
 from linbench.tasks.base import Batch
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 
 def cells(seeds: Sequence[int] = (0,), size: int = 3) -> list[Cell]:

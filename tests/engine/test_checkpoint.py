@@ -21,7 +21,7 @@ from linbench.engine.runner import run_cells
 from linbench.experiments.cell import Cell
 from linbench.results.schema import Result
 from linbench.results.store import Store
-from tests.factories.cells import build_cells, measured, plan, tiny_settings
+from tests.helpers.cells import build_cells, measured, plan, tiny_settings
 
 TINY = tiny_settings(20, examples=32)
 DRAWING = """

@@ -11,8 +11,8 @@ from linbench.experiments.cell import SCHEMA
 from linbench.experiments.suite import Suite
 from linbench.results.reference import stores_at
 from linbench.results.store import Store
-from tests.factories.records import a_point
-from tests.factories.speeds import a_speed, layer_of
+from tests.helpers.records import a_point
+from tests.helpers.speeds import a_speed, layer_of
 
 SUITE = Suite.parse(
     {

@@ -5,7 +5,7 @@ import pytest
 from linbench.engine.cost import estimate_seconds, fit_cost_model, flops
 from linbench.experiments.cell import Cell
 from linbench.results.schema import Result
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 Make = Callable[..., Result]
 

@@ -17,7 +17,7 @@ from linbench.engine.stack import Stack
 from linbench.engine.step import Step, Training
 from linbench.experiments.cell import Cell
 from linbench.experiments.plan_models import has_heads
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 MODELS = ["attention", "linear_attention", "deltanet", "gated_deltanet", "base_conv+attention"]
 OTHERS = (

@@ -8,7 +8,7 @@ from rich.console import Console
 from linbench.engine.display import LineDisplay, LiveDisplay
 from linbench.engine.progress import Report
 from linbench.experiments.cell import Cell
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 RESULT = {
     "status": "ok",

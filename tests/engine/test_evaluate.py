@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from linbench.engine.evaluate import EXAMPLES, HIDDEN, LOGITS, _batch_size
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

@@ -18,7 +18,7 @@ from linbench.engine.executors import ExecutorChoice, choose_executor, find_exec
 from linbench.engine.executors.base import Executor
 from linbench.engine.in_process import IN_PROCESS
 from linbench.engine.pool import Pool
-from tests.factories.cells import tiny_settings
+from tests.helpers.cells import tiny_settings
 
 ROOT = Path(__file__).parents[2]
 DIARY = '''

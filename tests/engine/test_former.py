@@ -20,7 +20,7 @@ from linbench.experiments.protocol import suite_block
 from linbench.experiments.suite import load, shipped
 from linbench.results.record import NO_VERDICT
 from linbench.results.schema import Result
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 ASKED = default_search()
 ONE_SEED, TIES = "lr_one_seed", "lr_former_ties"

@@ -5,7 +5,7 @@ import pytest
 from linbench.engine import groups as what
 from linbench.engine.groups import groups, stack_size
 from linbench.experiments.cell import Cell
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 
 def cells(model: str = "deltanet", seeds: tuple[int, ...] = (0, 1), **settings: object) -> list[Cell]:

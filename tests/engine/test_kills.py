@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def seen(folder: Path, *words: str) -> dict[str, int]:
-    command = [sys.executable, "-m", "tests.engine.kills", str(folder), *words]
+    command = [sys.executable, "-m", "tests.helpers.kills", str(folder), *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, int] = json.loads(done.stdout)

@@ -21,8 +21,8 @@ from linbench.experiments.learning_rates import SearchSettings, default_search, 
 from linbench.results.record import NO_VERDICT
 from linbench.results.schema import Result
 from linbench.results.store import Store
-from tests.factories.cells import plan
-from tests.factories.records import a_point, a_record
+from tests.helpers.cells import plan
+from tests.helpers.records import a_point, a_record
 
 SETTINGS = SearchSettings(lowest=-8, rates=5, extensions=2, seeds=(100, 101))
 GRID = [1e-4, 3.16e-4, 1e-3, 3.16e-3, 1e-2]

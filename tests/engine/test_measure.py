@@ -13,7 +13,7 @@ from linbench.engine.cost import least_bytes
 from linbench.engine.stack import Stack
 from linbench.engine.step import Training
 from linbench.results.schema import Result
-from tests.engine.measuring import FEW, cells, results
+from tests.helpers.groups import FEW, cells, results
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import torch
 
 from linbench.engine.measure import measure, out_of_memory
 from linbench.engine.step import Training
-from tests.engine.measuring import module_cells, results
+from tests.helpers.groups import module_cells, results
 
 KEEPING = """
 from torch import nn

@@ -7,8 +7,8 @@ import pytest
 
 from linbench.experiments.cell import Cell
 from linbench.results.scores import accuracies_by_test, accuracy
-from tests.engine.measuring import FEW, TINY, results
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
+from tests.helpers.groups import FEW, TINY, results
 
 TESTS = [{}, {"seq_len": 32, "kv_pairs": 4}, {"kv_pairs": 4}]
 

@@ -21,8 +21,8 @@ from linbench.engine.runner import run_cells
 from linbench.engine.workers import Outcome, outcomes
 from linbench.experiments.cell import Cell
 from linbench.results.store import Store
-from tests.engine.processes import alive
-from tests.factories.cells import RecordingProgress, build_cells, plan, tiny_settings
+from tests.helpers.cells import RecordingProgress, build_cells, plan, tiny_settings
+from tests.helpers.processes import alive
 
 pytestmark = pytest.mark.usefixtures("unprobed")
 

@@ -26,8 +26,8 @@ from linbench.results.gate_policy import Policy
 from linbench.results.record import NO_VERDICT, UNLAWFUL
 from linbench.results.side_by_side import compare_variants
 from linbench.results.store import Store
-from tests.engine.lawless import LAYERS
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
+from tests.helpers.lawless_layers import LAYERS
 
 
 @pytest.fixture

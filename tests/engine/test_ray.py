@@ -25,7 +25,7 @@ from linbench.engine.runner import run_cells
 from linbench.experiments.cell import Cell
 from linbench.results.schema import Result
 from linbench.results.store import Store
-from tests.factories.cells import RecordingProgress, build_cells, tiny_settings
+from tests.helpers.cells import RecordingProgress, build_cells, tiny_settings
 
 pytestmark = pytest.mark.usefixtures("unprobed")
 

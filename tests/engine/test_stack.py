@@ -13,7 +13,7 @@ from linbench.engine.stack import Stack
 from linbench.experiments.cell import Cell
 from linbench.models.base import Rule
 from linbench.tasks.base import Batch
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 SLOW = [
     pytest.param(name, marks=pytest.mark.slow)

@@ -17,7 +17,7 @@ from linbench.engine.measure import measure
 from linbench.engine.surroundings import _SETTINGS, Surroundings, find_torch_change
 from linbench.results.environment import environment
 from linbench.results.schema import Result
-from tests.factories.cells import build_cells, measured, tiny_settings
+from tests.helpers.cells import build_cells, measured, tiny_settings
 
 TINY = tiny_settings()
 DRAWING = """

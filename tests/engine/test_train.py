@@ -12,7 +12,7 @@ from linbench.engine.record import undertrained
 from linbench.engine.schedule import learning_rate_factors
 from linbench.experiments.cell import Cell
 from linbench.experiments.protocol import Protocol, default_protocol
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 
 def cell(model: str = "gated_deltanet", **settings: object) -> Cell:

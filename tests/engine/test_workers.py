@@ -16,7 +16,7 @@ from linbench.common.errors import StorageError
 from linbench.common.memory import Memory
 from linbench.engine import workers as what
 from linbench.engine.workers import Outcome, _Worker, outcomes
-from tests.engine.processes import alive
+from tests.helpers.processes import alive
 
 
 def test_in_this_process_what_raises_costs_one_call() -> None:

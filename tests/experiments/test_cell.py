@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from linbench.common.errors import UserError
 from linbench.common.hashing import canonical, digest
 from linbench.experiments.cell import Cell
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 
 def one(model: str = "gated_deltanet", **more: object) -> Cell:

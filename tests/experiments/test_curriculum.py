@@ -17,7 +17,7 @@ from linbench.engine.step import Training
 from linbench.engine.train import train
 from linbench.experiments.cell import Cell
 from linbench.experiments.curriculum import Curriculum
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 TRAIN = (
     {"seq_len": 8, "kv_pairs": 2, "examples": 10},

@@ -7,7 +7,7 @@ from linbench.experiments.labels import (
     format_cells,
     naming_scheme,
 )
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 
 def test_what_is_the_same_in_all_is_not_told() -> None:

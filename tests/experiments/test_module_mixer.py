@@ -6,7 +6,7 @@ import pytest
 from linbench.common.errors import UserError
 from linbench.engine.measure import training_context
 from linbench.experiments.cell import Cell
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 MINE = """
 from torch import nn

@@ -7,7 +7,7 @@ from linbench import models as shipped_models
 from linbench import tasks as shipped_tasks
 from linbench.common.errors import PluginError, UserError
 from linbench.experiments.registry import PLUGINS_VARIABLE, registry
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 MIXER = """
 from linbench.models.deltanet import DeltaNet

@@ -7,7 +7,7 @@ import pytest
 from linbench.common.errors import UserError
 from linbench.experiments.cell import Cell
 from linbench.results.comparison import comparisons
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 MODELS = ["linear_attention", "deltanet", "gated_deltanet"]
 

@@ -15,7 +15,7 @@ from linbench.kernels.operators import INTERPRETED
 def mended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the interpreter, if it runs the kernels, compute as a GPU does."""
     if INTERPRETED:
-        from tests.kernels.interpreting import mend
+        from tests.helpers.interpreter import mend
 
         mend(monkeypatch)
 
@@ -23,7 +23,7 @@ def mended(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session", autouse=INTERPRETED)
 def hurried() -> Iterator[None]:
     """Make the interpreter take less time."""
-    from tests.kernels.interpreting import hurry
+    from tests.helpers.interpreter import hurry
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         hurry(monkeypatch)

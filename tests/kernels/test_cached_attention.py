@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linbench.kernels.attention import EMPTY, attention
 from linbench.kernels.operators import INTERPRETED, runs_triton
-from tests.kernels.comparing import error
+from tests.helpers.gradients import error
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 8e-3}

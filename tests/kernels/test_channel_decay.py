@@ -7,7 +7,7 @@ from torch import Tensor
 
 from linbench.kernels.channel_decay import channel_decay
 from linbench.kernels.operators import INTERPRETED, runs_triton
-from tests.kernels.comparing import assert_near, results
+from tests.helpers.gradients import assert_near, results
 
 pytestmark = pytest.mark.interpreter
 

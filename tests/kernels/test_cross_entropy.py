@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linbench.kernels.cross_entropy import cross_entropy, operator
 from linbench.kernels.operators import INTERPRETED, runs_triton
-from tests.kernels.comparing import error
+from tests.helpers.gradients import error
 
 pytestmark = pytest.mark.interpreter
 

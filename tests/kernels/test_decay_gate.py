@@ -6,7 +6,7 @@ from torch import Tensor
 
 from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.operators import INTERPRETED, runs_triton
-from tests.kernels.comparing import assert_near, results
+from tests.helpers.gradients import assert_near, results
 
 pytestmark = pytest.mark.interpreter
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linbench.kernels.embedding import embedding
 from linbench.kernels.operators import INTERPRETED, runs_triton
-from tests.kernels.matrix_state_parity import named, pairwise
+from tests.helpers.matrix_state import named, pairwise
 
 pytestmark = pytest.mark.interpreter
 

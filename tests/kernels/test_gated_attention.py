@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linbench.kernels.attention import attention
 from linbench.kernels.operators import INTERPRETED, runs_triton
-from tests.kernels.comparing import assert_near, error, results
+from tests.helpers.gradients import assert_near, error, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMITS = {torch.float32: (1e-5, 5e-5), torch.bfloat16: (8e-3, 1.5e-2)}

@@ -18,8 +18,8 @@ from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.kernels.selective_scan import selective_scan
 from linbench.kernels.two_sided import two_sided
-from tests.kernels.comparing import error, results
-from tests.kernels.matrix_state_parity import RESETS
+from tests.helpers.gradients import error, results
+from tests.helpers.matrix_state import RESETS
 
 pytestmark = [pytest.mark.interpreter, pytest.mark.usefixtures("mended")]
 

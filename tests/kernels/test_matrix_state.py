@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.published import INSTANCES, Instance, apply, random_inputs
-from tests.kernels.matrix_state_parity import (
+from tests.helpers.matrix_state import (
     DECAYS,
     EXTREMES,
     LIMITS,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state import Delta, LowRank, Update, matrix_state
 from linbench.kernels.matrix_state.published import apply
-from tests.kernels.matrix_state_parity import DECAYS, READS, UPDATES, draw, error
+from tests.helpers.matrix_state import DECAYS, READS, UPDATES, draw, error
 
 B, T, H, K, V = 2, 70, 4, 8, 5
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state.chunkwise import ALONE, CHUNK
 from linbench.kernels.matrix_state.published import INSTANCES, apply, random_inputs
-from tests.kernels.matrix_state_parity import (
+from tests.helpers.matrix_state import (
     Inputs,
     assert_parity,
     error,

@@ -8,7 +8,7 @@ import torch
 
 from linbench.kernels.matrix_state import Add, Delta, LowRank, flops_per_token, matrix_state
 from linbench.kernels.matrix_state.published import apply
-from tests.kernels.matrix_state_parity import draw, error
+from tests.helpers.matrix_state import draw, error
 
 B, T, HK, H, K, V = 2, 5, 2, 4, 8, 5
 

@@ -13,7 +13,7 @@ import torch
 
 from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.matrix_state.published import INSTANCES, apply, random_inputs
-from tests.kernels.matrix_state_parity import (
+from tests.helpers.matrix_state import (
     DECAYS,
     DEVICE,
     EXTREMES,

@@ -9,7 +9,7 @@ import torch
 from linbench.kernels.decays import FLOORS, bounded
 from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.matrix_state.published import INSTANCES, apply, random_inputs
-from tests.kernels.matrix_state_parity import RESETS, UPDATES, assert_resets, draw, error, named, pairwise
+from tests.helpers.matrix_state import RESETS, UPDATES, assert_resets, draw, error, named, pairwise
 
 DECAYS, BACKENDS = ["scalar", "vector"], ["reference", "scan", "chunkwise"]
 SIZES: dict[str, Any] = {"batch": 2, "heads": 2, "key_heads": 1, "key_dim": 8, "value_dim": 5, "state": True}

@@ -13,7 +13,7 @@ import pytest
 if find_spec("triton") is None:
     pytest.skip("Triton is for Linux", allow_module_level=True)
 
-from tests.kernels.mutants import MUTANTS, Mutant
+from tests.helpers.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,7 @@ def copy(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def server() -> Iterator[subprocess.Popen[str]]:
     """It has imported what is not mutated."""
-    command = [sys.executable, "-m", "tests.kernels.mutant_server"]
+    command = [sys.executable, "-m", "tests.helpers.mutant_server"]
     with subprocess.Popen(
         command,
         cwd=ROOT,

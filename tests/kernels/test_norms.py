@@ -9,7 +9,7 @@ from torch import Tensor
 
 from linbench.kernels.norms import add_rms_norm, l2_norm, layer_norm, rms_norm
 from linbench.kernels.operators import INTERPRETED, runs_triton
-from tests.kernels.comparing import assert_near, error, results
+from tests.helpers.gradients import assert_near, error, results
 
 pytestmark = pytest.mark.interpreter
 

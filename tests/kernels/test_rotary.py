@@ -6,8 +6,8 @@ from torch import Tensor
 
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.kernels.rotary import rotate
-from tests.kernels import comparing
-from tests.kernels.comparing import assert_near
+from tests.helpers import gradients
+from tests.helpers.gradients import assert_near
 
 pytestmark = pytest.mark.interpreter
 
@@ -50,7 +50,7 @@ def reference(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def results(function: Callable[..., Tensor], inputs: Inputs, **options: str) -> list[Tensor]:
     """The result, and the gradient of x: angles have none."""
     x, *angle = inputs
-    return comparing.results(lambda leaf: function(leaf, *angle, **options), [x])
+    return gradients.results(lambda leaf: function(leaf, *angle, **options), [x])
 
 
 def exact(inputs: Inputs) -> list[Tensor]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.kernels.scan import scan
-from tests.kernels.comparing import assert_near, results
+from tests.helpers.gradients import assert_near, results
 
 pytestmark = pytest.mark.interpreter
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.kernels.selective_scan import flops_per_token, selective_scan
-from tests.kernels.comparing import assert_near, results
+from tests.helpers.gradients import assert_near, results
 
 pytestmark = pytest.mark.interpreter
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from linbench.kernels.norms import l2_norm
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.kernels.short_convolution import short_convolution
-from tests.kernels.comparing import assert_near, error, results
+from tests.helpers.gradients import assert_near, error, results
 
 pytestmark = pytest.mark.interpreter
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.kernels.token_shift import token_shift, token_shift_by_token
 from linbench.kernels.token_shift.launch import Launch, backward_launch, forward_launch
-from tests.kernels.comparing import error
+from tests.helpers.gradients import error
 
 pytestmark = pytest.mark.interpreter
 

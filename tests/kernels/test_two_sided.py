@@ -11,7 +11,7 @@ from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.two_sided import flops_per_token, two_sided
-from tests.kernels.matrix_state_parity import LIMITS, error, weights
+from tests.helpers.matrix_state import LIMITS, error, weights
 
 B, H, K, V = 2, 3, 4, 5
 BACKENDS = ["reference", "chunkwise"]

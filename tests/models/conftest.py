@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linbench.models.base import LayerInfo, Mixer
-from tests.models.every_variant import CASES, VARIANTS, B, Build, D, Variant
+from tests.helpers.every_variant import CASES, VARIANTS, B, Build, D, Variant
 
 
 @pytest.fixture(params=CASES)

@@ -8,7 +8,7 @@ from torch import Tensor
 from linbench.common.errors import UserError
 from linbench.models.base import LayerInfo, Mixer, StateSize
 from linbench.models.base_conv import BaseConv
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 B, T, D = 2, 9, 6
 Error = Callable[[Tensor, Tensor], float]

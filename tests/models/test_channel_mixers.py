@@ -13,7 +13,7 @@ from linbench.experiments.registry import registry
 from linbench.models.backbone import Backbone, BackboneSettings, Layer
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.channel_mixers import CHANNEL_MIXERS, SwiGLU
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 B, T, D, COUNT = 2, 9, 8, 3
 SHIFTED = {"rwkv4": (1, True), "rwkv6": (3, True), "rwkv7": (4, False)}

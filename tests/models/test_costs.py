@@ -12,7 +12,7 @@ from linbench.kernels.operators import prefer_backend
 from linbench.models.base import LayerInfo, Mixer, StateSize
 from linbench.models.costs import layer_flops, map_flops, state_bytes, work_bytes, work_flops
 from linbench.models.deltanet import DeltaNet
-from tests.models.arithmetic import Touched, counted
+from tests.helpers.torch_costs import Touched, counted
 
 D = 128
 SOFTMAX = ("attention", "fox")

@@ -18,8 +18,8 @@ from linbench.models.hgrn2 import HGRN2
 from linbench.models.lightning import Lightning
 from linbench.models.mamba2 import Mamba2
 from linbench.models.retnet import RetNet
-from tests.models.building import HEADS, B, D, Error, Randomise
-from tests.models.decaying import T, build, convolved, gated, in_heads, looped, normed, projected, turned
+from tests.helpers.decayed_sums import T, build, convolved, gated, in_heads, looped, normed, projected, turned
+from tests.helpers.models import HEADS, B, D, Error, Randomise
 
 
 @pytest.fixture

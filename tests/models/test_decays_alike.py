@@ -15,8 +15,8 @@ from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.mamba2 import Mamba2
 from linbench.models.retnet import RetNet
-from tests.models.building import HEADS, B, D, Error, Randomise
-from tests.models.decaying import PLAIN, T, build, projected
+from tests.helpers.decayed_sums import PLAIN, T, build, projected
+from tests.helpers.models import HEADS, B, D, Error, Randomise
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.kda import KDA, ChannelDecay
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
-from tests.models.building import HEADS, B, D, Error, Randomise, build
+from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
 
 T = 70
 Inside = tuple[SharedInput, Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -74,7 +74,7 @@ def beta_of(mixer: Any, x: Tensor) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("safe", [False, True])
 def test_kda_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error, safe: bool) -> None:
-    mixer = randomise(build(KDA, safe_decay=safe))
+    mixer = randomise(build_mixer(KDA, safe_decay=safe))
     _, q, k, v, o, memory = inside(mixer, x)
     low = x @ mixer.decay.project.down.weight.T @ mixer.decay.project.up.weight.T + mixer.decay.dt_bias
     low, rate = low.unflatten(-1, (HEADS, -1)), mixer.decay.A_log.exp()[:, None]
@@ -96,7 +96,7 @@ def test_kda_with_one_decay_for_all_channels_is_gated_deltanet(
     x: Tensor, randomise: Randomise, relative_error: Error
 ) -> None:
     same = {"expand_k": 1.0, "expand_v": 1.0, "output_gate": "none"}
-    gated, channels = randomise(build(GatedDeltaNet, **same)), build(KDA, gate_rank=HEADS, **same)
+    gated, channels = randomise(build_mixer(GatedDeltaNet, **same)), build_mixer(KDA, gate_rank=HEADS, **same)
     missing, extra = channels.load_state_dict(
         {name: value for name, value in gated.state_dict().items() if not name.startswith("decay.")},
         strict=False,
@@ -141,7 +141,7 @@ def test_beta_starts_around_a_half_of_the_largest_as_a_torch_layer_without_bias_
     cls: type[Mixer], neg_eigval: bool, generator: torch.Generator
 ) -> None:
     width, largest = 256, 2 if neg_eigval else 1
-    mixer = build(cls, LayerInfo(0, 2, width), heads=16, neg_eigval=neg_eigval)
+    mixer = build_mixer(cls, LayerInfo(0, 2, width), heads=16, neg_eigval=neg_eigval)
     given = share_input(
         torch.randn(1, 500, width, dtype=torch.float64, generator=generator), mixer, mixer.readout
     )
@@ -154,7 +154,7 @@ def test_beta_starts_around_a_half_of_the_largest_as_a_torch_layer_without_bias_
 
 @torch.no_grad()
 def test_comba_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
-    mixer = randomise(build(Comba))
+    mixer = randomise(build_mixer(Comba))
     _, q, k, v, o, memory = inside(mixer, x)
     a, beta = scalar_decay(mixer, x)[..., None, None], beta_of(mixer, x)
     b = torch.sigmoid(mixer.erase)[:, None]
@@ -176,7 +176,7 @@ def test_comba_that_keeps_all_erases_all_and_corrects_nothing_is_deltanet(
     x: Tensor, randomise: Randomise, relative_error: Error
 ) -> None:
     same = {"expand_k": 1.0, "expand_v": 1.0, "output_gate": "none"}
-    comba, plain = randomise(build(Comba, **same)), build(DeltaNet, **same)
+    comba, plain = randomise(build_mixer(Comba, **same)), build_mixer(DeltaNet, **same)
     missing, extra = plain.load_state_dict(comba.state_dict(), strict=False)
     assert not missing
     assert {name.split(".")[0] for name in extra} == {"decay", "erase", "correction"}
@@ -191,10 +191,10 @@ def test_comba_that_keeps_all_erases_all_and_corrects_nothing_is_deltanet(
 
 
 def test_comba_starts_with_erasing_less_than_it_writes() -> None:
-    mixer = build(Comba)
+    mixer = build_mixer(Comba)
     assert torch.sigmoid(mixer.erase).tolist() == pytest.approx([0.731] * HEADS, abs=1e-3)
     assert mixer.correction.tolist() == pytest.approx([0.02] * HEADS)
-    assert build(Comba, correction=1.0).correction.tolist() == [1.0] * HEADS
+    assert build_mixer(Comba, correction=1.0).correction.tolist() == [1.0] * HEADS
 
 
 @torch.no_grad()
@@ -203,7 +203,7 @@ def test_comba_starts_with_erasing_less_than_it_writes() -> None:
 def test_deltaproduct_is_its_equation(
     x: Tensor, randomise: Randomise, relative_error: Error, cls: type[Mixer], steps: int
 ) -> None:
-    mixer = randomise(build(cls, steps=steps))
+    mixer = randomise(build_mixer(cls, steps=steps))
     _, q, k, v, o, memory = inside(mixer, x)
     assert k.shape == (B, steps * T, HEADS, 6)
     beta = 2 * torch.sigmoid(x @ mixer.beta.project.weight.T).unflatten(-1, (steps, HEADS))[..., None]
@@ -231,7 +231,7 @@ def test_the_steps_of_deltaproduct_have_channels_of_their_own_step_by_step(
 ) -> None:
     """Channels are those of q, then of k: all heads of the first step before those of the second; then of v
     alike."""
-    mixer = randomise(build(DeltaProduct, steps=2, conv=0, qk_norm="none", expand_k=1.0, expand_v=1.0))
+    mixer = randomise(build_mixer(DeltaProduct, steps=2, conv=0, qk_norm="none", expand_k=1.0, expand_v=1.0))
     _, q, k, v, _, _ = inside(mixer, x)
     made = x @ mixer.project.linear.weight.T
     parts = [q.flatten(2), *(each[:, j::2].flatten(2) for each in (k, v) for j in range(2))]
@@ -246,7 +246,7 @@ def test_deltaproduct_of_one_step_is_the_delta_rule(
     x: Tensor, randomise: Randomise, relative_error: Error, product: type[Mixer], single: type[Mixer]
 ) -> None:
     same = {"expand_k": 1.0, "expand_v": 1.0, "output_gate": "none", "neg_eigval": True}
-    one, plain = randomise(build(product, steps=1, **same)), build(single, **same)
+    one, plain = randomise(build_mixer(product, steps=1, **same)), build_mixer(single, **same)
     plain.load_state_dict(one.state_dict())
     assert torch.equal(one(x).y, plain(x).y)
 
@@ -257,7 +257,7 @@ def test_two_reflections_of_one_token_rotate(relative_error: Error) -> None:
 
     Two of them turn it by twice the angle between their keys.
     """
-    mixer = build(DeltaProduct, steps=2, heads=1, head_dim=2, expand_k=1.0, expand_v=1.0, conv=0)
+    mixer = build_mixer(DeltaProduct, steps=2, heads=1, head_dim=2, expand_k=1.0, expand_v=1.0, conv=0)
     mixer.beta.project.weight.fill_(1e3)
     x, angle = torch.ones(1, 8, D, dtype=torch.float64), math.pi / 8
     keys = torch.tensor([[1.0, 0.0], [math.cos(angle), math.sin(angle)]], dtype=torch.float64)
@@ -275,7 +275,7 @@ def test_two_reflections_of_one_token_rotate(relative_error: Error) -> None:
 def test_normalised_deltanet_is_its_equation(
     x: Tensor, randomise: Randomise, relative_error: Error, feature_map: str
 ) -> None:
-    mixer = randomise(build(NormalisedDeltaNet, feature_map=feature_map))
+    mixer = randomise(build_mixer(NormalisedDeltaNet, feature_map=feature_map))
     _, q, k, v, o, memory = inside(mixer, x)
     beta = beta_of(mixer, x)
     z, written, outputs = torch.zeros_like(k[:, 0]), torch.zeros_like(memory[..., :-1]), []
@@ -294,7 +294,7 @@ def test_of_a_key_that_is_written_again_only_the_mean_is_erased() -> None:
 
     Then S_t = S_{t-1} + 1 - S_{t-1} / (t - 1), while DeltaNet stays at 1.
     """
-    mixer = build(NormalisedDeltaNet, heads=1, head_dim=1, conv=0)
+    mixer = build_mixer(NormalisedDeltaNet, heads=1, head_dim=1, conv=0)
     mixer.beta.project.weight.fill_(1e3)
     ones, x = torch.ones(1, 6, 1, 1, dtype=torch.float64), torch.ones(1, 6, D, dtype=torch.float64)
     o, _ = mixer.recur(share_input(x, mixer, mixer.readout), ones, ones, ones, None)
@@ -303,7 +303,7 @@ def test_of_a_key_that_is_written_again_only_the_mean_is_erased() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 4])
 def test_deltaproduct_counts_every_step(steps: int) -> None:
-    mixer = build(GatedDeltaProduct, steps=steps)
+    mixer = build_mixer(GatedDeltaProduct, steps=steps)
     assert mixer.recurrence_flops(100) == HEADS * 6 * 12 * (3 + 4 * steps)
     assert mixer.state_floats(100).recurrent == HEADS * 6 * 12
 
@@ -314,7 +314,7 @@ def test_deltaproduct_counts_every_step(steps: int) -> None:
 def test_q_and_k_may_have_another_activation_than_v(
     x: Tensor, randomise: Randomise, relative_error: Error, cls: type[Mixer], feature_map: str
 ) -> None:
-    mixer = randomise(build(cls, qk_activation="none", feature_map=feature_map))
+    mixer = randomise(build_mixer(cls, qk_activation="none", feature_map=feature_map))
     _, q, k, v, _, _ = inside(mixer, x)
     made = F.pad((x @ mixer.project.linear.weight.T).mT, (3, 0))
     filtered = F.conv1d(made, mixer.project.conv.weight.T[:, None], groups=made.shape[1]).mT
@@ -342,7 +342,7 @@ DECAY = {"decay.A_log", "decay.dt_bias"}
     ],
 )
 def test_rules_spare_what_must_not_decay(cls: type[Mixer], expected: set[str]) -> None:
-    rules = build(cls).parameter_rules()
+    rules = build_mixer(cls).parameter_rules()
     assert rules.keys() == expected
     assert all(rule.decay is False for rule in rules.values())
 
@@ -354,7 +354,7 @@ def test_rules_spare_what_must_not_decay(cls: type[Mixer], expected: set[str]) -
 def test_no_negative_eigenvalue_is_promised_that_could_come(
     x: Tensor, monkeypatch: pytest.MonkeyPatch, cls: type[Mixer], neg_eigval: bool, qk_norm: str
 ) -> None:
-    mixer, updates = build(cls, neg_eigval=neg_eigval, qk_norm=qk_norm), []
+    mixer, updates = build_mixer(cls, neg_eigval=neg_eigval, qk_norm=qk_norm), []
 
     def seen(q: Tensor, k: Tensor, v: Tensor, **more: Any) -> Any:
         updates.append((k, more["update"]))

@@ -8,7 +8,7 @@ from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.heads import share_input
 from linbench.models.fox import FoX
-from tests.models.building import HEADS, B, D, Error, Randomise, build
+from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
 
 T = 30
 
@@ -24,7 +24,7 @@ def test_it_is_the_published_formula(x: Tensor, randomise: Randomise, relative_e
 
     The mixer makes sums of gates a bias instead.
     """
-    mixer = randomise(build(FoX))
+    mixer = randomise(build_mixer(FoX))
     mixer.readout.linear.weight.copy_(torch.eye(D))
     q, k, v, _ = mixer.project(share_input(x, mixer, mixer.readout), None)
     f = torch.sigmoid(x @ mixer.forget.weight.T + mixer.forget.bias)
@@ -43,7 +43,7 @@ def test_it_is_the_published_formula(x: Tensor, randomise: Randomise, relative_e
 def test_fox_that_never_forgets_is_attention_without_positions(
     x: Tensor, randomise: Randomise, relative_error: Error
 ) -> None:
-    fox, plain = randomise(build(FoX)), build(Attention, positions="none")
+    fox, plain = randomise(build_mixer(FoX)), build_mixer(Attention, positions="none")
     missing, extra = plain.load_state_dict(fox.state_dict(), strict=False)
     assert not missing
     assert {*extra} == {"forget.weight", "forget.bias"}
@@ -58,7 +58,7 @@ def test_fox_that_never_forgets_is_attention_without_positions(
 def test_one_gate_for_all_tokens_is_a_linear_bias(
     x: Tensor, randomise: Randomise, relative_error: Error
 ) -> None:
-    fox, alibi = randomise(build(FoX)), build(Attention, positions="alibi")
+    fox, alibi = randomise(build_mixer(FoX)), build_mixer(Attention, positions="alibi")
     alibi.load_state_dict(
         {
             **{name: value for name, value in fox.state_dict().items() if "forget" not in name},
@@ -72,13 +72,13 @@ def test_one_gate_for_all_tokens_is_a_linear_bias(
 
 @torch.no_grad()
 def test_gates_are_a_half_at_first_unless_asked() -> None:
-    mixer = build(FoX, LayerInfo(0, 1, 512))
+    mixer = build_mixer(FoX, LayerInfo(0, 1, 512))
     assert not mixer.forget.bias.any()
     assert 0.018 < mixer.forget.weight.std() < 0.022
     ones = torch.ones(1, 1, D, dtype=torch.float64)
-    keeping = build(FoX, forget_bias=8.0)
+    keeping = build_mixer(FoX, forget_bias=8.0)
     assert (keeping.log_forget(share_input(ones, keeping, keeping.readout)) > -0.001).all()
-    half = build(FoX)
+    half = build_mixer(FoX)
     half.forget.weight.zero_()
     assert half.log_forget(share_input(ones, half, half.readout)).flatten().tolist() == pytest.approx(
         [math.log(0.5)] * HEADS
@@ -87,7 +87,7 @@ def test_gates_are_a_half_at_first_unless_asked() -> None:
 
 @torch.no_grad()
 def test_the_cache_says_what_is_left_of_each_key(x: Tensor, randomise: Randomise) -> None:
-    mixer = randomise(build(FoX))
+    mixer = randomise(build_mixer(FoX))
     log_f = torch.nn.functional.logsigmoid(x @ mixer.forget.weight.T + mixer.forget.bias)
     state = mixer.init_state(B, capacity=T + 3)
     for part in x.split([1, 9, T - 10], dim=1):
@@ -101,7 +101,7 @@ def test_the_cache_says_what_is_left_of_each_key(x: Tensor, randomise: Randomise
 def test_a_long_stream_in_float32_stays_what_the_whole_is(
     randomise: Randomise, relative_error: Error, generator: torch.Generator
 ) -> None:
-    mixer = randomise(build(FoX)).float()
+    mixer = randomise(build_mixer(FoX)).float()
     x = torch.randn(1, 1500, D, generator=generator)
     state, parts = mixer.init_state(1, capacity=1500), []
     for part in x.split(500, dim=1):
@@ -122,7 +122,7 @@ def test_a_gate_that_forgets_all_begins_a_sequence_anew(
     dtype: torch.dtype,
 ) -> None:
     """Before the whole, from the state, and in the cache."""
-    mixer, x = randomise(build(FoX)).to(dtype), x.to(dtype)
+    mixer, x = randomise(build_mixer(FoX)).to(dtype), x.to(dtype)
     gates = torch.nn.functional.logsigmoid(x @ mixer.forget.weight.T + mixer.forget.bias)
     gates[:, [11, 12]] = reset
     alone = torch.cat([mixer(x[:, :11]).y, mixer(x[:, 11:12]).y, mixer(x[:, 12:]).y], dim=1)

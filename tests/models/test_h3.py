@@ -13,9 +13,9 @@ from torch import Tensor
 from linbench.common.errors import UserError
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.h3 import H3
-from tests.models.building import B, D, Error, Randomise, build
-from tests.models.decaying import normed
-from tests.models.shifting import convolved
+from tests.helpers.decayed_sums import normed
+from tests.helpers.models import B, D, Error, Randomise, build_mixer
+from tests.helpers.rwkv import convolved
 
 T = 71
 
@@ -41,7 +41,7 @@ def x(generator: torch.Generator) -> Tensor:
 def test_it_is_its_equation(
     x: Tensor, randomise: Randomise, relative_error: Error, settings: dict[str, Any]
 ) -> None:
-    mixer = randomise(build(H3, **settings))
+    mixer = randomise(build_mixer(H3, **settings))
     wide, skip = settings.get("head_dim", 1), settings.get("skip", True)
     read = convolved(x, mixer.conv.short.weight) if settings.get("conv") else x
     q, k, v = (read @ mixer.project.weight.T + mixer.project.bias).chunk(3, dim=-1)
@@ -83,7 +83,7 @@ def test_it_is_its_equation(
 def test_its_modes_take_steps_as_scipy_has_them(randomise: Randomise, discretisation: str) -> None:
     """dh/dt = l h + x by `scipy.signal.cont2discrete`, which knows real numbers alone: a mode is two of
     them."""
-    mixer = randomise(build(H3, states=8, discretisation=discretisation))
+    mixer = randomise(build_mixer(H3, states=8, discretisation=discretisation))
     # beyond 2 / d, where A is negative
     mixer.memory.log_decay[0, 0], mixer.memory.log_step[0], mixer.memory.frequency[0, 0] = 3.0, 1.0, 0.0
     powers, write, _ = mixer.memory._filter(3, torch.float64)
@@ -109,7 +109,7 @@ def test_its_modes_take_steps_as_scipy_has_them(randomise: Randomise, discretisa
 
 def test_a_mode_that_a_step_forgets_has_finite_gradients() -> None:
     """If d l = -2, nothing is left of the mode."""
-    memory = build(H3, states=4).memory.float()
+    memory = build_mixer(H3, states=4).memory.float()
     with torch.no_grad():
         memory.log_step.fill_(0.0)
         memory.log_decay.fill_(math.log(2))
@@ -121,7 +121,7 @@ def test_a_mode_that_a_step_forgets_has_finite_gradients() -> None:
 
 @torch.no_grad()
 def test_in_float32_its_filter_is_that_of_float64(relative_error: Error) -> None:
-    memory = build(H3).memory
+    memory = build_mixer(H3).memory
     exact, _ = memory(torch.eye(1, 200, dtype=torch.float64)[..., None].expand(-1, -1, D), None)
     single, _ = memory.float()(torch.eye(1, 200)[..., None].expand(-1, -1, D), None)
     assert relative_error(single, exact) < 1e-5
@@ -130,15 +130,15 @@ def test_in_float32_its_filter_is_that_of_float64(relative_error: Error) -> None
 def test_results_of_before_there_was_a_choice_are_found_by_the_name_of_what_they_are() -> None:
     """A zero-order hold was all that H3 had, and its results are filed without a word of it."""
     old = {"states": 64, "head_dim": 1, "modes": "lin", "conv": 0, "skip": True, "output_norm": "none"}
-    assert build(H3, discretisation="zoh").settings.identity() == old
-    assert build(H3).settings.identity() == {**old, "discretisation": "bilinear"}
+    assert build_mixer(H3, discretisation="zoh").settings.identity() == old
+    assert build_mixer(H3).settings.identity() == {**old, "discretisation": "bilinear"}
 
 
 def test_it_starts_as_published() -> None:
-    mixer = build(H3)
+    mixer = build_mixer(H3)
     assert mixer.taps.abs().max() <= 1 / 8 < 1.05 * mixer.taps.abs().max()
     assert mixer.memory.read.shape == (D, 32, 2)
-    wide = build(H3, LayerInfo(0, 1, 512), head_dim=2)
+    wide = build_mixer(H3, LayerInfo(0, 1, 512), head_dim=2)
     for skip in (wide.key_skip, wide.skip):
         assert (skip.mean().item(), skip.std().item()) == pytest.approx((0, 1), abs=0.2), "standard normal"
     assert (wide.key_skip.shape, wide.skip.shape, wide.memory.log_step.shape) == ((512,), (256,), (256,))
@@ -148,10 +148,10 @@ def test_it_starts_as_published() -> None:
 
 def test_only_maps_decay() -> None:
     maps = {"project.weight", "project.bias", "linear.weight", "linear.bias"}
-    names = dict(build(H3).named_parameters()).keys()
-    assert build(H3).parameter_rules() == dict.fromkeys(names - maps, Rule(decay=False))
+    names = dict(build_mixer(H3).named_parameters()).keys()
+    assert build_mixer(H3).parameter_rules() == dict.fromkeys(names - maps, Rule(decay=False))
 
 
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
     with pytest.raises(UserError, match=r"model\.head_dim = 3 does not divide d_model = 16"):
-        build(H3, head_dim=3)
+        build_mixer(H3, head_dim=3)

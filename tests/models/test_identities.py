@@ -13,7 +13,7 @@ from linbench.models.blocks.positions import alibi_slopes, angles
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.linear_attention import LinearAttention
-from tests.models.building import HEADS, B, D, Error, Randomise, build
+from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
 
 T = 70
 
@@ -29,8 +29,8 @@ def test_gated_deltanet_that_keeps_everything_is_deltanet(
     x: Tensor, randomise: Randomise, relative_error: Error, neg_eigval: bool
 ) -> None:
     same = {"expand_k": 1.0, "expand_v": 1.0, "output_gate": "none", "neg_eigval": neg_eigval}
-    gated = randomise(build(GatedDeltaNet, **same))
-    plain = build(DeltaNet, **same)
+    gated = randomise(build_mixer(GatedDeltaNet, **same))
+    plain = build_mixer(DeltaNet, **same)
     missing, extra = plain.load_state_dict(gated.state_dict(), strict=False)
     assert not missing
     assert all(name.startswith("decay.") for name in extra)
@@ -45,10 +45,10 @@ def test_gated_deltanet_that_keeps_everything_is_deltanet(
 def test_a_window_wider_than_the_sequence_is_no_window(
     x: Tensor, randomise: Randomise, relative_error: Error, positions: str
 ) -> None:
-    without = randomise(build(Attention, positions=positions))
+    without = randomise(build_mixer(Attention, positions=positions))
     wide, narrow = (
-        build(Attention, positions=positions, window=10**6),
-        build(Attention, positions=positions, window=T - 1),
+        build_mixer(Attention, positions=positions, window=10**6),
+        build_mixer(Attention, positions=positions, window=T - 1),
     )
     for windowed in (wide, narrow):
         windowed.load_state_dict(without.state_dict())
@@ -71,7 +71,7 @@ def test_only_attention_without_positions_does_not_know_the_order_of_the_past(
         ({"positions": "alibi"}, True),
         ({}, True),
     ):
-        mixer = randomise(build(Attention, **settings))
+        mixer = randomise(build_mixer(Attention, **settings))
         moved = relative_error(mixer(shuffled).y[:, -1], mixer(x).y[:, -1])
         assert (moved > 1e-6) if knows else (moved < 1e-12)
 
@@ -166,7 +166,7 @@ def test_write_strength_doubles_for_negative_eigenvalues(x: Tensor, randomise: R
 
 @torch.no_grad()
 def test_linear_attention_of_constant_keys_is_the_running_mean(x: Tensor, randomise: Randomise) -> None:
-    mixer = randomise(build(LinearAttention))
+    mixer = randomise(build_mixer(LinearAttention))
     weight = mixer.project.linear.weight
     weight[D : 2 * D] = 0
     weight[2 * D :] = torch.eye(D)
@@ -179,7 +179,7 @@ def test_linear_attention_of_constant_keys_is_the_running_mean(x: Tensor, random
 def test_unnormalised_linear_attention_of_constant_keys_is_the_normed_sum(
     x: Tensor, randomise: Randomise
 ) -> None:
-    mixer = randomise(build(LinearAttention, normalise=False))
+    mixer = randomise(build_mixer(LinearAttention, normalise=False))
     weight = mixer.project.linear.weight
     weight[:D] = 0
     weight[D : 2 * D] = 0

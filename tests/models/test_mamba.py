@@ -13,8 +13,8 @@ from linbench.kernels.selective_scan import selective_scan
 from linbench.models import mamba
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.mamba import Mamba
-from tests.models.building import B, D, Error, Randomise, build
-from tests.models.decaying import normed
+from tests.helpers.decayed_sums import normed
+from tests.helpers.models import B, D, Error, Randomise, build_mixer
 
 T, W, N = 37, 2 * D, 16
 
@@ -55,7 +55,7 @@ def told(mixer: Mamba, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def test_it_is_its_equation(
     x: Tensor, randomise: Randomise, relative_error: Error, settings: dict[str, Any]
 ) -> None:
-    mixer = randomise(build(Mamba, **settings))
+    mixer = randomise(build_mixer(Mamba, **settings))
     u = read(mixer, x)
     step, write, reads = told(mixer, u)
     A = -mixer.A_log.exp()
@@ -80,7 +80,7 @@ def test_it_is_a_matrix_for_every_channel_with_decays_of_rows(
     x: Tensor, randomise: Randomise, relative_error: Error
 ) -> None:
     """A head for each channel, with values of one number; keys and queries are the same for all."""
-    mixer = randomise(build(Mamba))
+    mixer = randomise(build_mixer(Mamba))
     u = read(mixer, x)
     step, write, reads = told(mixer, u)
     log_decay = step[..., None] * -mixer.A_log.exp()
@@ -97,7 +97,7 @@ def test_with_one_rate_for_all_states_it_is_mamba2s_memory(
     x: Tensor, randomise: Randomise, relative_error: Error
 ) -> None:
     """One decay for each head, which is a channel."""
-    mixer = randomise(build(Mamba))
+    mixer = randomise(build_mixer(Mamba))
     mixer.A_log.copy_(mixer.A_log[:, :1].expand(W, N))
     u = read(mixer, x)
     step, write, reads = told(mixer, u)
@@ -115,7 +115,7 @@ def test_with_one_rate_for_all_states_it_is_mamba2s_memory(
 def test_negative_eigenvalues_count_by_two(generator: torch.Generator) -> None:
     """A step without bounds turns the sign of what is remembered, where without them it is forgotten."""
     for neg_eigval, left in ((True, -1.0), (False, 0.0)):
-        mixer = build(Mamba, neg_eigval=neg_eigval)
+        mixer = build_mixer(Mamba, neg_eigval=neg_eigval)
         mixer.write.weight.zero_()
         mixer.step.up.bias.fill_(50.0)
         memory = torch.randn(B, W, N, dtype=torch.float64, generator=generator)
@@ -125,7 +125,7 @@ def test_negative_eigenvalues_count_by_two(generator: torch.Generator) -> None:
 
 @torch.no_grad()
 def test_it_starts_as_published() -> None:
-    mixer = build(Mamba)
+    mixer = build_mixer(Mamba)
     torch.testing.assert_close(
         mixer.A_log.exp(), torch.arange(1.0, N + 1, dtype=torch.float64).expand(W, N), rtol=1e-6, atol=0
     )
@@ -136,13 +136,13 @@ def test_it_starts_as_published() -> None:
     assert mixer.skip.tolist() == [1.0] * W
     assert (mixer.step.down.weight.shape, mixer.step.up.weight.shape) == ((1, W), (W, 1))
     assert not mixer.linear.weight.any()
-    of_rank_4 = build(Mamba, LayerInfo(0, 1, 64)).step.up.weight.abs().max()
+    of_rank_4 = build_mixer(Mamba, LayerInfo(0, 1, 64)).step.up.weight.abs().max()
     assert 0.95 * 4**-0.5 < of_rank_4 <= 4**-0.5
 
 
 @pytest.mark.parametrize(("d_model", "rank"), [(16, 1), (17, 2), (64, 4)])
 def test_the_rank_of_steps_is_a_sixteenth_of_the_width(d_model: int, rank: int) -> None:
-    assert build(Mamba, LayerInfo(0, 1, d_model)).step.down.weight.shape == (rank, 2 * d_model)
+    assert build_mixer(Mamba, LayerInfo(0, 1, d_model)).step.down.weight.shape == (rank, 2 * d_model)
 
 
 @torch.no_grad()
@@ -151,7 +151,7 @@ def test_in_16_bits_steps_keep_the_digits_of_their_bias(
 ) -> None:
     """The step of a token that adds nothing is its bias, which bfloat16 would round by up to 2^-7."""
     seen: list[Tensor] = []
-    mixer = build(Mamba, conv_bias=False).float()
+    mixer = build_mixer(Mamba, conv_bias=False).float()
     monkeypatch.setattr(
         mamba,
         "selective_scan",
@@ -163,13 +163,13 @@ def test_in_16_bits_steps_keep_the_digits_of_their_bias(
 
 
 def test_forgetting_and_skip_have_no_weight_decay() -> None:
-    assert build(Mamba).parameter_rules() == dict.fromkeys(
+    assert build_mixer(Mamba).parameter_rules() == dict.fromkeys(
         ("A_log", "step.up.bias", "skip"), Rule(decay=False)
     )
-    assert build(Mamba, skip=False).parameter_rules().keys() == {"A_log", "step.up.bias"}
-    assert build(Mamba).parameter_rules().keys() <= dict(build(Mamba).named_parameters()).keys()
+    assert build_mixer(Mamba, skip=False).parameter_rules().keys() == {"A_log", "step.up.bias"}
+    assert build_mixer(Mamba).parameter_rules().keys() <= dict(build_mixer(Mamba).named_parameters()).keys()
 
 
 def test_a_width_that_is_not_whole_is_refused() -> None:
     with pytest.raises(UserError, match=r"model\.expand = 0\.3 makes a layer of width 4\.8 inside"):
-        build(Mamba, expand=0.3)
+        build_mixer(Mamba, expand=0.3)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from linbench.models.base import LayerInfo
 from linbench.models.rwkv4 import RWKV4, wkv
-from tests.models.building import B, D, Error, Randomise
-from tests.models.shifting import T, averages, build, controlled, convolved, mixed
+from tests.helpers.models import B, D, Error, Randomise
+from tests.helpers.rwkv import T, averages, build, controlled, convolved, mixed
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from torch import Tensor
 from linbench.models.base import LayerInfo
 from linbench.models.deltanet import DeltaNet
 from linbench.models.rwkv7 import RWKV7, FirstValue
-from tests.models.building import HEADS, B, D, Error, Randomise
-from tests.models.shifting import K, T, build, controlled, group_norm, heads, mixed
+from tests.helpers.models import HEADS, B, D, Error, Randomise
+from tests.helpers.rwkv import K, T, build, controlled, group_norm, heads, mixed
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from torch import Tensor
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.diagonal_ssm import CHUNK
 from linbench.models.s4d import S4D
-from tests.models.building import B, D, Error, Randomise, build
-from tests.models.decaying import normed
-from tests.models.shifting import convolved
+from tests.helpers.decayed_sums import normed
+from tests.helpers.models import B, D, Error, Randomise, build_mixer
+from tests.helpers.rwkv import convolved
 
 T = 2 * CHUNK + 9
 MODES = tuple(f"memory.{name}" for name in ("log_step", "log_decay", "frequency", "read"))
@@ -46,7 +46,7 @@ def modes(mixer: S4D) -> tuple[Tensor, Tensor, Tensor]:
 def test_it_is_its_equation(
     x: Tensor, randomise: Randomise, relative_error: Error, settings: dict[str, Any]
 ) -> None:
-    mixer = randomise(build(S4D, **settings))
+    mixer = randomise(build_mixer(S4D, **settings))
     left, write, read = modes(mixer)
     u = convolved(x, mixer.conv.short.weight) if settings.get("conv") else x
     h, outputs = torch.zeros(B, *left.shape, dtype=torch.complex128), []
@@ -71,7 +71,7 @@ def test_it_is_a_convolution_with_its_answer_to_one_impulse(
     x: Tensor, randomise: Randomise, relative_error: Error
 ) -> None:
     """The convolution is computed with Fourier transforms of twice the length, like in the source."""
-    mixer = randomise(build(S4D))
+    mixer = randomise(build_mixer(S4D))
     impulse = torch.zeros(1, T, D, dtype=torch.float64)
     impulse[:, 0] = 1
     taps, _ = mixer.memory(impulse, None)
@@ -84,7 +84,7 @@ def test_it_is_a_convolution_with_its_answer_to_one_impulse(
 
 @torch.no_grad()
 def test_it_is_the_same_at_all_times(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
-    mixer = randomise(build(S4D))
+    mixer = randomise(build_mixer(S4D))
     later = F.pad(x, (0, 0, 5, 0))
     assert relative_error(mixer.memory(later, None)[0][:, 5:], mixer.memory(x, None)[0]) < 1e-10
 
@@ -92,7 +92,7 @@ def test_it_is_the_same_at_all_times(x: Tensor, randomise: Randomise, relative_e
 @torch.no_grad()
 def test_in_float32_its_phases_keep_their_digits(relative_error: Error, generator: torch.Generator) -> None:
     """The fastest mode turns by 9.7 in a token."""
-    mixer = build(S4D)
+    mixer = build_mixer(S4D)
     mixer.memory.log_step.fill_(math.log(0.1))
     x = torch.randn(1, 4000, D, dtype=torch.float64, generator=generator)
     exact = mixer(x).state.memory
@@ -107,7 +107,7 @@ def test_in_float32_what_a_step_writes_keeps_its_digits(
     x = torch.randn(2, 200, D, dtype=torch.float64, generator=generator)
     found = []
     for dtype in (torch.float64, torch.float32):
-        memory = build(S4D).memory.to(dtype)
+        memory = build_mixer(S4D).memory.to(dtype)
         memory.log_step.data.fill_(math.log(step))
         y, _ = memory(x.to(dtype), None)
         found.append([y, *torch.autograd.grad((y * y.detach().sign()).sum(), list(memory.parameters()))])
@@ -117,7 +117,7 @@ def test_in_float32_what_a_step_writes_keeps_its_digits(
 
 @torch.no_grad()
 def test_it_starts_as_published() -> None:
-    lin, inv = build(S4D), build(S4D, modes="inv", states=8)
+    lin, inv = build_mixer(S4D), build_mixer(S4D, modes="inv", states=8)
     torch.testing.assert_close(lin.memory.log_decay.exp(), torch.full((D, 32), 0.5, dtype=torch.float64))
     torch.testing.assert_close(
         lin.memory.frequency,
@@ -127,7 +127,7 @@ def test_it_starts_as_published() -> None:
     )
     wanted = torch.tensor([8 / math.pi * (8 / (2 * n + 1) - 1) for n in range(4)], dtype=torch.float64)
     torch.testing.assert_close(inv.memory.frequency, wanted.expand(D, 4), rtol=1e-6, atol=0)
-    wide = build(S4D, LayerInfo(0, 1, 512))
+    wide = build_mixer(S4D, LayerInfo(0, 1, 512))
     assert -math.log(1000) <= wide.memory.log_step.min() < wide.memory.log_step.max() <= -math.log(10) + 1e-6
     assert wide.memory.log_step.median().exp() == pytest.approx(0.01, rel=0.25), "log-uniform"
     assert (wide.skip.mean().item(), wide.skip.std().item()) == pytest.approx((0, 1), abs=0.15), (
@@ -141,5 +141,5 @@ def test_it_starts_as_published() -> None:
 
 
 def test_only_maps_decay() -> None:
-    assert build(S4D).parameter_rules() == dict.fromkeys((*MODES, "skip"), Rule(decay=False))
-    assert build(S4D, skip=False).parameter_rules().keys() == set(MODES)
+    assert build_mixer(S4D).parameter_rules() == dict.fromkeys((*MODES, "skip"), Rule(decay=False))
+    assert build_mixer(S4D, skip=False).parameter_rules().keys() == set(MODES)

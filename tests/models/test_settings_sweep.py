@@ -12,8 +12,8 @@ from linbench.common.errors import UserError
 from linbench.experiments.registry import SHIPPED, registry
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import LayerInfo, Mixer
-from tests.factories.cells import plan
-from tests.kernels.matrix_state_parity import named, pairwise
+from tests.helpers.cells import plan
+from tests.helpers.matrix_state import named, pairwise
 
 WIDTH, LENGTH = 16, 5
 MIXERS: dict[str, type[Mixer]] = {

@@ -16,8 +16,8 @@ from linbench.models.rwkv4 import RWKV4
 from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
-from tests.models.building import HEADS, B, D, Error, Randomise
-from tests.models.shifting import K, T, build, controlled, eagle, group_norm, heads, mixed, shifted
+from tests.helpers.models import HEADS, B, D, Error, Randomise
+from tests.helpers.rwkv import K, T, build, controlled, eagle, group_norm, heads, mixed, shifted
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from linbench.models.linear_attention import LinearAttention
 from linbench.models.performer import Performer
 from linbench.models.rfa import RFA
 from linbench.models.transnormer import TransNormer
-from tests.models.building import HEADS, B, D, Error, Randomise, build
+from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
 
 T = 37
 HEAD = D // HEADS
@@ -65,7 +65,7 @@ def summed(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None = None) -> tuple[Te
 
 @torch.no_grad()
 def test_linear_attention_is_its_loop(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
-    mixer = randomise(build(LinearAttention))
+    mixer = randomise(build_mixer(LinearAttention))
     q, k, v = projected(mixer, x)
     phi = [torch.where(part > 0, part + 1, part.exp()) for part in (q, k)]
     o, total = summed(*phi, v)
@@ -119,7 +119,7 @@ def test_maps_say_their_width_and_whether_they_are_positive(name: Any, generator
     assert one.flops == learned
     around = {"normalise": False, "feature_map": name}
     if one.positive:
-        project = build(LinearAttention, **around, qk_norm="l1").project
+        project = build_mixer(LinearAttention, **around, qk_norm="l1").project
         given = x[..., 0, :].repeat(1, 1, 2).double()
         q, k, *_ = project(given, None)
         for features in (q, k):
@@ -131,25 +131,26 @@ def test_maps_say_their_width_and_whether_they_are_positive(name: Any, generator
             UserError,
             match=rf"model.qk_norm = l1 .*model.feature_map = {re.escape(name)}",
         ):
-            build(LinearAttention, **around, qk_norm="l1")
+            build_mixer(LinearAttention, **around, qk_norm="l1")
 
 
 def test_flops_follow_the_features() -> None:
     plain, wide, learned = (
-        build(LinearAttention, feature_map=name).recurrence_flops(9) for name in ("relu", "dpfp-2", "t2r")
+        build_mixer(LinearAttention, feature_map=name).recurrence_flops(9)
+        for name in ("relu", "dpfp-2", "t2r")
     )
     assert plain == HEADS * HEAD * (HEAD + 1) * 4
     assert wide == 4 * plain
     assert learned == plain + HEADS * 2 * 2 * HEAD**2
     attended, mapped = (
-        build(Attention, feature_map=name).recurrence_flops(9) for name in ("identity", "t2r")
+        build_mixer(Attention, feature_map=name).recurrence_flops(9) for name in ("identity", "t2r")
     )
     assert mapped == attended + HEADS * 2 * 2 * HEAD**2
 
 
 @torch.no_grad()
 def test_transnormer_is_its_loop(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
-    mixer = randomise(build(TransNormer))
+    mixer = randomise(build_mixer(TransNormer))
     q, k, v = projected(mixer, x)
     phi = [torch.where(part > 0, part, part.exp() - 1) for part in (q, k)]
     o, _ = summed(*phi, v * v.sigmoid())
@@ -165,11 +166,11 @@ def test_transnormer_is_its_loop(x: Tensor, randomise: Randomise, relative_error
 def test_transnormer_in_the_controlled_form_is_linear_attention_with_elu(
     x: Tensor, randomise: Randomise, relative_error: Error
 ) -> None:
-    one = randomise(build(TransNormer, **TransNormer.controlled))
-    other = build(LinearAttention, **LinearAttention.controlled, normalise=False, feature_map="elu")
+    one = randomise(build_mixer(TransNormer, **TransNormer.controlled))
+    other = build_mixer(LinearAttention, **LinearAttention.controlled, normalise=False, feature_map="elu")
     other.load_state_dict(one.state_dict())
     assert relative_error(one(x).y, other(x).y) < 1e-12
-    with_swish = build(TransNormer, **{**TransNormer.controlled, "value_swish": True})
+    with_swish = build_mixer(TransNormer, **{**TransNormer.controlled, "value_swish": True})
     with_swish.load_state_dict(one.state_dict())
     assert relative_error(with_swish(x).y, other(x).y) > 1e-3
 
@@ -177,7 +178,7 @@ def test_transnormer_in_the_controlled_form_is_linear_attention_with_elu(
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["favor+", "favor-relu"])
 def test_performer_is_its_loop(x: Tensor, randomise: Randomise, relative_error: Error, name: str) -> None:
-    mixer = randomise(build(Performer, feature_map=name, features=20))
+    mixer = randomise(build_mixer(Performer, feature_map=name, features=20))
     q, k, v = projected(mixer, x)
     w = mixer.project.feature_map.directions
     assert w.shape == (20, HEAD)
@@ -201,11 +202,11 @@ def test_performer_of_many_features_is_softmax_attention(
     x: Tensor, randomise: Randomise, relative_error: Error
 ) -> None:
     x = 0.3 * x  # the variance of the estimate grows with the exponential of what is estimated
-    attention = randomise(build(Attention, positions="none"))
+    attention = randomise(build_mixer(Attention, positions="none"))
     expected = attention(x).y
     errors = []
     for features in (16, 1 << 15):
-        mixer = build(Performer, features=features)
+        mixer = build_mixer(Performer, features=features)
         mixer.load_state_dict(attention.state_dict(), strict=False)
         errors.append(relative_error(mixer(x).y, expected))
     assert errors[1] < 0.01 < 0.1 < errors[0]
@@ -215,7 +216,7 @@ def test_performer_of_many_features_is_softmax_attention(
 
 @torch.no_grad()
 def test_a_performers_past_does_not_feel_how_large_later_keys_are(x: Tensor, randomise: Randomise) -> None:
-    mixer = randomise(build(Performer)).float()
+    mixer = randomise(build_mixer(Performer)).float()
     later = torch.cat([x[:, :9], 100 * x[:, 9:]], dim=1).float()
     assert torch.equal(mixer(later).y[:, :9], mixer(x.float()).y[:, :9])
     assert mixer(later).y.isfinite().all()
@@ -246,7 +247,7 @@ def test_directions_are_orthogonal_and_as_long_as_they_should_be() -> None:
 
 
 def test_directions_are_kept_but_not_trained() -> None:
-    mixer = build(Performer)
+    mixer = build_mixer(Performer)
     assert "project.feature_map.directions" in mixer.state_dict()
     assert all("directions" not in name for name, _ in mixer.named_parameters())
     assert mixer.recurrence_flops(9) == HEADS * 16 * (HEAD + 1) * 4 + 2 * HEADS * 2 * 16 * HEAD
@@ -258,7 +259,7 @@ def test_directions_are_kept_but_not_trained() -> None:
 def test_rfa_is_its_loop(
     x: Tensor, randomise: Randomise, relative_error: Error, gated: bool, normalise: bool
 ) -> None:
-    mixer = randomise(build(RFA, gated=gated, normalise=normalise, output_norm="none", directions=12))
+    mixer = randomise(build_mixer(RFA, gated=gated, normalise=normalise, output_norm="none", directions=12))
     mixer.project.feature_map.sigma.add_(2)  # the kernel is narrow, and sums of weights have either sign
     sigma, w = mixer.project.feature_map.sigma, mixer.project.feature_map.directions
     q, k, v = projected(mixer, x)
@@ -284,7 +285,7 @@ def test_what_is_near_zero_keeps_its_sign() -> None:
 @torch.no_grad()
 def test_rfa_estimates_a_gaussian_kernel(generator: torch.Generator) -> None:
     q, k = torch.randn(2, 1, 5, HEADS, HEAD, generator=generator).double()
-    of_q, of_k = build(RFA, directions=1 << 15).project.feature_map(q, k)
+    of_q, of_k = build_mixer(RFA, directions=1 << 15).project.feature_map(q, k)
     distance = torch.nn.functional.normalize(q, dim=-1) - torch.nn.functional.normalize(k, dim=-1)
     assert ((of_q * of_k).sum(dim=-1) - (-distance.square().sum(dim=-1) / 2).exp()).abs().max() < 0.03
     assert (of_q.square().sum(dim=-1) - 1).abs().max() < 1e-12
@@ -295,7 +296,7 @@ def test_an_rfa_that_keeps_everything_is_the_plain_one(
     x: Tensor, randomise: Randomise, relative_error: Error
 ) -> None:
     around = {"normalise": False, "output_norm": "none"}
-    gated, plain = randomise(build(RFA, gated=True, **around)), build(RFA, **around)
+    gated, plain = randomise(build_mixer(RFA, gated=True, **around)), build_mixer(RFA, **around)
     plain.load_state_dict(gated.state_dict(), strict=False)
     expected = plain(x).y
     assert relative_error(gated(x).y, expected) > 1e-1
@@ -306,7 +307,7 @@ def test_an_rfa_that_keeps_everything_is_the_plain_one(
 
 @torch.no_grad()
 def test_rfas_gate_starts_near_one_half() -> None:
-    mixer = build(RFA, LayerInfo(0, 1, 64), gated=True, heads=64)
+    mixer = build_mixer(RFA, LayerInfo(0, 1, 64), gated=True, heads=64)
     x = torch.randn(1, 500, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     half_lives = math.log(0.5) / torch.nn.functional.logsigmoid(mixer.gate(x))
     assert 0.8 < half_lives.median() < 1.25
@@ -314,7 +315,7 @@ def test_rfas_gate_starts_near_one_half() -> None:
 
 
 def test_rfas_scale_does_not_decay() -> None:
-    assert build(RFA).parameter_rules() == {"project.feature_map.sigma": (False, 1.0)}
-    assert build(RFA, gated=True).recurrence_flops(9) == build(RFA).recurrence_flops(9) + HEADS * 128 * (
-        HEAD + 1
-    )
+    assert build_mixer(RFA).parameter_rules() == {"project.feature_map.sigma": (False, 1.0)}
+    assert build_mixer(RFA, gated=True).recurrence_flops(9) == build_mixer(RFA).recurrence_flops(
+        9
+    ) + HEADS * 128 * (HEAD + 1)

@@ -36,7 +36,7 @@ from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
 from linbench.models.s4d import S4D
 from linbench.models.transnormer import TransNormer
-from tests.models.every_variant import (
+from tests.helpers.every_variant import (
     CASES,
     FILTER,
     GATE,

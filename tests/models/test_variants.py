@@ -13,7 +13,7 @@ from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.base_conv import BaseConv
 from linbench.models.rwkv7 import FirstValue
-from tests.models.every_variant import DTYPES, HEADS, KERNEL, WINDOW, B, Build, D, Error, Variant, tensors
+from tests.helpers.every_variant import DTYPES, HEADS, KERNEL, WINDOW, B, Build, D, Error, Variant, tensors
 
 
 def streamed(mixer: Mixer, x: Tensor, *points: int) -> Tensor:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from linbench.report.page.page import Claimed, page
-from tests.factories.speeds import a_speed
+from tests.helpers.speeds import a_speed
 
 webdriver = pytest.importorskip(
     "selenium.webdriver", reason="selenium is not installed: pip install 'linbench[dev]'"

@@ -35,10 +35,10 @@ from linbench.results.gate_policy import Policy
 from linbench.results.schema import Result
 from linbench.results.side_by_side import compare_variants
 from linbench.results.speeds import speeds
-from tests.claims.claiming import a_claim, keeping
-from tests.factories.hostile import ALONE, FIELDS, TEXTS, results, results_of_all
-from tests.factories.speeds import a_speed
-from tests.report.drawing import drawings, save_figures
+from tests.helpers.claims import a_claim, keeping
+from tests.helpers.figures import drawings, save_figures
+from tests.helpers.hostile import ALONE, FIELDS, TEXTS, results, results_of_all
+from tests.helpers.speeds import a_speed
 
 Make = Callable[..., Result]
 HIDDEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -12,7 +12,7 @@ from linbench.models.deltanet import DeltaNet
 from linbench.report.page import pictures as module
 from linbench.report.page.page import Claimed, page, save_page
 from linbench.results.store import CELL, SPEED, Store
-from tests.factories.speeds import a_speed
+from tests.helpers.speeds import a_speed
 
 HOSTILE = "<script>alert('no')</script>\"'&$\\frac$"
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from linbench.report.table import _column_width, _draw, _width
 from linbench.report.tables.comparison import caption, table
 from linbench.results.comparison import comparisons
 from linbench.results.slices import slices
-from tests.report.drawing import FIGURES, drawings, save_figures
+from tests.helpers.figures import FIGURES, drawings, save_figures
 
 
 def curve(*accuracies: float) -> list[dict[str, float]]:

@@ -18,7 +18,7 @@ from linbench.report.figures import figure_names, figures
 from linbench.report.page.page import page
 from linbench.report.tables import table_kinds
 from linbench.results.store import Store
-from tests.factories.records import a_point
+from tests.helpers.records import a_point
 
 FIGURE = """
 from linbench.report.figure import ComparisonFigure

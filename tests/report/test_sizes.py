@@ -7,7 +7,7 @@ from matplotlib.text import Annotation
 
 from linbench.report.style.colors import MARKS, styles
 from linbench.results.comparison import comparisons
-from tests.report.drawing import FIGURES
+from tests.helpers.figures import FIGURES
 
 
 def drawn(name: str, results: list[Any]) -> list[Axes]:

@@ -20,8 +20,8 @@ from linbench.results.roofline import growth, roofline
 from linbench.results.schema import Result
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.speeds import latest, speeds
-from tests.factories.speeds import a_speed, layer_of
-from tests.report.drawing import speed_drawings
+from tests.helpers.figures import speed_drawings
+from tests.helpers.speeds import a_speed, layer_of
 
 
 def test_growth_is_the_slope_of_logarithms() -> None:

@@ -15,9 +15,9 @@ from linbench.report.figure import ComparisonFigure
 from linbench.report.figures import figures
 from linbench.report.tables import all_tables, gate
 from linbench.results.gate_policy import Policy
-from tests.factories.snapshots import TextFile
-from tests.factories.speeds import a_speed
-from tests.report.drawing import speed_drawings
+from tests.helpers.figures import speed_drawings
+from tests.helpers.snapshots import TextFile
+from tests.helpers.speeds import a_speed
 
 QUESTIONS = ("train", "prefill", "decode", "memory")
 

@@ -5,8 +5,8 @@ import pytest
 from linbench.results.comparison import comparisons
 from linbench.results.frame import frame
 from linbench.results.scores import accuracy
-from tests.factories.cells import plan
-from tests.factories.records import a_record
+from tests.helpers.cells import plan
+from tests.helpers.records import a_record
 
 
 def test_seeds_become_mean_and_spread(a_result: Any) -> None:

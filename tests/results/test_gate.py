@@ -16,7 +16,7 @@ from linbench.results.gate_policy import Policy, load
 from linbench.results.judgement import SeedPair, judge
 from linbench.results.matching import code_free_identity
 from linbench.results.store import Store
-from tests.results.gating import NOISE, SEEDS, gated, sentences
+from tests.helpers.gate import NOISE, SEEDS, gated, sentences
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "results" / "ci"

@@ -11,7 +11,7 @@ from linbench.results.layer_speeds import select_speeds
 from linbench.results.schema import Result
 from linbench.results.speed_labels import AS_CALLED, OURS
 from linbench.results.speeds import speeds
-from tests.factories.speeds import a_speed
+from tests.helpers.speeds import a_speed
 
 BEFORE, AFTER = "2026-11-24T12:00:00+00:00", "2026-11-26T12:00:00+00:00"
 GPU = "NVIDIA H200"

@@ -7,7 +7,7 @@ from linbench.results.layer_speeds import SpeedSelection, layer_key, select_spee
 from linbench.results.schema import Result
 from linbench.results.speed_labels import AS_CALLED, REPLAYED
 from linbench.results.speeds import speeds
-from tests.factories.speeds import a_speed
+from tests.helpers.speeds import a_speed
 
 LAYERS = {canonical(a_speed(label)["bench"]["layer"]): label for label in ("deltanet", "gla", "attention")}
 

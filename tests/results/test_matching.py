@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.results.gating import NOISE, SEEDS, gated, sentences
+from tests.helpers.gate import NOISE, SEEDS, gated, sentences
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from linbench.results.packs import MANIFEST, SUFFIX, read_lines, read_manifest
 from linbench.results.result_text import UNREADABLE, NewerResultError, result_text
 from linbench.results.schema import Result
 from linbench.results.store import Store, find_stores
-from tests.factories.records import a_record
+from tests.helpers.records import a_record
 
 IDS = ["a" * 64, "b" * 64, "c" * 64, "d" * 64]
 

@@ -13,7 +13,7 @@ from linbench.report.tables.gate import sentences as in_words
 from linbench.results.gate_policy import Policy
 from linbench.results.judgement import SeedPair, Verdict, judge
 from linbench.results.power import collapse_p, seeds_to_show_collapse, seeds_to_show_divergence
-from tests.results.gating import gated
+from tests.helpers.gate import gated
 
 BIMODAL = {"task": "mqar", "model": "deltanet", "learnt": 0.9}
 Runs = Callable[..., list[Any]]

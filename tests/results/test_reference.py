@@ -17,7 +17,7 @@ from linbench.results.packing import pack
 from linbench.results.packs import MANIFEST, SUFFIX
 from linbench.results.reference import REFERENCE, SHIPPED, Reference, store_at, stores_at, stores_below
 from linbench.results.store import Store
-from tests.factories.records import a_record
+from tests.helpers.records import a_record
 
 ROOT = Path(__file__).parents[2]
 IDS = ["a" * 64, "b" * 64, "c" * 64]

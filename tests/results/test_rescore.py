@@ -11,7 +11,7 @@ from linbench.results.rescore import UNSCORED, with_current_chance
 from linbench.results.schema import Result
 from linbench.results.store import Store
 from linbench.tasks.mqar import MQAR
-from tests.factories.records import a_record
+from tests.helpers.records import a_record
 
 OLD = {"seq_len": 64, "kv_pairs": 8, "vocab_size": 256, "power_a": 0.01, "filler": "zero"}
 

@@ -7,7 +7,7 @@ from linbench.experiments.suite import Suite, blocks
 from linbench.report.tables.side_by_side import table as table_of
 from linbench.results.side_by_side import VariantComparison, block_titles, compare_variants
 from linbench.results.speeds import speeds
-from tests.factories.speeds import a_speed, layer_of
+from tests.helpers.speeds import a_speed, layer_of
 
 TINY = {
     "task.seq_len": 16,

@@ -8,7 +8,7 @@ from linbench.report.tables.gate import outcome, page, sentences, speed_table, t
 from linbench.results.gate import Gate, gate
 from linbench.results.gate_policy import Policy
 from linbench.results.schema import Result
-from tests.factories.speeds import a_speed
+from tests.helpers.speeds import a_speed
 
 TORCH = {
     "packages": {"torch": "2.9.0+cpu"},

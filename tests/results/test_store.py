@@ -15,7 +15,7 @@ from linbench.results.record import from_outside
 from linbench.results.result_text import UNREADABLE
 from linbench.results.schema import Result
 from linbench.results.store import Store
-from tests.factories.records import a_point, a_record
+from tests.helpers.records import a_point, a_record
 
 ID = "a" * 64
 

@@ -10,7 +10,7 @@ import torch
 from linbench.common.task_io import IO
 from linbench.tasks.associative_recall import AssociativeRecall
 from linbench.tasks.base import Batch
-from tests.factories.tasks import assert_refused, build_task, sample
+from tests.helpers.tasks import assert_refused, build_task, sample
 
 N = 20_000
 ALPHA = 1e-3

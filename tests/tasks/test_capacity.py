@@ -14,8 +14,8 @@ from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.models.blocks.heads import head_dims
 from linbench.tasks.base import Prediction
 from linbench.tasks.capacity import Capacity
-from tests.factories.cells import plan
-from tests.factories.tasks import accuracy, assert_refused, build_task, sample, unanswered
+from tests.helpers.cells import plan
+from tests.helpers.tasks import accuracy, assert_refused, build_task, sample, unanswered
 
 ALPHA = 1e-3
 N = 20_000

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from linbench.tasks.base import Batch, Prediction, Task
-from tests.tasks.guessers import GUESSERS, Guesser, by_place
-from tests.tasks.presets import FIRST_OF_EACH_PATH, SHIPPED_TASKS
+from tests.helpers.guessers import GUESSERS, Guesser, by_place
+from tests.helpers.presets import FIRST_OF_EACH_PATH, SHIPPED_TASKS
 
 EXAMPLES, TOKENS = 10_000, 1 << 17
 

@@ -9,7 +9,7 @@ import torch
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch
 from linbench.tasks.compositional_mqar import CompositionalMQAR
-from tests.factories.tasks import assert_refused, build_task, sample, task_fixture
+from tests.helpers.tasks import assert_refused, build_task, sample, task_fixture
 
 N = 20_000
 ALPHA = 1e-3

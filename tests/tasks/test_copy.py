@@ -10,7 +10,7 @@ from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.copy import AGAIN, END, LETTERS, START, Copy, CopySettings, Palindrome, StringSettings
 from linbench.tasks.random import Stream
 from linbench.tasks.stack import Stack
-from tests.factories.tasks import assert_refused, sample
+from tests.helpers.tasks import assert_refused, sample
 
 N = 20_000
 ALPHA = 1e-3

@@ -9,7 +9,7 @@ from torch import Tensor
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch
 from linbench.tasks.dyck import Dyck
-from tests.factories.tasks import assert_refused, build_task, sample
+from tests.helpers.tasks import assert_refused, build_task, sample
 
 ALPHA = 1e-3
 

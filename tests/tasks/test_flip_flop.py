@@ -8,7 +8,7 @@ import torch
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE
 from linbench.tasks.flip_flop import READ, SKIP, WRITE, FlipFlop
-from tests.factories.tasks import assert_refused, build_task, sample
+from tests.helpers.tasks import assert_refused, build_task, sample
 
 ALPHA = 1e-3
 

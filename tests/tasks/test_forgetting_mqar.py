@@ -10,7 +10,7 @@ from linbench.common.task_io import IO
 from linbench.experiments.plan_tasks import make_task
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.forgetting_mqar import ForgettingMQAR
-from tests.factories.tasks import assert_refused, build_task, sample, task_fixture
+from tests.helpers.tasks import assert_refused, build_task, sample, task_fixture
 
 N = 20_000
 ALPHA = 1e-3

@@ -11,7 +11,7 @@ from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Prediction, Split
 from linbench.tasks.blocks.automata import Automata
 from linbench.tasks.formal_language import VISITS, FormalLanguage
-from tests.factories.tasks import assert_refused, build_task, sample, solved
+from tests.helpers.tasks import assert_refused, build_task, sample, solved
 
 ALPHA = 1e-3
 Probability = Callable[..., float]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from linbench.tasks.base import IGNORE, Batch, Split
 from linbench.tasks.fuzzy_recall import FuzzyRecall, FuzzyRecallSettings, _without_replacement
-from tests.factories.tasks import assert_refused
-from tests.tasks.recalling import SETTINGS, build, sample
+from tests.helpers.fuzzy_recall import SETTINGS, build, sample
+from tests.helpers.tasks import assert_refused
 
 N = 20_000
 

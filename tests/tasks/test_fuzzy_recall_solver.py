@@ -7,8 +7,8 @@ import torch
 
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.fuzzy_recall import FuzzyRecall
-from tests.factories.tasks import unanswered
-from tests.tasks.recalling import SETTINGS, build, sample
+from tests.helpers.fuzzy_recall import SETTINGS, build, sample
+from tests.helpers.tasks import unanswered
 
 N = 20_000
 

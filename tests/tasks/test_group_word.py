@@ -9,7 +9,7 @@ from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Prediction
 from linbench.tasks.blocks.groups import group
 from linbench.tasks.group_word import GroupWord
-from tests.factories.tasks import assert_refused, build_task, sample
+from tests.helpers.tasks import assert_refused, build_task, sample
 
 ALPHA = 1e-3
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Prediction, Split
 from linbench.tasks.in_context_recall import InContextRecall, NoisyRecall
-from tests.factories.tasks import assert_refused, unanswered
-from tests.factories.tasks import sample as draw
+from tests.helpers.tasks import assert_refused, unanswered
+from tests.helpers.tasks import sample as draw
 
 N = 10_000
 ALPHA = 1e-3

@@ -21,8 +21,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from linbench.common.errors import UserError
 from linbench.tasks import random
 from linbench.tasks.base import Batch, Prediction, Skill, Split, Task
-from tests.factories.tasks import sample, unanswered
-from tests.tasks.presets import FIRST_OF_EACH_PATH, SHIPPED_TASKS
+from tests.helpers.presets import FIRST_OF_EACH_PATH, SHIPPED_TASKS
+from tests.helpers.tasks import sample, unanswered
 
 DIGESTS = Path(__file__).parent / "digests"
 DIGESTED = 64

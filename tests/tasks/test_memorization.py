@@ -8,7 +8,7 @@ import torch
 
 from linbench.tasks.base import IGNORE, Batch, Prediction, Split
 from linbench.tasks.memorization import Memorization
-from tests.factories.tasks import assert_refused, build_task, sample
+from tests.helpers.tasks import assert_refused, build_task, sample
 
 N = 20_000
 ALPHA = 1e-3

@@ -10,7 +10,7 @@ from torch import Tensor
 from linbench.common.task_io import IO
 from linbench.tasks.base import Prediction
 from linbench.tasks.modular_arithmetic import ModularArithmetic
-from tests.factories.tasks import assert_refused, build_task, sample
+from tests.helpers.tasks import assert_refused, build_task, sample
 
 ALPHA = 1e-3
 BRACKETS = {"brackets": True}

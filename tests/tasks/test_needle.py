@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.needle import AND, ASK, DIGITS, SET, Needle
-from tests.factories.tasks import assert_refused, build_task, sample
+from tests.helpers.tasks import assert_refused, build_task, sample
 
 N = 20_000
 ALPHA = 1e-3

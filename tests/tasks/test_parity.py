@@ -8,7 +8,7 @@ import torch
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Prediction
 from linbench.tasks.parity import Parity
-from tests.factories.tasks import assert_refused, build_task, sample
+from tests.helpers.tasks import assert_refused, build_task, sample
 
 ALPHA = 1e-3
 

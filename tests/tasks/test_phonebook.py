@@ -7,7 +7,7 @@ import torch
 
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.phonebook import ASK, DIGITS, ENTRY, NAMES, Phonebook
-from tests.factories.tasks import assert_refused, build_task, sample
+from tests.helpers.tasks import assert_refused, build_task, sample
 
 N = 20_000
 ALPHA = 1e-3

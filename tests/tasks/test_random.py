@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linbench.tasks.random import Stream, content, inverse_powers
-from tests.factories.tasks import stream
+from tests.helpers.tasks import stream
 
 N = 20_000
 ALPHA = 1e-3

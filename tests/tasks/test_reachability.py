@@ -10,7 +10,7 @@ from linbench.common.task_io import IO
 from linbench.tasks.base import Batch
 from linbench.tasks.blocks.slots import read_statements
 from linbench.tasks.reachability import Reachability
-from tests.factories.tasks import assert_refused, build_task, sample, task_fixture
+from tests.helpers.tasks import assert_refused, build_task, sample, task_fixture
 
 N = 20_000
 ALPHA = 1e-3

@@ -11,7 +11,7 @@ from linbench.tasks import regression
 from linbench.tasks.base import Batch, Prediction
 from linbench.tasks.blocks.estimators import averaging, least_mean_squares, ridge
 from linbench.tasks.regression import Regression
-from tests.factories.tasks import assert_refused, build_task, sample
+from tests.helpers.tasks import assert_refused, build_task, sample
 
 ALPHA = 1e-3
 N = 4000

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from linbench.tasks.base import Batch, Prediction
 from linbench.tasks.role_binding import BY, FIRST_NAME, PAD, TO, WHO, WHOM, RoleBinding
-from tests.factories.tasks import assert_refused, build_task, sample, task_fixture
+from tests.helpers.tasks import assert_refused, build_task, sample, task_fixture
 
 ALPHA = 1e-3
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from linbench.common.errors import UserError
 from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.tasks.base import IGNORE, Batch, Prediction
 from linbench.tasks.selective_copy import SelectiveCopy
-from tests.factories.tasks import assert_refused, build_task, sample, unanswered
+from tests.helpers.tasks import assert_refused, build_task, sample, unanswered
 
 N = 20_000
 ALPHA = 1e-3

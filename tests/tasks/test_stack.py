@@ -8,7 +8,7 @@ import torch
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch
 from linbench.tasks.stack import Stack
-from tests.factories.tasks import assert_refused, build_task, sample, task_fixture
+from tests.helpers.tasks import assert_refused, build_task, sample, task_fixture
 
 N = 10_000
 ALPHA = 1e-3

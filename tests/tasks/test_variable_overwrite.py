@@ -8,8 +8,8 @@ import torch
 from linbench.tasks.base import IGNORE, Batch
 from linbench.tasks.blocks.overwriting import FIRST_KEY
 from linbench.tasks.variable_overwrite import VariableOverwrite
-from tests.factories.tasks import assert_refused, sample, task_fixture
-from tests.tasks.overwriting import SETTINGS, Said, build, read
+from tests.helpers.tasks import assert_refused, sample, task_fixture
+from tests.helpers.variable_overwrite import SETTINGS, Said, build, read
 
 ALPHA = 1e-3
 

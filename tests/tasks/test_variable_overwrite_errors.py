@@ -7,8 +7,8 @@ from torch import Tensor
 from linbench.tasks.base import IGNORE, Batch, Prediction, WeightedMean
 from linbench.tasks.blocks.overwriting import ASK, PAD
 from linbench.tasks.variable_overwrite import VariableOverwrite
-from tests.factories.tasks import sample, task_fixture
-from tests.tasks.overwriting import SETTINGS, build, read
+from tests.helpers.tasks import sample, task_fixture
+from tests.helpers.variable_overwrite import SETTINGS, build, read
 
 task = task_fixture(VariableOverwrite, SETTINGS)
 

@@ -17,8 +17,8 @@ from linbench.verify import laws
 from linbench.verify.check import Finding, check
 from linbench.verify.laws import all_laws
 from linbench.verify.learning import learns
-from tests.factories.cells import plan
-from tests.verify.faulty import CAUGHT, FRAME
+from tests.helpers.cells import plan
+from tests.helpers.faulty_mixers import CAUGHT, FRAME
 
 
 @pytest.fixture

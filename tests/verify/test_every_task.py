@@ -6,7 +6,7 @@ import pytest
 
 from linbench.engine.measure import measure
 from linbench.experiments.registry import SHIPPED, registry
-from tests.factories.cells import plan
+from tests.helpers.cells import plan
 
 TASKS = [name for name, entry in registry("task").entries.items() if entry.source == SHIPPED]
 FEW = {

@@ -11,7 +11,7 @@ from torch import Tensor
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.kernels.matrix_state.cases import VARIATIONS
 from linbench.kernels.matrix_state.published import INSTANCES, apply, random_inputs
-from tests.kernels.matrix_state_parity import (
+from tests.helpers.matrix_state import (
     DECAYS,
     EXTREMES,
     LIMITS,

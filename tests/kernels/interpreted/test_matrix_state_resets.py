@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from linbench.kernels.matrix_state.published import apply, random_inputs
-from tests.kernels.matrix_state_parity import (
+from tests.helpers.matrix_state import (
     RESETS,
     UPDATES,
     assert_resets,

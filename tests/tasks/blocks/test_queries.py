@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from linbench.tasks.blocks.queries import filler_tokens, power_law_slots
-from tests.factories.tasks import stream
+from tests.helpers.tasks import stream
 
 N = 20_000
 ALPHA = 1e-3

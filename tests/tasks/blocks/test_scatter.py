@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from linbench.tasks.blocks.scatter import depth_tenths, scatter
-from tests.factories.tasks import stream
+from tests.helpers.tasks import stream
 
 ALPHA = 1e-3
 SHAPES = [(1, 3, 10, 1), (3, 2, 7, 1), (2, 4, 14, 4), (4, 1, 11, 3), (1, 5, 0, 1), (3, 2, 2, 5)]

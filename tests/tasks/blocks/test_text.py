@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linbench.tasks.blocks.text import cumulative_powers, markov, zipf
-from tests.factories.tasks import stream
+from tests.helpers.tasks import stream
 
 N = 20_000
 ALPHA = 1e-3

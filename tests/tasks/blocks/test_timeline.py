@@ -5,7 +5,7 @@ import torch
 
 from linbench.tasks.blocks.timeline import log2_distance, log2_distance_size, place_statements, split_stream
 from linbench.tasks.random import Stream
-from tests.factories.tasks import stream
+from tests.helpers.tasks import stream
 
 
 def test_statements_stand_in_order_with_every_spacing_alike(chi_squared: Callable[..., float]) -> None:

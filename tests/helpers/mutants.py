@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from linbench.kernels.matrix_state.published import INSTANCES, random_inputs
-from tests.kernels.interpreting import hurry, mend
-from tests.kernels.matrix_state_parity import (
+from tests.helpers.interpreter import hurry, mend
+from tests.helpers.matrix_state import (
     EXTREMES,
     LIMITS,
     excesses,

@@ -1,6 +1,6 @@
 """A program that kills sweeps, or launches many at once. It forks them, so that each has everything loaded.
 
-`python -m tests.engine.kills FOLDER kills|launchers COUNT SEED` prints a JSON object with what it saw.
+`python -m tests.helpers.kills FOLDER kills|launchers COUNT SEED` prints a JSON object with what it saw.
 """
 
 import json
@@ -22,7 +22,7 @@ from linbench.engine.runner import run_cells
 from linbench.experiments.cell import Cell
 from linbench.results.schema import Result
 from linbench.results.store import Store
-from tests.factories.cells import build_cells, tiny_settings
+from tests.helpers.cells import build_cells, tiny_settings
 
 CELLS = 20
 TINY = tiny_settings(15)

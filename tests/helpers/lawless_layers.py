@@ -1,6 +1,6 @@
 """Layers that break a law which a layer must keep to be trained, and some that break none."""
 
-from tests.verify.faulty import FRAME
+from tests.helpers.faulty_mixers import FRAME
 
 MORE = '''
 import os, random, time

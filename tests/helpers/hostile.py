@@ -1,5 +1,4 @@
-"""Texts as someone would write them into a result to get something done where it is shown, and the fields
-that they get in by."""
+"""Texts that an attacker would write into a result, and the fields that they get in by."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

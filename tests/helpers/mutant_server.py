@@ -21,6 +21,6 @@ for line in sys.stdin:
             os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), descriptor)
         sys.path.insert(0, copy)
         sys.argv[1:] = checks
-        runpy.run_module("tests.kernels.mutants", run_name="__main__")
+        runpy.run_module("tests.helpers.mutants", run_name="__main__")
         sys.exit()
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

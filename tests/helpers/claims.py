@@ -11,7 +11,7 @@ from linbench.common.hashing import digest
 from linbench.experiments.cell import Cell
 from linbench.results.schema import Result
 from linbench.results.store import Store
-from tests.factories.records import a_point, a_record
+from tests.helpers.records import a_point, a_record
 
 CLAIM: dict[str, Any] = {
     "says": "the delta rule recalls more",

@@ -9,7 +9,7 @@ import pytest
 from linbench.engine.measure import measure
 from linbench.experiments.cell import Cell
 from linbench.results.schema import Result
-from tests.factories.cells import build_cells, tiny_settings
+from tests.helpers.cells import build_cells, tiny_settings
 
 TINY = tiny_settings(20, batch_size=8, examples=64) | {"model.heads": 1}
 FEW = {"protocol.tokens": 5 * 8 * 16}

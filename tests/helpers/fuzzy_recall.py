@@ -4,8 +4,8 @@ from functools import partial
 from typing import Any
 
 from linbench.tasks.fuzzy_recall import FuzzyRecall
-from tests.factories.tasks import build_task
-from tests.factories.tasks import sample as draw
+from tests.helpers.tasks import build_task
+from tests.helpers.tasks import sample as draw
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "baseline": {},

@@ -1,5 +1,4 @@
-"""Guesses that are blind to the question, or to the sequence: what `Task.chance` promises is measured by
-them, example by example."""
+"""Guesses blind to the question or to the sequence, which measure what `Task.chance` promises."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence

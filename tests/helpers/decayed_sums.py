@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.models.base import LayerInfo, Mixer
-from tests.models.building import HEADS, B, D
-from tests.models.building import build as build_at
+from tests.helpers.models import HEADS, B, D, build_mixer
 
 T = 37
 PLAIN = {
@@ -24,7 +23,7 @@ PLAIN |= {"expand_k": 1.0, "expand_v": 1.0}
 
 
 def build(cls: type[Mixer], *, index: int = 0, count: int = 2, **settings: Any) -> Mixer:
-    return build_at(cls, LayerInfo(index, count, D), **settings)
+    return build_mixer(cls, LayerInfo(index, count, D), **settings)
 
 
 def in_heads(x: Tensor) -> Tensor:

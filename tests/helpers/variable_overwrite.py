@@ -7,7 +7,7 @@ from torch import Tensor
 
 from linbench.tasks.blocks.overwriting import ASK, FIRST_KEY, PAD, SEP, SET
 from linbench.tasks.variable_overwrite import VariableOverwrite
-from tests.factories.tasks import build_task
+from tests.helpers.tasks import build_task
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},

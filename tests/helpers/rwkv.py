@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.models.base import LayerInfo, Mixer
-from tests.models.building import HEADS, B, D
-from tests.models.building import build as build_at
+from tests.helpers.models import HEADS, B, D, build_mixer
 
 T = 40
 K = D // HEADS
@@ -16,7 +15,7 @@ LAYER = LayerInfo(1, 3, D)
 
 
 def build(cls: type[Mixer], layer: LayerInfo = LAYER, **settings: Any) -> Mixer:
-    return build_at(cls, layer, **settings)
+    return build_mixer(cls, layer, **settings)
 
 
 def controlled(cls: type[Mixer], **settings: Any) -> Mixer:
