@@ -6,18 +6,18 @@ from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from linbench.claims.claim import Claim
 from linbench.claims.evidence import Evidence
 from linbench.claims.measure import Measure
-from linbench.claims.page import RULES, about, heading, slug
+from linbench.claims.page import RULES, about, has_figure, heading, slug
 from linbench.claims.scores import SHARES
 from linbench.claims.verdict import Ruling, Verdict
 from linbench.common.hashing import digest
 from linbench.experiments.pattern import parse_pattern
 from linbench.report.figure import Drawing
-from linbench.report.style.axes import si_prefix
+from linbench.report.style.axes import log_ticks, si_prefix
 from linbench.report.style.colors import ink
 from linbench.report.style.labels import MISSING, colours_of
 
@@ -46,8 +46,10 @@ CAPTION = (
 
 
 def drawings(verdict: Verdict) -> list[Drawing]:
-    """Return a figure for each kind of device that has results."""
-    return [_drawing(verdict.claim, ruling) for ruling in verdict.rulings if ruling.seen]
+    """Return a figure for each kind of device that has results of the measures that decide."""
+    return [
+        _drawing(verdict.claim, ruling) for ruling in verdict.rulings if has_figure(verdict.claim, ruling)
+    ]
 
 
 def _drawing(claim: Claim, ruling: Ruling) -> Drawing:
@@ -128,7 +130,7 @@ def _scale(axes: Axes, values: Sequence[float], unit: str) -> None:
         axes.set_xlim(min([-0.03, *(value - 0.03 for value in values)]), max([1.03, *values]))
     elif values and min(values) > 0 and max(values) > FAR * min(values):
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=10))
+        axes.xaxis.set_major_locator(log_ticks(*axes.get_xlim()))
         axes.xaxis.set_minor_formatter(NullFormatter())
     # after the scale, which sets a formatter of its own
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: si_prefix(value)))

@@ -102,7 +102,7 @@ def detail(verdict: Verdict, stored: Stored, *, beside: Path | None = None) -> l
 def _pictures(verdict: Verdict, ruling: Ruling, stored: Stored, beside: Path | None) -> list[str]:
     claim = verdict.claim
     lines: list[str] = []
-    if beside is not None and ruling.seen:
+    if beside is not None and has_figure(claim, ruling):
         folder = _url(Path(pictures_folder(beside).name))
         lines += ["", f"![{claim.id}, every seed]({folder}/{slug(claim, ruling)}.svg)"]
     if claim.text.figure and ruling.kind != NOTHING_TRAINED:
@@ -120,6 +120,11 @@ def _stored_picture(picture: Path, beside: Path | None) -> str:
 def _url(path: Path) -> str:
     """Return a relative path as a link needs it, also one whose bytes are not UTF-8."""
     return quote(path.as_posix(), errors="surrogateescape")
+
+
+def has_figure(claim: Claim, ruling: Ruling) -> bool:
+    """Return whether any measure that decides has results: the figure has a row for each of them."""
+    return any(ruling.evidence[measure.name].seen for measure in claim.deciding)
 
 
 def about(claim: Claim) -> dict[str, str]:

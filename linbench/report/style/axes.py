@@ -9,8 +9,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 from linbench.report.style.colors import Style
 from linbench.report.style.labels import Named
 
-DECADE = 10
-"""The ratio of the ends of an axis below which it has more ticks to a decade."""
+TICKS_OF_A_DECADE = ((10, (1, 1.5, 2, 3, 4, 5, 7)), (1e4, (1, 2, 5)))
+"""The ticks of a decade, by the largest ratio of an axis's ends; longer axes have one tick a decade."""
 
 PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -47,12 +47,17 @@ def draw_against_length(
     return ends
 
 
+def log_ticks(lowest: float, highest: float) -> LogLocator:
+    """Return the ticks of a logarithmic axis with these ends: fewer to a decade, the longer the axis is."""
+    for ratio, ticks in TICKS_OF_A_DECADE:
+        if highest <= ratio * lowest:
+            return LogLocator(subs=ticks, numticks=12)
+    return LogLocator(numticks=8)
+
+
 def rate_ticks(axes: Axes) -> None:
     """Set the ticks of a logarithmic axis across whose limits are set."""
-    slowest, fastest = axes.get_xlim()
-    axes.xaxis.set_major_locator(
-        LogLocator(subs=(1, 2, 5) if fastest > DECADE * slowest else (1, 1.5, 2, 3, 4, 5, 7))
-    )
+    axes.xaxis.set_major_locator(log_ticks(*axes.get_xlim()))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: si_prefix(value)))
     axes.minorticks_off()
 
