@@ -5,46 +5,53 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 
 @pytest.mark.parametrize(
-    ("gpus", "device", "sentence"),
+    ("gpus", "device"),
     [
-        (0, "cuda", "--device cuda is not available: torch finds no GPU here; use cpu or auto."),
-        (0, "cuda:1", "--device cuda:1 is not available: torch finds no GPU here; use cpu or auto."),
-        (0, "gpu", "--device gpu is not available: torch finds no GPU here; use cpu or auto."),
-        (2, "cuda:2", "there is no cuda:2 here; torch finds cuda:0, cuda:1."),
-        (2, "gpu", "unknown device 'gpu'; did you mean 'cuda'? Allowed: auto, cpu, cuda, cuda:0, cuda:1."),
-        (0, "mps", "linbench does not run on mps; use one of auto, cpu."),
-        (0, "tpu:0", "linbench does not run on tpu:0; use one of auto, cpu."),
-        (0, "cpi", "unknown device 'cpi'; did you mean 'cpu'? Allowed: auto, cpu."),
+        (0, "cuda"),
+        (0, "cuda:1"),
+        (0, "gpu"),
+        (2, "cuda:2"),
+        (2, "gpu"),
+        (0, "mps"),
+        (0, "tpu:0"),
+        (0, "cpi"),
     ],
 )
 def test_a_device_that_is_not_there_is_no_misspelling(
-    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, gpus: int, device: str, sentence: str
+    linbench: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
+    gpus: int,
+    device: str,
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     monkeypatch.setattr("torch.version.cuda", "12.6")
     ended = linbench("run", "mqar", "--model", "deltanet", "--device", device)
-    assert (ended.code, ended.err) == (2, f"linbench: {sentence}\n")
+    assert ended.code == 2
+    assert ended.err == snapshot
 
 
 def test_what_is_not_near_is_not_suggested(linbench: Callable[..., Any]) -> None:
     ended = linbench("run", "mqar", "--model", "deltanet", "--set", "model.dim=8")
-    assert ended.err.startswith("linbench: unknown setting 'model.dim'. Allowed: ")
+    assert "unknown setting 'model.dim'. Allowed:" in ended.err
     ended = linbench("run", "mqar", "--model", "deltanet", "--set", "model.d_modle=8")
-    assert ended.err.startswith("linbench: unknown setting 'model.d_modle'; did you mean 'model.d_model'? ")
+    assert "unknown setting 'model.d_modle'; " in ended.err
+    assert "did you mean 'model.d_model'? " in ended.err
     assert "did you mean" not in linbench("run", "mqar", "--model", "deltanet", "--set", "modle.dim=8").err
 
 
-def test_a_misspelt_class_is_near_one_that_the_file_imports(linbench: Callable[..., Any]) -> None:
+def test_a_misspelt_class_is_near_one_that_the_file_imports(
+    linbench: Callable[..., Any], snapshot: SnapshotAssertion
+) -> None:
     Path("base.py").write_text("from torch import nn\nclass Layer(nn.Module):\n    pass\n")
     Path("again.py").write_text("from torch.nn import *\nfrom base import Layer\n")
     ended = linbench("run", "mqar", "--model", "./again.py:Layr")
-    assert (ended.code, ended.err) == (
-        2,
-        "linbench: unknown class in ./again.py 'Layr'; did you mean 'Layer'? Allowed: Layer.\n",
-    )
+    assert ended.code == 2
+    assert ended.err == snapshot
 
 
 UNDOCUMENTED = """
@@ -127,16 +134,14 @@ class Kept(nn.Module):
     ],
 )
 def test_a_constructor_that_takes_an_object_is_told_how_it_can_be_used(
-    linbench: Callable[..., Any], name: str, parameter: str
+    linbench: Callable[..., Any], snapshot: SnapshotAssertion, name: str, parameter: str
 ) -> None:
     Path("mine.py").write_text(CONFIGURED)
     ended = linbench("run", "mqar", "--model", f"./mine.py:{name}", "--device", "cpu")
     assert ended.code == 2
-    assert ended.err.startswith(
-        f"linbench: {name} takes an object as `{parameter}`, but linbench gives a constructor only numbers"
-        " and text: "
-    )
-    assert f"class Small{name}({name}): def __init__(self, d_model): super().__init__(...)." in ended.err
+    assert f"`{parameter}`" in ended.err
+    assert f"class Small{name}({name}):" in ended.err
+    assert ended.err == snapshot
     assert ended.err.count("\n") == 1
 
 

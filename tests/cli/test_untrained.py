@@ -3,6 +3,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 
 def test_what_is_read_where_two_values_were_written(linbench: Callable[..., Any]) -> None:
@@ -22,7 +23,9 @@ def test_a_line_for_every_row(linbench: Callable[..., Any], what: str) -> None:
     assert lines[1].startswith(rows[0]["rule"])
 
 
-def test_baselines_of_a_task_stand_with_its_settings_and_by_its_slices(linbench: Callable[..., Any]) -> None:
+def test_baselines_of_a_task_stand_with_its_settings_and_by_its_slices(
+    linbench: Callable[..., Any], snapshot: SnapshotAssertion
+) -> None:
     words = (
         "untrained",
         "regression",
@@ -36,20 +39,15 @@ def test_baselines_of_a_task_stand_with_its_settings_and_by_its_slices(linbench:
         "3",
     )
     lines, told = linbench(*words).out.splitlines(), json.loads(linbench(*words, "--json").out)
-    assert (
-        lines[0] == "regression: dimension 8, points 8, noise 0.0, condition 1.0, drift True, tokens pair; 40"
-        " examples, test split, seed 3"
-    )
+    assert lines[0].startswith("regression: dimension 8, ")
+    assert lines[0].endswith(", seed 3")
     assert told["settings"]["drift"]
     assert list(told["baselines"])[-1] == "optimum"
     whole, *parts = (
         {line.split("  ")[0]: line.split()[-5:] for line in lines[first : first + 7]} for first in (2, 11, 20)
     )
-    assert (lines[10], lines[19], len(lines)) == (
-        "accuracy by place, at powers of two:",
-        "mse by place, at powers of two:",
-        27,
-    )
+    assert len(lines) == 27
+    assert [lines[0], lines[10], lines[19]] == snapshot
     for metric, part in zip(("accuracy", "mse"), parts, strict=True):
         assert part["baseline"] == ["0", "1", "2", "4", "7"]
         for name, of in told["baselines"].items():
@@ -62,6 +60,7 @@ def test_baselines_of_a_task_stand_with_its_settings_and_by_its_slices(linbench:
 
 def test_where_a_solver_gives_answers_alone_its_other_metrics_are_left_out(
     linbench: Callable[..., Any],
+    snapshot: SnapshotAssertion,
 ) -> None:
     words = (
         "untrained",
@@ -79,21 +78,18 @@ def test_where_a_solver_gives_answers_alone_its_other_metrics_are_left_out(
         next(part for part in parts if part.startswith(title))
         for title in ("accuracy by word", "tvd by visits")
     )
-    assert titles[1:] == [
-        f"{metric} by {slice_}, at powers of two:"
-        for metric in ("accuracy", "tvd")
-        for slice_ in ("visits", "word")
-    ]
+    slices = [f"{metric} by {slice_}, " for metric in ("accuracy", "tvd") for slice_ in ("visits", "word")]
+    assert all(title.startswith(start) for title, start in zip(titles[1:], slices, strict=True))
+    assert titles[1:] == snapshot
     assert parts[0].splitlines()[-1].split()[-1] == "–"
     assert "\nupper bound " in of_words
     assert "upper bound" not in of_tvd
 
 
 def test_baselines_are_scored_on_as_many_examples_as_models_are(linbench: Callable[..., Any]) -> None:
-    assert (
-        "; 2048 examples, test split, seed 0"
-        in linbench("untrained", "regression", "--set", "task.points=2").out
-    )
+    title = linbench("untrained", "regression", "--set", "task.points=2").out.splitlines()[0]
+    assert "; 2048 examples, " in title
+    assert title.endswith("test split, seed 0")
 
 
 @pytest.mark.parametrize(
