@@ -1,6 +1,7 @@
 """Instructions of the README and the pages beside it, which must work as they stand there."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,8 @@ def test_the_readme_is_short() -> None:
 
 def test_the_readme_counts_what_there_is() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert (
-        f"{len(shipped('model').entries)} variants from softmax attention to RWKV-7,"
-        f" {len(shipped('task').entries)} tasks" in text
-    )
+    (counted,) = re.findall(r"(\d+) variants [^,]*, (\d+) tasks", text)
+    assert counted == (str(len(shipped("model").entries)), str(len(shipped("task").entries)))
     assert f"`linbench claims` holds {len(claims())} published sentences" in text
 
 

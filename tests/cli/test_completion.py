@@ -10,6 +10,7 @@ import pytest
 
 from linbench.claims.claim import claims
 from linbench.cli import completion
+from linbench.cli.check import check
 from linbench.cli.help import help_of
 from linbench.experiments.registry import shipped
 from linbench.experiments.suite import shipped as shipped_suites
@@ -74,5 +75,6 @@ def test_paragraphs_of_help_are_lines_that_the_terminal_wraps(linbench: Callable
         linbench do this
         """
 
-    assert help_of(verb) == "Do this, and that.\n\nThen more.\n\n  linbench do this"
-    assert "The exit code is 1 if any law is broken." in " ".join(linbench("check", "--help").out.split())
+    assert help_of(verb).split("\n\n") == ["Do this, and that.", "Then more.", "  linbench do this"]
+    shown = " ".join(linbench("check", "--help").out.split())
+    assert all(paragraph in shown for paragraph in help_of(check).split("\n\n"))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.results import reference
 from linbench.results.store import Store
@@ -25,22 +26,22 @@ def stored(linbench: Callable[..., Any]) -> Store:
 
 
 @pytest.mark.usefixtures("stored")
-def test_packed_unpacked_and_verified(linbench: Callable[..., Any]) -> None:
+def test_packed_unpacked_and_verified(linbench: Callable[..., Any], snapshot: SnapshotAssertion) -> None:
     before = linbench("table").out
     ended = linbench("results", "pack", "--name", "mine", "--command", "linbench run", "--json")
     (made,) = json.loads(ended.out)["packs"]
     assert (ended.code, made["file"], made["results"]) == (0, "results/mine.jsonl.xz", 2)
     assert linbench("table").out == before
     assert linbench("results", "verify").code == 0
-    assert "there are no result files to pack" in linbench("results", "pack").err
-    assert linbench("results", "unpack").out == "wrote 2 results to results\n"
+    assert linbench("results", "pack").err == snapshot(name="nothing to pack")
+    assert linbench("results", "unpack").out == snapshot(name="unpacked")
     assert linbench("table").out == before
     ended = linbench("results", "pack")
     assert (ended.code, "removed 2 files" in ended.err) == (0, True)
 
 
 def test_what_is_damaged_is_told_and_the_exit_code_says_so(
-    linbench: Callable[..., Any], stored: Store
+    linbench: Callable[..., Any], stored: Store, snapshot: SnapshotAssertion
 ) -> None:
     linbench("results", "pack", "--name", "mine")
     stored.put(a_record(IDS[0], seconds=5.0))
@@ -54,7 +55,7 @@ def test_what_is_damaged_is_told_and_the_exit_code_says_so(
     assert "cut short" in " ".join(found["faults"])
     ended = linbench("table")
     assert ended.code == 0
-    assert ended.err.startswith(f"linbench: ignored result file {path}: no result of this pack counts")
+    assert ended.err == snapshot
 
 
 @pytest.mark.slow

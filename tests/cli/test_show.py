@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.models.base import GENERATIONS
 
@@ -23,7 +24,9 @@ def test_a_task_is_shown_with_its_own_settings_and_no_others(linbench: Callable[
 
 
 @pytest.mark.slow
-def test_a_task_is_shown_with_its_baselines_and_what_its_bound_is(linbench: Callable[..., Any]) -> None:
+def test_a_task_is_shown_with_its_baselines_and_what_its_bound_is(
+    linbench: Callable[..., Any], snapshot: SnapshotAssertion
+) -> None:
     shown = linbench("show", "task", "regression", "--preset", "noisy", "--set", "task.points=4").out
     assert re.search(r"optimum 0\.\d{2,3};", shown), "an estimate, with the places it has"
     assert "optimum 0.8594;" in linbench("show", "task", "regression").out
@@ -35,7 +38,8 @@ def test_a_task_is_shown_with_its_baselines_and_what_its_bound_is(linbench: Call
     ).out
     assert ", upper bound 0.9" in told
     assert "optimum" not in told
-    assert "`linbench untrained formal_language` shows them by visits and word" in told
+    (slices,) = [line for line in told.splitlines() if "`linbench untrained formal_language`" in line]
+    assert slices == snapshot
     assert "\nbaselines\n" not in linbench("show", "task", "parity").out
 
 
@@ -52,7 +56,7 @@ def test_names_are_listed_whole_on_any_terminal(
     assert max(map(len, lines)) <= width
 
 
-def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
+def test_lists_and_cards(linbench: Callable[..., Any], snapshot: SnapshotAssertion) -> None:
     models = linbench("list", "models")
     rows = [line.split("\t") for line in models.out.splitlines()]
     names, generations = [row[0] for row in rows], [row[1] for row in rows]
@@ -61,10 +65,9 @@ def test_lists_and_cards(linbench: Callable[..., Any]) -> None:
     )
     assert ["deltanet", "delta rule", "matrix_state"] in [row[:3] for row in rows]
     assert {"attention", "base_conv", "deltanet", "gated_deltanet", "linear_attention"} <= set(names)
-    assert (
-        "mqar\tremember\tGiven many keys, each followed by its value, which value followed this one?"
-        in linbench("list", "tasks").out
-    )
+    tasks = linbench("list", "tasks").out.splitlines()
+    (mqar,) = [line.split("\t") for line in tasks if line.startswith("mqar\t")]
+    assert mqar == snapshot
     asked = [row["skill"] for row in json.loads(linbench("list", "tasks", "--json").out)["tasks"]]
     assert len([one for one, before in zip(asked, [None, *asked], strict=False) if one != before]) == len(
         set(asked)

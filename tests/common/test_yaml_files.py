@@ -46,10 +46,8 @@ def test_what_is_too_much_or_no_yaml_is_one_sentence(tmp_path: Path, text: str, 
 
 
 def test_aliases_and_depth_as_people_write_them_are_read() -> None:
-    assert read_yaml("a: &a {x: 1}\nb: {<<: *a, y: [*a, [[2]]]}") == {
-        "a": {"x": 1},
-        "b": {"x": 1, "y": [{"x": 1}, [[2]]]},
-    }
+    text = "a: &a {x: 1}\nb: {<<: *a, y: [*a, [[2]]]}"
+    assert read_yaml(text) == {"a": {"x": 1}, "b": {"x": 1, "y": [{"x": 1}, [[2]]]}}
 
 
 @pytest.mark.parametrize(
