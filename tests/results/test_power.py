@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from scipy.stats import ttest_ind
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.report.tables.gate import cell_table, outcome, page, to_json
 from linbench.report.tables.gate import sentences as in_words
@@ -77,7 +78,7 @@ def test_a_total_collapse_never_passes(runs: Runs, seeds: int, alpha: float) -> 
     ],
 )
 def test_a_bimodal_cell_says_how_many_seeds_it_would_take(
-    runs: Runs, seeds: int, alpha: float, cells: int, needed: int | None
+    runs: Runs, snapshot: SnapshotAssertion, seeds: int, alpha: float, cells: int, needed: int | None
 ) -> None:
     """The most extreme outcome of n and n seeds has p 1 / C(2n, n).
 
@@ -90,21 +91,14 @@ def test_a_bimodal_cell_says_how_many_seeds_it_would_take(
     assert (one.seeds_needed, found.exit_code) == (needed, 0 if needed is None else 5)
     if needed is not None:
         assert cells / comb(2 * needed, needed) < alpha <= cells / comb(2 * (needed - 1), needed - 1)
-        among = f"{cells} cell{'s' if cells > 1 else ''}"
-        assert found.problems == (
-            (
-                f"mqar quick native, deltanet cannot be red: with {seeds} seeds on each side not even a fall"
-                f" of all to chance is shown at {alpha:g} among {among}; {needed} seeds on each side"
-                " would do."
-            ),
-        )
+        assert found.problems == snapshot
 
 
-def test_it_is_shown_in_the_table_in_json_and_in_markdown(runs: Runs) -> None:
+def test_it_is_shown_in_the_table_in_json_and_in_markdown(runs: Runs, snapshot: SnapshotAssertion) -> None:
     base = runs(0.99, 3)
     found = gated(base, base, seeds=3, bimodal=[BIMODAL])
     (row,) = cell_table(found).texts
-    assert row[6] == "cannot be red with fewer than 4 seeds"
+    assert row[6] == snapshot(name="verdict")
     (cell,) = to_json(found, Policy())["cells"]
     assert (cell["verdict"], cell["can_be_red"], cell["seeds_needed"], cell["red"]) == (
         "cannot be red",
@@ -112,8 +106,8 @@ def test_it_is_shown_in_the_table_in_json_and_in_markdown(runs: Runs) -> None:
         4,
         False,
     )
-    assert "| cannot be red with fewer than 4 seeds |" in page(found, Policy())
-    assert outcome(found) == "1 cell gated, 1 reason why it is not comparable."
+    assert f"| {row[6]} |" in page(found, Policy())
+    assert outcome(found) == snapshot(name="outcome")
 
 
 def test_by_the_means_it_depends_on_the_spread_of_the_baseline(runs: Runs) -> None:
@@ -125,17 +119,12 @@ def test_by_the_means_it_depends_on_the_spread_of_the_baseline(runs: Runs) -> No
     assert gated(runs(0.6, 3, [0.01, 0.0, -0.01]), runs(0.6, 3), seeds=3).exit_code == 0
 
 
-def test_what_no_number_of_seeds_would_show_says_why(runs: Runs) -> None:
+def test_what_no_number_of_seeds_would_show_says_why(runs: Runs, snapshot: SnapshotAssertion) -> None:
     base = runs(0.5, 6)
-    said = "mqar quick native, deltanet cannot be red: "
-    assert gated(base, base, bimodal=[BIMODAL]).problems == (
-        f"{said}no seed of the baseline has learned it by the policy, 0.9, so none can stop learning it.",
-    )
-    assert gated(base, base, drop=0.4).problems == (
-        f"{said}from 0.500 to chance, 0.125, is no more than the policy lets fall, 0.4.",
-    )
-    assert gated(base, base, bimodal=[BIMODAL | {"learnt": 0.1}]).problems == (
-        f"{said}chance, 0.125, counts as learned by the policy, 0.1.",
+    assert gated(base, base, bimodal=[BIMODAL]).problems == snapshot(name="none learned it")
+    assert gated(base, base, drop=0.4).problems == snapshot(name="drop")
+    assert gated(base, base, bimodal=[BIMODAL | {"learnt": 0.1}]).problems == snapshot(
+        name="chance is learned"
     )
     assert gated(base, base, bimodal=[BIMODAL | {"learnt": 0.49}]).exit_code == 0
 
@@ -146,27 +135,23 @@ def test_a_regression_outweighs_what_cannot_be_red(runs: Runs) -> None:
     assert (found.exit_code, len(found.red), len(found.problems)) == (4, 1, 1)
 
 
-def test_at_chance_on_both_sides_is_uninformative(runs: Runs) -> None:
+def test_at_chance_on_both_sides_is_uninformative(runs: Runs, snapshot: SnapshotAssertion) -> None:
     idle, well = runs(0.12, 6, NOISES["little"]), runs(0.9, 6, NOISES["little"], ["gla"])
     both = gated(idle + well, idle + well)
     assert (both.exit_code, both.problems) == (0, ())
     assert [row[6] for row in cell_table(both).texts] == ["uninformative", "ok"]
     assert [cell["verdict"] for cell in to_json(both, Policy())["cells"]] == ["uninformative", "ok"]
     assert "| uninformative |" in page(both, Policy())
-    assert in_words(both) == ["Uninformative, as both sides are at chance: mqar quick native, deltanet."]
-    assert outcome(both) == "2 cells (1 uninformative) gated, none worse than the baseline."
+    assert [*in_words(both), outcome(both)] == snapshot(name="both")
     alone = gated(idle, idle)
     assert alone.exit_code == 5
-    assert alone.problems == (
-        (
-            "Both sides are at chance in all that is gated, where nothing can get worse: mqar quick native,"
-            " deltanet; gate a task that the baseline learns."
-        ),
-    )
+    assert alone.problems == snapshot(name="alone")
     assert gated(idle, runs(0.9, 6)).rows[0].verdict is Verdict.ok, "what rose from chance has not got worse"
 
 
-def test_that_all_seeds_diverge_where_nothing_was_learnt_is_shown_or_told(runs: Runs) -> None:
+def test_that_all_seeds_diverge_where_nothing_was_learnt_is_shown_or_told(
+    runs: Runs, snapshot: SnapshotAssertion
+) -> None:
     well = runs(0.9, 3, NOISES["little"], ["gla"])
     diverged = runs(0, 3, status="diverged", metrics={})
     found = gated(runs(0.1, 3) + well, diverged + well, seeds=3)
@@ -175,11 +160,7 @@ def test_that_all_seeds_diverge_where_nothing_was_learnt_is_shown_or_told(runs: 
         Verdict.diverged,
         4,
     )
-    said = (
-        "mqar quick native, deltanet: all 3 seeds diverge now and 0 did, which is not shown at 0.05 among 2"
-        " cells; 4 seeds on each side would do."
-    )
-    assert found.problems == (said,)
+    assert found.problems == snapshot
     assert (
         gated(
             runs(0.1, 4) + runs(0.9, 4, labels=["gla"]),
@@ -190,25 +171,20 @@ def test_that_all_seeds_diverge_where_nothing_was_learnt_is_shown_or_told(runs: 
     )
 
 
-def test_a_fall_to_chance_that_noise_hides_says_how_many_seeds_would_show_it(runs: Runs) -> None:
+def test_a_fall_to_chance_that_noise_hides_says_how_many_seeds_would_show_it(
+    runs: Runs, snapshot: SnapshotAssertion
+) -> None:
     (one,) = (found := gated(runs(0.99, 2), runs(0.135, 2, [0.1, -0.1]), seeds=2, alpha=0.01)).rows
     assert (one.verdict, found.exit_code, one.seeds_needed) == (Verdict.collapsed, 5, 3)
-    said = (
-        "mqar quick native, deltanet is at chance now, and 2 seeds do not show at 0.01 among 1 cell that it"
-        " fell; 3 seeds on each side would do."
-    )
-    assert found.problems == (said,)
+    assert found.problems == snapshot
 
 
-def test_a_fall_whose_noise_would_hide_a_fall_to_chance_is_told(runs: Runs) -> None:
+def test_a_fall_whose_noise_would_hide_a_fall_to_chance_is_told(
+    runs: Runs, snapshot: SnapshotAssertion
+) -> None:
     (one,) = (found := gated(runs(0.99, 2), runs(0.3, 2, [0.3, -0.3]), seeds=2)).rows
     assert (one.verdict, found.exit_code, one.seeds_needed) == (Verdict.noisy, 5, 3)
-    assert found.problems == (
-        (
-            "mqar quick native, deltanet fell, and its 2 seeds lie so far apart that not even a mean at"
-            " chance would be shown at 0.05 among 1 cell; 3 seeds on each side would do."
-        ),
-    )
+    assert found.problems == snapshot
     half = gated(runs(0.99, 6), runs(0.99, 6, [0, 0, 0, 0, 0, -0.5]))
     assert (half.exit_code, half.rows[0].verdict) == (0, Verdict.fell), "six seeds would show more"
 
