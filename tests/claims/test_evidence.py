@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.claims.claim import read_section
 from linbench.claims.measure import Measure
@@ -157,7 +158,9 @@ def test_a_layer_that_breaks_a_law_says_nothing_even_where_marks_do_not_count(
     assert {(seed.why, seed.bounds) for seed in measured.excluded.values()} == {(mark, None)}
 
 
-def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(kept: Callable[..., Stored]) -> None:
+def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(
+    kept: Callable[..., Stored], snapshot: SnapshotAssertion
+) -> None:
     claim = a_claim({"tasks": ["mqar", "induction"]}, measure={"across": "tasks"})
     of_both = kept(claim, {"delta": [0.8, 0.9, 0.85, 0.9, 0.9, 1.0], "sum": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]})
     found = verdict(claim, of_both)
@@ -165,10 +168,11 @@ def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(kept: Callable[...
     assert list(figures["delta"].values.values()) == pytest.approx([0.85, 0.875, 0.95])
     assert list(figures["sum"].values.values()) == pytest.approx([0.15, 0.35, 0.55])
     assert found.outcome == SUPPORTED
-    assert "| deltanet, accuracy, mean of tasks |" in " ".join("\n".join(detail(found, of_both)).split())
+    table = [row for row in "\n".join(detail(found, of_both)).splitlines() if row.startswith("|")]
+    assert table == snapshot(name="table")
     (first, *_), alone = cells_of(claim, "delta"), dict(of_both.results)
     del of_both.results[first.id]
-    assert verdict(claim, of_both).reason == "1 of 3 seeds of delta not run yet"
+    assert verdict(claim, of_both).reason == snapshot(name="reason")
     of_both.results = alone
     of_both.results[first.id]["marks"] = ["undertrained"]
     delta = verdict(claim, of_both).rulings[0].evidence["delta"]

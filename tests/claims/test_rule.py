@@ -157,4 +157,5 @@ def test_what_has_no_value_is_neither_true_nor_false(text: str, why: str) -> Non
 
 
 def test_a_rule_names_its_measures_in_their_order() -> None:
-    assert Rule.parse("max(b, a) > std(c) and a > 0", MEASURES, where="C0").names == ("b", "a", "c")
+    rule = Rule.parse("max(b, a) > std(c) and a > 0", MEASURES, where="C0")
+    assert rule.names == ("b", "a", "c")
