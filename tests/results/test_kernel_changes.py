@@ -66,9 +66,10 @@ def test_an_outdated_speed_stands_in_its_table_without_a_number_and_says_why() -
     assert rows["fox"]["256"] != "–" != rows["deltanet"]["256"]
     old = rows["fox[forget_bias=8]"]
     assert (old["256"], old["growth"], old["roofline"], old["first call, s"]) == ("–", "–", "–", "–")
-    assert old["notes"].startswith(
-        "of an older kernel (attention with gates, slopes or a window, commit abcdef0123)"
-    )
+    reason = outdated_reason(changed)
+    assert reason is not None
+    assert old["notes"].startswith(reason)
+    assert f"older kernel ({CHANGES[0].about}, commit abcdef0123)" in reason
     assert rows["fox[forget_bias=8], fla"]["256"] != "–", "a peer has no kernel of ours"
     assert "older kernel" not in rows["fox"]["notes"] + rows["deltanet"]["notes"]
 

@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.common.hashing import canonical
 from linbench.results.layer_speeds import SpeedSelection, layer_key, select_speeds
@@ -72,11 +73,6 @@ def test_all_are_timed_alike() -> None:
     )
 
 
-def test_what_was_measured_is_said() -> None:
-    assert (
-        found([a_speed()]).full_description
-        == "training at T 256, 1,024 tokens a batch, as called, fp32, a CPU, 2 threads"
-    )
-    assert (
-        found([a_speed(question="decode")], "decode").description == "decoding after 256 tokens, 4 sequences"
-    )
+def test_what_was_measured_is_said(snapshot: SnapshotAssertion) -> None:
+    assert found([a_speed()]).full_description == snapshot(name="full")
+    assert found([a_speed(question="decode")], "decode").description == snapshot(name="short")

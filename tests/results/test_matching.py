@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from tests.helpers.gate import NOISE, SEEDS, gated, sentences
 
@@ -54,38 +55,21 @@ def test_code_may_differ(runs: Callable[..., Any], change: Callable[[Any], None]
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    "change",
     [
-        (
-            in_cell("device", value="NVIDIA H200"),
-            "Device is cpu in the baseline and NVIDIA H200 in the candidate",
-        ),
-        (
-            lambda r: r["environment"].update(packages={"torch": "2.9.0+cpu"}),
-            "Torch is unknown in the baseline and 2.9.0 in the candidate",
-        ),
-        (
-            in_cell("task", "version", value=2),
-            "Task mqar is version 1, of draws 0 in the baseline and version 2, of draws 0 in the candidate",
-        ),
-        (
-            in_cell("task", "draws", value=3),
-            "Task mqar is version 1, of draws 0 in the baseline and version 1, of draws 3 in the candidate",
-        ),
-        (
-            in_cell("task", "source", value="ab" * 32),
-            (
-                "Task mqar is version 1, of draws 0 in the baseline and version 1, source abababab, of draws"
-                " 0 in the candidate"
-            ),
-        ),
+        pytest.param(in_cell("device", value="NVIDIA H200"), id="device"),
+        pytest.param(lambda r: r["environment"].update(packages={"torch": "2.9.0+cpu"}), id="torch"),
+        pytest.param(in_cell("task", "version", value=2), id="version of the task"),
+        pytest.param(in_cell("task", "draws", value=3), id="draws of the task"),
+        pytest.param(in_cell("task", "source", value="ab" * 32), id="source of the task"),
     ],
 )
-def test_what_matters_must_agree(runs: Callable[..., Any], change: Callable[[Any], None], what: str) -> None:
+def test_what_matters_must_agree(
+    runs: Callable[..., Any], change: Callable[[Any], None], snapshot: SnapshotAssertion
+) -> None:
     """And a drop is no regression then."""
     others = runs("kda"), changed(runs("kda"), change)
-    said = f"{what}: mqar quick native, deltanet; mqar quick native, kda cannot be compared."
-    assert sentences(runs() + others[0], changed(runs(score=0.5), change) + others[1]) == (5, (said,))
+    assert sentences(runs() + others[0], changed(runs(score=0.5), change) + others[1]) == snapshot
 
 
 def test_builds_of_one_torch_and_a_cpus_triton_do_not_matter_but_a_gpus_does(
@@ -107,15 +91,13 @@ def test_builds_of_one_torch_and_a_cpus_triton_do_not_matter_but_a_gpus_does(
     ) == (0, ())
 
 
-def test_another_setting_is_another_cell_and_a_new_one_is_not(runs: Callable[..., Any]) -> None:
-    assert sentences(runs(), runs(heads=4)) == (
-        5,
-        ("mqar quick native, deltanet (heads 2) is missing in the candidate.",),
-    )
+def test_another_setting_is_another_cell_and_a_new_one_is_not(
+    runs: Callable[..., Any], snapshot: SnapshotAssertion
+) -> None:
+    assert sentences(runs(), runs(heads=4)) == snapshot(name="another")
     added = changed(runs(), in_cell(*LAYER, "settings", "gate", value="none"))
     assert gated(runs(), added) == gated(added, runs()) == gated(runs(), runs())
-    code, problems = sentences(runs() + runs("kda"), added)
-    assert (code, problems) == (5, ("mqar quick native, kda is missing in the candidate.",))
+    assert sentences(runs() + runs("kda"), added) == snapshot(name="new")
 
 
 def test_a_mixture_is_not_the_task_alone(runs: Callable[..., Any]) -> None:

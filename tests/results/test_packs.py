@@ -122,15 +122,11 @@ def test_a_line_that_does_not_count_is_told_and_the_others_do(store: Store) -> N
         assert [result["id"] for result in reader.all()] == [IDS[0], IDS[3]]
         assert [reader.get(one) is None for one in (*IDS, "f" * 64)] == [False, True, True, False, True]
         told = {place.name: why for place, why in reader.set_aside.items()}
-        assert told == {
-            f"{path.name}:1": UNREADABLE,
-            f"{path.name}:3": UNREADABLE,
-            f"{path.name}:4": UNREADABLE,
-            f"{path.name}:5": UNREADABLE,
-            f"{path.name}:6": "seconds should be a valid number",
-            f"{path.name}:7": f"{path.name}:2 has a result of this id already",
-            f"{path.name}:8": UNREADABLE,
-        }
+        misfit, again = (told.pop(f"{path.name}:{line}") for line in (6, 7))
+        assert "seconds" in misfit
+        assert "valid number" in misfit
+        assert f"{path.name}:2" in again
+        assert told == {f"{path.name}:{line}": UNREADABLE for line in (1, 3, 4, 5, 8)}
     assert sum("does not count" in one for one in verify(Store(store.folder))) == 7
 
 
@@ -232,7 +228,7 @@ def test_a_pack_that_would_fill_the_memory_is_not_unpacked(
     path = store.folder / f"bomb{SUFFIX}"
     path.write_bytes(lzma.compress(bytes(16 << 20)))
     assert store.all() == []
-    assert "it holds more than the 1 MiB" in store.set_aside[path]
+    assert "than the 1 MiB" in store.set_aside[path]
     filled(store)
     monkeypatch.setattr(packs, "MOST_TEXT", 100)
     with pytest.raises(UserError, match="pack them in parts"):

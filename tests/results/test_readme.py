@@ -22,5 +22,6 @@ def test_the_budget_of_the_recall_tables_is_that_of_the_stored_runs() -> None:
     tokens = {
         result["cell"]["protocol"]["settings"]["tokens"] for one in controlled for result in one.results
     }
-    assert {count // 1_000_000 for count in tokens} == {12}
-    assert "12 million tokens of training at one length" in README
+    (millions,) = {count // 1_000_000 for count in tokens}
+    assert millions == 12
+    assert f"{millions} million tokens of training" in README

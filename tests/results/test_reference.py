@@ -104,7 +104,10 @@ def test_every_verb_that_takes_a_folder_of_results_knows_the_name(
 ) -> None:
     assert "deltanet" in linbench("table", "--results", REFERENCE).out
     for verb in ("figures", "report"):
-        assert "say with --save where to write" in linbench(verb, "--results", REFERENCE).err
+        refused = linbench(verb, "--results", REFERENCE)
+        assert refused.code == 2
+        assert "read-only" in refused.err
+        assert "--save" in refused.err
     assert linbench("figures", "learning-curves", "--results", REFERENCE, "--save", "drawn").code == 0
     ended = linbench("report", "--results", REFERENCE, "--save", "page.html", "--json")
     assert json.loads(ended.out) == {"file": "page.html", "results": 3, "set_aside": []}
