@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from linbench import models as shipped_models
 from linbench import tasks as shipped_tasks
@@ -86,17 +87,16 @@ def test_a_file_dropped_among_the_shipped_ones_is_found(
     assert (cell.task.name, cell.model.label) == ("dropped_task", "dropped_mixer")
 
 
-def test_what_fails_to_import_hurts_nobody_else(plugins: Callable[..., Path]) -> None:
+def test_what_fails_to_import_hurts_nobody_else(
+    plugins: Callable[..., Path], snapshot: SnapshotAssertion
+) -> None:
     plugins(
         broken="import torch\nraise RuntimeError('no licence')\n",
         garbled="def (",
         mine=MIXER.format(name="mine"),
     )
     found = registry("model")
-    assert {problem.name: problem.reason for problem in found.problems} == {
-        "broken": "broken.py line 2: RuntimeError: no licence",
-        "garbled": "garbled.py line 1: SyntaxError: invalid syntax (garbled.py, line 1)",
-    }
+    assert {problem.name: problem.reason for problem in found.problems} == snapshot
     assert found.find("mine")
     assert found.find("attention")
     with pytest.raises(
@@ -105,13 +105,13 @@ def test_what_fails_to_import_hurts_nobody_else(plugins: Callable[..., Path]) ->
         found.find("broken")
 
 
-def test_a_shipped_name_stands_and_the_newcomer_is_told(plugins: Callable[..., Path]) -> None:
+def test_a_shipped_name_stands_and_the_newcomer_is_told(
+    plugins: Callable[..., Path], snapshot: SnapshotAssertion
+) -> None:
     plugins(mine=MIXER.format(name="attention"))
     found = registry("model")
     assert found.find("attention").source == "linbench"
-    assert [(p.name, "linbench ships a model of that name" in p.reason) for p in found.problems] == [
-        ("attention", True)
-    ]
+    assert [(p.name, p.reason) for p in found.problems] == snapshot
 
 
 def test_of_two_that_claim_one_name_neither_is_used(plugins: Callable[..., Path]) -> None:
@@ -136,7 +136,7 @@ def test_a_name_that_a_pattern_could_not_hold_is_a_problem(plugins: Callable[...
 
 
 def test_a_plain_module_with_a_name_is_found_and_a_file_without_any_is_told(
-    plugins: Callable[..., Path],
+    plugins: Callable[..., Path], snapshot: SnapshotAssertion
 ) -> None:
     plugins(
         plain=MODULE.replace("class Plain(nn.Module):", "class Plain(nn.Module):\n    name = 'plain'"),
@@ -145,16 +145,14 @@ def test_a_plain_module_with_a_name_is_found_and_a_file_without_any_is_told(
     )
     found = registry("model")
     assert found.find("plain").cls.is_plain_module
-    assert [(problem.name, problem.reason) for problem in found.problems] == [
-        ("nameless", "it defines no task or model with a `name`")
-    ]
+    assert [(problem.name, problem.reason) for problem in found.problems] == snapshot
 
 
-def test_a_helper_in_the_plugin_folder_is_no_problem(plugins: Callable[..., Path]) -> None:
+def test_a_helper_in_the_plugin_folder_is_no_problem(
+    plugins: Callable[..., Path], snapshot: SnapshotAssertion
+) -> None:
     plugins(mine="import helper\n" + MIXER.format(name="mine"), helper="gain = 1\n", idle="gain = 1\n")
-    assert [(problem.name, problem.reason) for problem in registry("task").problems] == [
-        ("idle", "it defines no task or model with a `name`")
-    ]
+    assert [(problem.name, problem.reason) for problem in registry("task").problems] == snapshot
     assert registry("model").find("mine").digest
 
 
@@ -163,9 +161,11 @@ def test_a_name_is_free_although_a_file_of_that_name_failed(plugins: Callable[..
     assert registry("model").find("mine").source.endswith("other.py")
 
 
-def test_a_plugin_folder_that_is_not_there_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_folder_that_is_not_there_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     monkeypatch.setenv(PLUGINS_VARIABLE, "/no/such/folder")
-    assert registry("model").problems[0].reason == "the folder does not exist"
+    assert registry("model").problems[0].reason == snapshot
 
 
 def test_entry_points_are_found_and_broken_ones_named(
