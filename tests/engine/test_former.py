@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.claims.cells import CellSource
 from linbench.claims.claim import claims
@@ -99,14 +100,16 @@ def test_the_search_as_asked_comes_first() -> None:
     assert describe_former_rules(list(found.values())) == []
 
 
-def test_what_was_chosen_on_one_seed_by_the_rule_of_its_day_is_found_and_marked() -> None:
+def test_what_was_chosen_on_one_seed_by_the_rule_of_its_day_is_found_and_marked(
+    snapshot: SnapshotAssertion,
+) -> None:
     kept = Kept()
     kept.tune("deltanet", (1000,), lambda n: 1.0 if n in (-7, -6) else 0.5, loss=lambda n: float(n))
     for n in (-7, -6):
         kept.put("deltanet", n, 0)
     found = results_at_chosen_rates(cells(seeds=[0]), kept, ASKED)
     assert rates(found) == {learning_rate(-6)}, "the upper of two equals"
-    assert describe_former_rules(list(found.values())) == ["learning rate chosen on one tuning seed"]
+    assert describe_former_rules(list(found.values())) == snapshot
     assert [result["marks"] for result in found.values()] == [[ONE_SEED]]
     assert all(not result["marks"] for result in kept.results.values()), "what is stored stays"
 

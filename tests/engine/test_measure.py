@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.engine import measure as what
 from linbench.engine.cost import least_bytes
@@ -83,7 +84,9 @@ def test_a_run_stops_early_where_the_protocol_says_so() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fits", "sizes"), [(2, [2, 2, 1]), (1, [1] * 5), (0, [])])
-def test_what_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, fits: int, sizes: list[int]) -> None:
+def test_what_does_not_fit_is_halved(
+    monkeypatch: pytest.MonkeyPatch, fits: int, sizes: list[int], snapshot: SnapshotAssertion
+) -> None:
     train = what.train
 
     def narrow(training: Training, *args: Any) -> Any:
@@ -100,9 +103,8 @@ def test_what_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, fits: int,
         assert all(result["status"] == "ok" for result in found)
         assert all("were too many: " in result["stack"]["note"] for result in found)
     else:
-        assert [(result["status"], result["reason"]) for result in found] == [
-            ("oom", "CUDA out of memory. Tried to allocate much.")
-        ] * 5
+        assert [result["status"] for result in found] == ["oom"] * 5
+        assert {result["reason"] for result in found} == snapshot
 
 
 @pytest.mark.gpu
@@ -170,14 +172,13 @@ def test_bf16_is_a_row_of_its_own_and_finds_about_the_same(model: str, seeds: li
         assert other["metrics"]["nll"] == pytest.approx(one["metrics"]["nll"], rel=0.1)
 
 
-def test_what_a_cpu_has_no_memory_for_is_told_before_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_cpu_has_no_memory_for_is_told_before_it_is_tried(
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     (large,) = cells(seeds=[0], protocol__batch_size=1 << 20, task__seq_len=4096, model__d_model=1024)
     (result,) = results([large])
     assert result["status"] == "oom"
-    assert re.fullmatch(
-        r"out of memory: training takes [\d,.]+ GiB at the least, and this machine has [\d.]+ GiB",
-        result["reason"],
-    )
+    assert re.sub(r"[\d,.]+ GiB", "SIZE", result["reason"]) == snapshot
     several = cells(seeds=[0, 1])
     monkeypatch.setattr(what, "total_memory", lambda: int(1.5 * least_bytes(several[0])))
     assert [(found["status"], found["stack"]["size"]) for found in results(several)] == [("ok", 1)] * 2

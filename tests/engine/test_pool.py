@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.common.errors import DeviceLostError, StorageError, UserError
 from linbench.engine import pool as what
@@ -142,7 +143,9 @@ def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_that_dies_costs_its_group_alone(mine: Path, workers: int) -> None:
+def test_a_worker_that_dies_costs_its_group_alone(
+    mine: Path, workers: int, snapshot: SnapshotAssertion
+) -> None:
     group = [
         *cells("./mine.py:Mine", seeds=[0], **{"model.what": "dies"}),
         *cells(),
@@ -150,13 +153,18 @@ def test_a_worker_that_dies_costs_its_group_alone(mine: Path, workers: int) -> N
     ]
     found = run_cells(group, Store(mine / "results"), NoProgress(), executor=make_pool("cpu", workers))
     assert [result["status"] for result in found] == ["failed"] + ["ok"] * (len(group) - 1)
-    assert found[0]["reason"] == "its process died with exit code 7"
+    assert found[0]["reason"] == snapshot
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("what", "processes", "status"), [("lost once", 2, "ok"), ("lost", TRIES, "failed")])
 def test_a_group_whose_gpu_is_lost_goes_on_in_another_process(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, what: str, processes: int, status: str
+    mine: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    processes: int,
+    status: str,
+    snapshot: SnapshotAssertion,
 ) -> None:
     """Its process is told that its device answers no more, whatever is true."""
     monkeypatch.setattr(runner, "TRIES", TRIES)
@@ -166,10 +174,7 @@ def test_a_group_whose_gpu_is_lost_goes_on_in_another_process(
     assert [result["status"] for result in found] == [status] * len(ill) + ["ok"] * len(others)
     assert len(set((mine / what).read_text().split())) == processes
     if status == "failed":
-        assert {result["reason"] for result in found[: len(ill)]} == {
-            f"{TRIES} times over: the GPU answers this process no more: mine.py line 27: RuntimeError: an"
-            " illegal address."
-        }
+        assert {result["reason"] for result in found[: len(ill)]} == snapshot
 
 
 def test_this_process_does_not_go_on_without_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,11 +202,13 @@ def test_a_group_that_met_an_illegal_address_goes_on_in_another_process(mine: Pa
 
 
 @pytest.mark.slow
-def test_a_group_that_hangs_is_ended_with_all_that_it_started(mine: Path) -> None:
+def test_a_group_that_hangs_is_ended_with_all_that_it_started(
+    mine: Path, snapshot: SnapshotAssertion
+) -> None:
     group = [*cells("./mine.py:Mine", seeds=[0], **{"model.what": "hangs"}), *cells()]
     found = run_cells(group, Store(mine / "results"), NoProgress(), executor=Pool(({}, {}), 1, 8.0))
     assert [result["status"] for result in found] == ["timeout"] + ["ok"] * (len(group) - 1)
-    assert found[0]["reason"] == "said nothing for 8 s and was ended"
+    assert found[0]["reason"] == snapshot
     children = [int(pid) for pid in (mine / "children").read_text().split()]
     assert children
     deadline = time.monotonic() + 10
