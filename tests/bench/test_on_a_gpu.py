@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.bench import case as asked
 from linbench.bench import compile as compiling
@@ -109,17 +110,20 @@ def test_what_needs_much_memory_is_compiled_again_alone(
     assert rehearsal.compiled == [str(case), str(other), str(case)]
 
 
-def test_a_peer_that_breaks_the_process_costs_its_own_side(rehearsal: Rehearsal, tmp_path: Path) -> None:
+def test_a_peer_that_breaks_the_process_costs_its_own_side(
+    rehearsal: Rehearsal, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     rehearsal.dying.add("fla")
     case = on_a_gpu(replace(a_case(), peer=PeerVersion("fla", "0.6")))
     (found,) = run([case], tmp_path)
     assert rehearsal.measured == [f"{case} fla", f"{case} None"]
-    assert (found["status"], found["sides"]["fla"]) == ("ok", {"reason": "its process died with SIGSEGV"})
+    assert found["status"] == "ok"
+    assert found["sides"]["fla"] == snapshot
     assert found["bench"]["peer"] == {"name": "fla", "version": "0.6"}
 
 
 def test_long_calls_are_not_captured_and_those_that_cannot_be_say_why(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     medians = {"short": 0.01, "refusing": 0.02, "long": 1.5}
     monkeypatch.setattr(
@@ -139,14 +143,12 @@ def test_long_calls_are_not_captured_and_those_that_cannot_be_say_why(
     found = layer_timing._time_calls(on_a_gpu(a_case()), dict.fromkeys(medians, lambda: None))
     assert asked == ["short", "refusing"]
     assert found["short"]["replayed"]["median"] == 0.005
-    assert {name: side.get("note") for name, side in found.items()} == {
-        "short": None,
-        "refusing": "not captured: it looks at a number",
-        "long": "not captured: a call takes more than 1 s",
-    }
+    assert {name: side.get("note") for name, side in found.items()} == snapshot
 
 
-def test_what_cannot_be_captured_together_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_captured_together_is_tried_alone(
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     def replay(calls: Any, *, repeats: int) -> Any:
         if "bad" in calls:
             raise RuntimeError("could not be captured: it waits")
@@ -154,10 +156,8 @@ def test_what_cannot_be_captured_together_is_tried_alone(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(timing, "time_replayed", replay)
     seconds, reasons = timing.time_replayed_if_possible({"good": int, "bad": int, "fine": int}, repeats=3)
-    assert (list(seconds), reasons) == (
-        ["good", "fine"],
-        {"bad": "not captured: RuntimeError: could not be captured: it waits"},
-    )
+    assert list(seconds) == ["good", "fine"]
+    assert reasons == snapshot
 
 
 @pytest.mark.gpu
