@@ -5,12 +5,15 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.common.errors import StorageError
 from linbench.experiments.registry import card
 from linbench.models.deltanet import DeltaNet
 from linbench.report.page import pictures as module
 from linbench.report.page.page import Claimed, page, save_page
+from linbench.report.tables.comparison import caption
+from linbench.results.comparison import comparisons
 from linbench.results.store import CELL, SPEED, Store
 from tests.helpers.speeds import a_speed
 
@@ -32,6 +35,16 @@ class Tags(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.words.append(data)
+
+
+def words_of(text: str) -> str:
+    """Return the words of a page, or of a part of it, without its tags."""
+    return " ".join(" ".join(Tags(text).words).split())
+
+
+def part(text: str, opening: str, closing: str) -> str:
+    """Return what stands first between both in a page."""
+    return text.partition(opening)[2].partition(closing)[0]
 
 
 @pytest.fixture
@@ -57,13 +70,17 @@ def results(a_result: Any) -> list[Any]:
     ]
 
 
-def test_it_has_tables_figures_cards_environment_and_failures(results: list[Any]) -> None:
+def test_it_has_tables_figures_cards_environment_and_failures(
+    results: list[Any], snapshot: SnapshotAssertion
+) -> None:
     text = page(results, title="mine", aside=["0123.json.unreadable-0"])
     tags = Tags(text)
-    words = " ".join(" ".join(tags.words).split())
+    words = words_of(text)
     assert "mqar quick, controlled form" in words
     assert "0.550 ± 0.071" in words
-    assert "Controlled form: the same convolution" in words
+    (compared,) = comparisons(results)
+    assert "Controlled form:" in caption(compared)
+    assert caption(compared) in words
     assert sum(tag == "img" for tag, _ in tags.found) == 1
     assert {attributes.get("id") for tag, attributes in tags.found if tag == "details"} >= {
         "card-deltanet",
@@ -71,7 +88,8 @@ def test_it_has_tables_figures_cards_environment_and_failures(results: list[Any]
         "card-gla",
     }
     assert " ".join(card(DeltaNet).split()) in words
-    assert "It is not installed where this page was made." in words, "the card of a model from elsewhere"
+    (told,) = (told for told in tags.words if "not installed" in told)
+    assert told == snapshot, "the card of a model from elsewhere"
     assert "<img src=x onerror=alert(1)>" in words
     assert "lr_edge 1/1, failed 1/1" in words
     assert "0123.json.unreadable-0" in words
@@ -90,7 +108,7 @@ def claim_sections(result: Any, words: str = "the delta rule recalls more") -> C
 
 
 @pytest.mark.slow
-def test_it_has_speeds_and_what_is_said_of_claims(results: list[Any]) -> None:
+def test_it_has_speeds_and_what_is_said_of_claims(results: list[Any], snapshot: SnapshotAssertion) -> None:
     speeds = [
         a_speed(label, length=length, seconds=length) for label in ("deltanet", "kda") for length in (64, 256)
     ]
@@ -98,14 +116,14 @@ def test_it_has_speeds_and_what_is_said_of_claims(results: list[Any]) -> None:
         results, title="mine", speeds=speeds, claims=[claim_sections(results[0]), claim_sections(speeds[0])]
     )
     tags = Tags(text)
-    words = " ".join(" ".join(tags.words).split())
-    assert "Measured 4 speeds of layers" in words
-    assert "Training, thousand tokens per second, as called: d_model 64" in words
+    words = words_of(text)
+    assert words_of(part(text, "<dt>Measured</dt>", "</div>")) == "4 speeds of layers"
+    assert words_of(part(text, '<details class="section" id="speed">', "<table>")) == snapshot(name="speed")
     assert "growth" in words
     assert sum(tag == "img" for tag, _ in tags.found) == 2
     ids = {attributes.get("id") for _, attributes in tags.found}
     assert {"speed", "claims", "C7", "card-kda"} <= ids, "kda was measured alone"
-    assert "C7 supported the delta rule recalls more Source a paper On cpu, supported" in words
+    assert words_of(part(text, 'id="C7">', "</details>")) == snapshot(name="C7")
     (slug,) = {
         attributes["id"] for tag, attributes in tags.found if "comparison" in (attributes.get("class") or "")
     }
@@ -125,8 +143,9 @@ def test_it_has_speeds_and_what_is_said_of_claims(results: list[Any]) -> None:
 
 
 def test_speeds_alone_are_a_page() -> None:
-    words = " ".join(" ".join(Tags(page([], title="mine", speeds=[a_speed()])).words).split())
-    assert "Measured 1 speed of layers" in words
+    text = page([], title="mine", speeds=[a_speed()])
+    assert words_of(part(text, "<dt>Measured</dt>", "</div>")) == "1 speed of layers"
+    words = words_of(text)
     assert "Trained" not in words
     assert "Ranking" not in words
     assert "By task and model" not in words
@@ -174,10 +193,12 @@ def test_the_same_results_make_the_same_page(results: list[Any]) -> None:
     assert page(results, title="mine") == page(list(reversed(results)), title="mine")
 
 
-def test_without_failures_it_says_so(a_result: Any) -> None:
-    words = " ".join(" ".join(Tags(page([a_result()], title="mine")).words).split())
-    assert "Runs that did not end well None. Models with marks" in words
-    assert words.count("None.") == 3
+def test_without_failures_it_says_so(a_result: Any, snapshot: SnapshotAssertion) -> None:
+    text = page([a_result()], title="mine")
+    failures = part(text, 'id="failures">', "</details>")
+    assert "<table>" not in failures
+    assert words_of(failures) == snapshot
+    assert words_of(text).count("None.") == 3
 
 
 def test_a_model_in_several_comparisons_has_a_row_of_them_all(a_result: Any) -> None:
@@ -186,9 +207,9 @@ def test_a_model_in_several_comparisons_has_a_row_of_them_all(a_result: Any) -> 
         a_result("deltanet", score=0.7, kv_pairs=16, marks=["undertrained"]),
         a_result("gla", kv_pairs=16),
     ]
-    text = " ".join(page(results, title="mine").split())
-    assert '<td class="left">deltanet</td> <td>0.500</td> <td>0.700 †</td>' in text
-    assert '<td class="left">gla</td> <td>–</td> <td>0.500</td>' in text
+    overview = part(page(results, title="mine"), 'id="overview">', "</details>")
+    rows = [re.findall("<td[^>]*>(.*)</td>", row) for row in re.findall("(?s)<tr>(.*?)</tr>", overview)]
+    assert rows[1:] == [["deltanet", "0.500", "0.700 †"], ["gla", "–", "0.500"]]
 
 
 @pytest.mark.slow
