@@ -172,10 +172,8 @@ def test_it_can_be_sorted_filtered_and_opened(browser: Any) -> None:
 
     images = browser.find_elements("css selector", "img")
     assert images
-    assert all(
-        browser.execute_script("return arguments[0].complete && arguments[0].naturalWidth > 0", image)
-        for image in images
-    )
+    assert all(image.get_property("complete") for image in images)
+    assert all(image.get_property("naturalWidth") > 0 for image in images)
     follow(browser, "failures")
     assert "too little memory" in browser.find_element("id", "failures").text
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -29,7 +29,7 @@ def draw(sheet, comparison):
     return True
 
 
-FIGURE = ComparisonFigure(name="added-bars", draw=draw, caption="Bars that a test has added.")
+FIGURE = ComparisonFigure(name="added-bars", draw=draw, caption="Bars of a test.")
 """
 
 TABLE = """
@@ -40,7 +40,7 @@ from linbench.report.tables import TableKind
 def tables(data):
     columns = (Column("device", numeric=False), Column("results"))
     row = (Cell("all"), Cell(str(len(data.cells)), len(data.cells)))
-    return [Table("Added", columns, (row,), "Counts that a test has added.", "added")]
+    return [Table("Added", columns, (row,), "Counts of a test.", "added")]
 
 
 TABLES = TableKind("added", tables)
@@ -90,7 +90,7 @@ def test_an_added_figure_is_drawn_on_the_command_line(linbench: Callable[..., An
     assert drawn.code == 0, drawn.err
     (picture,) = Path("drawn").glob("*-added-bars.svg")
     assert "deltanet" in picture.read_text()
-    assert picture.with_suffix(".txt").read_text().startswith("Bars that a test has added.")
+    assert picture.with_suffix(".txt").read_text().startswith("Bars of a test.")
     misspelt = linbench("figures", "aded-bars", "--results", "results")
     assert misspelt.code == 2
     assert "added-bars" in misspelt.err
@@ -120,7 +120,7 @@ def test_an_added_table_is_printed_and_written_on_the_command_line(linbench: Cal
     printed = linbench("table", "--results", "results", "--format", "markdown")
     assert printed.code == 0, printed.err
     assert "### Added" in printed.out
-    assert "Counts that a test has added." in printed.out
+    assert "Counts of a test." in printed.out
     written = linbench("table", "--results", "results", "--save", "written")
     assert written.code == 0, written.err
     assert {path.suffix for path in Path("written").glob("added.*")} == {".md", ".csv", ".tex", ".json"}
@@ -132,5 +132,5 @@ def test_an_added_table_is_printed_and_written_on_the_command_line(linbench: Cal
 @pytest.mark.usefixtures("added")
 def test_both_are_in_the_report(stored: list[Any]) -> None:
     text = page(stored, title="mine")
-    assert "Bars that a test has added." in text
-    assert "Counts that a test has added." in text
+    assert "Bars of a test." in text
+    assert "Counts of a test." in text
