@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
 from linbench.kernels.family import KernelCase, families
@@ -25,13 +26,16 @@ def test_every_recurrence_and_small_kernel_has_rows_in_both_precisions() -> None
     for kernel in {row.kernel for row in found}:
         assert {row.precision for row in found if row.kernel == kernel} == set(LIMITS)
     cases = {row.case: {other.kernel for other in found if other.case == row.case} for row in found}
-    assert cases["from a state, odd length"] == set(INSTANCES)
-    for case in ("decays of 1e-6 and 1", "resets between packed sequences"):
-        assert cases[case] == {name for name, instance in INSTANCES.items() if instance.decay != "none"}
-    for case in ("near-parallel keys, beta 1.99", "beta below 1, from a state"):
-        assert cases[case] == {
-            name for name, instance in INSTANCES.items() if instance.update in ("delta", "erase")
-        }
+    decaying = {name for name, instance in INSTANCES.items() if instance.decay != "none"}
+    erasing = {name for name, instance in INSTANCES.items() if instance.update in ("delta", "erase")}
+    having = {
+        "from a state, odd length": set(INSTANCES),
+        "decays of 1e-6 and 1": decaying,
+        "resets between packed sequences": decaying,
+        "near-parallel keys, beta 1.99": erasing,
+        "beta below 1, from a state": erasing,
+    }
+    assert {case: cases[case] for case in having} == having
 
 
 @pytest.mark.parametrize("name", ["scalar_decay", "gla", "gated_deltanet", "kda", "rwkv7"])
@@ -93,18 +97,22 @@ def wrong(
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_an_error_in_output_or_state_is_found(monkeypatch: pytest.MonkeyPatch, which: int) -> None:
+def test_an_error_in_output_or_state_is_found(
+    monkeypatch: pytest.MonkeyPatch, which: int, snapshot: SnapshotAssertion
+) -> None:
     def change(kernel: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple[Tensor, ...]]:
         return lambda inputs: tuple(x * (1 + 3e-5) if i == which else x for i, x in enumerate(kernel(inputs)))
 
     wrong("kda", monkeypatch, change)
     (found,) = examine([Row("kda", "as published", "fp32", "cpu")], workers=0)
     assert not found.ok
-    assert found.reason == "outputs are off by 3.0e-05"
+    assert found.reason == snapshot
     assert found.error == pytest.approx(3e-5, rel=0.1)
 
 
-def test_an_error_in_one_gradient_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_one_gradient_is_found_and_named(
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     def change(kernel: Callable[..., object]) -> Callable[..., object]:
         def spoilt(inputs: Inputs) -> object:
             beta = inputs["beta"]
@@ -114,7 +122,7 @@ def test_an_error_in_one_gradient_is_found_and_named(monkeypatch: pytest.MonkeyP
 
     wrong("comba", monkeypatch, change)
     (found,) = examine([Row("comba", "as published", "bf16", "cpu")], workers=0)
-    assert found.reason == "gradients of beta are off by 1.0e-01"
+    assert found.reason == snapshot
     assert found.error is not None
     assert found.error < LIMITS["bf16"][0]
 
@@ -130,7 +138,9 @@ def test_memory_that_was_never_written_is_found(monkeypatch: pytest.MonkeyPatch)
     assert found.as_dict()["error"] is None
 
 
-def test_a_row_that_raises_is_wrong_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_raises_is_wrong_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     def change(kernel: Callable[..., object]) -> Callable[..., object]:
         def crashing(inputs: Inputs) -> object:
             raise RuntimeError("illegal memory access\nin two lines")
@@ -143,7 +153,7 @@ def test_a_row_that_raises_is_wrong_and_the_others_run(monkeypatch: pytest.Monke
         rows("cpu", ["rms_norm", "l2_norm"]), workers=0, tell=lambda verdict: heard.append(verdict.row.kernel)
     )
     assert [verdict.ok for verdict in found] == [False] * 6 + [True] * 2
-    assert found[0].reason == "RuntimeError: illegal memory access in two lines"
+    assert found[0].reason == snapshot
     assert len(heard) == 8
 
 

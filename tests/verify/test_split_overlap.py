@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.experiments.plan_tasks import make_task
 from linbench.experiments.protocol import Protocol, default_protocol
@@ -38,15 +39,11 @@ def test_fresh_examples_are_as_many_as_the_budget_buys() -> None:
     assert found("mqar", tokens=64 * 32 * 50, test_examples=8) == Collisions(8, 0, 1600, 1600)
 
 
-def test_the_words() -> None:
-    assert (
-        str(Collisions(2048, 0, 19200, 19200))
-        == "none of 2,048 test examples is among the 19,200 to train on"
-    )
-    assert (
-        str(Collisions(1000, 96, 65536, 198019))
-        == "9.6% of 1,000 test examples are among the first 65,536 of 198,019 to train on"
-    )
+def test_the_words(snapshot: SnapshotAssertion) -> None:
+    assert [
+        str(Collisions(2048, 0, 19200, 19200)),
+        str(Collisions(1000, 96, 65536, 198019)),
+    ] == snapshot
 
 
 @pytest.mark.parametrize("most", [1 << 11, pytest.param(1 << 13, marks=pytest.mark.slow)])
