@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.common.task_io import IO
 from linbench.tasks.base import Batch
@@ -153,15 +154,9 @@ def test_what_is_said_to_be_allowed_is() -> None:
     assert build(seq_len=54, vocab_size=27).answers == 9
 
 
-def test_explain_tells_pairs_and_answers() -> None:
+def test_explain_tells_pairs_and_answers(snapshot: SnapshotAssertion) -> None:
     task, batch = by_hand()
-    assert (
-        task.explain(batch, 0)
-        == "In this sequence 2 5 means 10; 1 5 means 13; 1 6 means 12; 2 6 means 14. Then at positions 12 and"
-        " 13 stand 1 6, the answer at 13 is 12; at positions 15 and 16 stand 2 6, the answer at 16 is 14;"
-        " at positions 18 and 19 stand 2 5, the answer at 19 is 10; at positions 21 and 22 stand 1 5, the"
-        " answer at 22 is 13. All other tokens after position 11 are filler."
-    )
+    assert task.explain(batch, 0) == snapshot
 
 
 def test_explain_stays_short() -> None:

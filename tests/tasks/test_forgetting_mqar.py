@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
 from linbench.common.task_io import IO
@@ -188,15 +189,9 @@ def test_what_is_said_to_be_allowed_is() -> None:
     assert build(seq_len=40, vocab_size=24).answers == 8
 
 
-def test_explain_tells_pairs_updates_and_answers() -> None:
+def test_explain_tells_pairs_updates_and_answers(snapshot: SnapshotAssertion) -> None:
     task, batch = by_hand()
-    assert (
-        task.explain(batch, 0)
-        == "In this sequence first 3 means 10; 1 means 11; 2 means 12. From position 6 on it is otherwise: 2"
-        " means 13; 3 means 9. Then at position 10 stands 2, the answer there is 13, no longer 12; at"
-        " position 12 stands 1, the answer there is 11; at position 16 stands 3, the answer there is 9, no"
-        " longer 10. All other tokens after position 9 are filler."
-    )
+    assert task.explain(batch, 0) == snapshot
 
 
 def test_explain_stays_short() -> None:

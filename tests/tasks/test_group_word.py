@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Prediction
@@ -171,22 +172,15 @@ def test_longer_words_are_longer_at_both_ends() -> None:
     assert build(min_length=3, max_length=32).longer(4) == {"min_length": 12, "max_length": 128}
 
 
-def test_explain_says_what_is_due() -> None:
+def test_explain_says_what_is_due(snapshot: SnapshotAssertion) -> None:
     task = build(min_length=3, max_length=3, tokens_per_element=2, bos=True)
     batch = sample(task, 1)._replace(
         inputs=torch.tensor([[7, 1, 6, 2, 6, 2, 6]]), targets=torch.tensor([[1, 4, 1]])
     )
-    assert "1, for one, sends 1 to 2, 2 to 1" in task.explain(batch, 0)
-    assert (
-        "each of 2 tokens and asked for at the last of them, with the product of all so far that is due"
-        " there: 1 -> 1, 2 -> 4, 2 -> 1." in task.explain(batch, 0)
-    )
-    assert task.explain(batch, 0).endswith("The first is due at position 2.")
+    assert task.explain(batch, 0) == snapshot(name="products")
     asked = build(min_length=3, max_length=3, answer="identity")
     batch = sample(asked, 1)._replace(inputs=torch.tensor([[1, 2, 2]]), targets=torch.tensor([[1]]))
-    assert asked.explain(batch, 0).endswith(
-        "Elements: 1, 2, 2. At position 2 the answer is 1: multiplied from the right, it is not the identity."
-    )
+    assert asked.explain(batch, 0) == snapshot(name="identity")
     long = build(group="A5", min_length=300, max_length=300)
     assert len(long.explain(sample(long, 1), 0)) < 1500
 

@@ -140,7 +140,10 @@ def test_a_task_says_what_it_is(name: str) -> None:
     sentences = re.findall(r"[^.?!]+[.?!](?= |$)", explained)
     assert 2 <= len(sentences) <= 7, "what is asked, what makes it hard, and what it does not tell"
     assert max(len(sentence.split()) for sentence in sentences) <= 45
-    assert re.match(r" (Like [^.]+, it|It) does not tell [^.]+[.]$", sentences[-1])
+    before, told, after = sentences[-1].partition(" does not tell ")
+    assert told, sentences[-1]
+    assert re.fullmatch(r" (Like [^.]+, it|It)", before)
+    assert re.fullmatch(r"[^.]+[.]", after)
     for field_name, field in cls.Settings.model_fields.items():
         assert field.description, field_name
     assert all(p.about for p in cls.presets.values())

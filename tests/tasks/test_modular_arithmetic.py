@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
 from linbench.common.task_io import IO
@@ -201,23 +202,21 @@ def test_longer_sequences_are_longer_at_both_ends() -> None:
     assert build().longer(2) == {"min_length": 10, "max_length": 38}
 
 
-def test_explain_says_what_is_due() -> None:
+def test_explain_says_what_is_due(snapshot: SnapshotAssertion) -> None:
     task = build(min_length=5, max_length=7)
     batch = sample(task, 1)._replace(
         inputs=torch.tensor([[8, 3, 9, 4, 0, 0, 0]]),
         positions=torch.tensor([[4]]),
         targets=torch.tensor([[7]]),
     )
-    assert task.explain(batch, 0).startswith(
-        "3*4 = 2 modulo 5. At position 4, the empty token after the sign of equality, the answer is token 7;"
-    )
+    assert task.explain(batch, 0) == snapshot(name="no brackets")
     task = build(**BRACKETS, min_length=9, max_length=9)
     batch = sample(task, 1)._replace(
         inputs=torch.tensor([[8, 3, 5, 6, 4, 9, 10, 11, 11]]),
         positions=torch.tensor([[7]]),
         targets=torch.tensor([[4]]),
     )
-    assert task.explain(batch, 0).startswith("(3+-4) = 4 modulo 5. At position 7,")
+    assert task.explain(batch, 0) == snapshot(name="brackets")
 
 
 @pytest.mark.parametrize(

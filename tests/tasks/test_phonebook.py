@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -103,9 +104,7 @@ def test_explain_says_who_is_asked_for_and_the_number(demonstrations: int) -> No
     text = task.explain(batch, 1)
     number = "".join(str(digit - DIGITS) for digit in batch.targets[1].tolist())
     first, last = batch.inputs[1, task.seq_len - 11 : task.seq_len - 9].tolist()
-    assert (
-        f"Then {first} {last} is asked for: from position {task.seq_len - 10} on its number {number} is due"
-        in text
-    )
+    asked = re.findall(r"\d+", text.partition(" Then ")[2])
+    assert asked[:4] == [str(first), str(last), str(task.seq_len - 10), number]
     assert ("demonstrations" in text) == (demonstrations > 0)
     assert len(text) < 1500

@@ -214,8 +214,9 @@ def errors(**values: Any) -> dict[str, Tensor]:
 
 def test_unequal_variances_part_one_pass_from_least_squares() -> None:
     last = {name: float(mse[-1]) for name, mse in errors(condition=100.0).items()}
-    assert last["averaging"] > 10 * last["least mean squares, beta 1"] > 1000 * last["least squares"]
-    assert last["3 nearest points"] > last["least mean squares, beta 0.5"]
+    one_pass, half_pass = last["least mean squares, beta 1"], last["least mean squares, beta 0.5"]
+    assert last["averaging"] > 10 * one_pass > 1000 * last["least squares"]
+    assert last["3 nearest points"] > half_pass
 
 
 def test_what_never_forgets_loses_its_lead_when_the_function_drifts() -> None:
@@ -264,5 +265,6 @@ def test_explain_shows_points_and_values() -> None:
             f"at position {2 * place} stands the point ({float(batch.inputs[1, 2 * place, 0]):.2f}, " in text
         )
         assert f"the answer there is {float(batch.targets[1, place, 0]):.3f} " in text
-    assert "From point 3 on it is another function." in text
+    (changed,) = (sentence for sentence in text.split(". ") if "another function" in sentence)
+    assert "From point 3 on" in changed
     assert "another function" not in build().explain(sample(build(), 1), 0)
