@@ -155,3 +155,21 @@ def test_no_docstring_begins_with_half_a_sentence() -> None:
         if OPENING.match(text)
     ]
     assert wrong == []
+
+
+WORDING_WORDS = 5
+"""A text of so many words in an assertion is wording, which a snapshot holds."""
+
+
+def test_no_assertion_holds_wording() -> None:
+    """A change of wording shall not break tests one by one: `pytest --snapshot-update` takes it over."""
+    wordy = [
+        f"{path.relative_to(ROOT)}:{text.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assert)
+        for text in ast.walk(node.test)
+        if isinstance(text, ast.Constant) and isinstance(text.value, str)
+        if len(text.value.split()) >= WORDING_WORDS
+    ]
+    assert wordy == []

@@ -46,18 +46,23 @@ def line(verdict: Verdict) -> list[str]:
 
 def tally(verdicts: Sequence[Verdict]) -> str:
     """Return how many claims have each verdict, in one sentence."""
+    why = _why_undecided(verdicts)
+    return f"{pluralize(len(verdicts), 'claim')}: {_outcomes(verdicts)}{f' ({why})' if why else ''}."
+
+
+def _outcomes(verdicts: Sequence[Verdict]) -> str:
+    return ", ".join(f"{_count(verdicts, each)} {each}" for each in (SUPPORTED, REFUTED, UNDECIDED))
+
+
+def _why_undecided(verdicts: Sequence[Verdict]) -> str:
+    """Return how many claims are undecided for each kind of reason; empty if none is."""
     waiting, unrun, run = map(len, _undecided(verdicts))
     parts = [
-        (waiting, f"{waiting} need something that linbench does not have"),
+        (waiting, f"{waiting} waiting for something that linbench does not have"),
         (unrun, f"{unrun} not run yet"),
         (run, f"{run} run without a clear answer"),
     ]
-    why = ", ".join(words for number, words in parts if number)
-    undecided = f"{waiting + unrun + run} undecided" + (f" ({why})" if why else "")
-    return (
-        f"{pluralize(len(verdicts), 'claim')}: {_count(verdicts, SUPPORTED)} supported,"
-        f" {_count(verdicts, REFUTED)} refuted, {undecided}."
-    )
+    return ", ".join(words for number, words in parts if number)
 
 
 def _count(verdicts: Sequence[Verdict], outcome: str) -> int:
@@ -213,14 +218,10 @@ def page(verdicts: Sequence[Verdict], stored: Stored, *, command: str, beside: P
 
 def _answer(verdicts: Sequence[Verdict]) -> str:
     """Return the answer of the page, in five lines."""
-    supported, refuted = _count(verdicts, SUPPORTED), _count(verdicts, REFUTED)
-    waiting, unrun, run = map(len, _undecided(verdicts))
     return "\n".join(
         [
-            f"- Of {pluralize(len(verdicts), 'published claim')}, **{supported} are supported, {refuted} are"
-            f" refuted and {waiting + unrun + run} are undecided**.",
-            f"- Of the undecided ones, {waiting} need something that linbench does not have, {unrun} have not"
-            f" been run yet, and {run} were run without a clear answer.",
+            f"- {pluralize(len(verdicts), 'published claim')}: **{_outcomes(verdicts)}**.",
+            f"- Undecided: {_why_undecided(verdicts) or 'none'}.",
             "- A verdict follows from a written rule, needs at least three seeds, and must not change when"
             " any single seed is left out.",
             "- Many results are older than the rules, so the rules are not blind predictions (see below, *How"

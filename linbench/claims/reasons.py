@@ -1,6 +1,7 @@
 """Why a claim is undecided, in sentences for readers who know nothing of how verdicts are made."""
 
 import ast
+import textwrap
 from collections.abc import Mapping, Sequence
 
 from linbench.claims.evidence import Evidence, Obstacle
@@ -152,4 +153,4 @@ def _shown(threshold: Threshold, values: Mapping[str, Interval], spreads: Mappin
     """Return the expression of a threshold with its value."""
     value = " to ".join(map(in_words, dict.fromkeys(evaluate(threshold.expression, values, spreads))))
     text = ast.unparse(threshold.expression)
-    return f"{text if len(text) <= LONGEST else text[: LONGEST - 4] + ' ...'} is {value}"
+    return f"{textwrap.shorten(text, LONGEST, placeholder=' ...')} is {value}"

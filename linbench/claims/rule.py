@@ -28,6 +28,7 @@ from linbench.claims.interval import (
     ranked,
 )
 from linbench.common.errors import UserError, unknown
+from linbench.common.text import pluralize
 
 
 def trend(*values: float) -> float:
@@ -256,8 +257,8 @@ def _check_call(function: str, args: Sequence[ast.expr], where: str) -> None:
         raise unknown(f"function in {where}", function, [*FUNCTIONS, SPREAD])
     _, least, most = FUNCTIONS[function]
     if len(args) < least or (most is not None and len(args) > most):
-        number_of_values = str(least) if most == least else f"at least {least}"
-        raise UserError(f"{where}: {function} takes {number_of_values} values, not {len(args)}.")
+        at_least = "" if most == least else "at least "
+        raise UserError(f"{where}: {function} takes {at_least}{pluralize(least, 'value')}, not {len(args)}.")
 
 
 def evaluate(node: ast.AST, values: Mapping[str, Interval], spreads: Mapping[str, float]) -> Interval:

@@ -173,8 +173,17 @@ _REASONS = {
     errno.EROFS: "it is read-only",
     errno.EACCES: "permission denied",
     errno.ENOENT: "its folder does not exist",
+    errno.EEXIST: "a file of this name is in the way",
+    errno.ENOTDIR: "a part of its path is a file",
 }
-_REMEDIES = {errno.ENOENT: "create it or ", errno.ENAMETOOLONG: ""}
+_REMEDIES = {
+    errno.ENOSPC: "free some space or ",
+    errno.EDQUOT: "free some space or ",
+    errno.ENOENT: "create it or ",
+    errno.EEXIST: "remove that file or ",
+    errno.ENOTDIR: "remove that file or ",
+}
+"""Remedies beside another folder, by the error."""
 
 
 @contextmanager
@@ -192,7 +201,7 @@ def storage_sentence(path: Path, doing: str, option: str = "--results") -> Itera
         yield
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
-        remedy = _REMEDIES.get(error.errno or 0, "free it or ")
+        remedy = _REMEDIES.get(error.errno or 0, "")
         raise StorageError(
             f"{doing} {path}: {reason}; {remedy}choose another folder with {option}."
         ) from error

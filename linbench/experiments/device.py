@@ -30,7 +30,7 @@ def pick_device(device: str) -> str:
     if re.fullmatch(r"cuda:[0-9]+", device):
         raise UserError(f"there is no {device} here; torch finds {', '.join(gpus)}.")
     if device.partition(":")[0] in _OTHER_DEVICES:
-        raise UserError(f"linbench does not run on {device}; use one of {', '.join(device_of)}.")
+        raise UserError(f"nothing runs on {device} yet; use one of {', '.join(device_of)}.")
     raise unknown("device", device, device_of, short={"gpu": "cuda"} if gpus else {})
 
 

@@ -127,7 +127,7 @@ def test_of_what_lies_between_two_numbers_a_rule_says_what_is_so_for_all(
         ("[x for x in [a]] > 1", "C0.supported: '[x for x in [a]]' is not allowed in a rule; "),
         ("(a := 1) > 0", "C0.supported: '(a := 1)' is not allowed in a rule; "),
         ("(a if b else c) > 1", "C0.supported: 'a if b else c' is not allowed in a rule; "),
-        ("abs(a, b) > 1", "C0.supported: abs takes 1 values, not 2."),
+        ("abs(a, b) > 1", "C0.supported: abs takes 1 value, not 2."),
         ("std(a + b) > 1", "C0.supported: std takes one measure, by its name."),
         ("std(a, b) > 1", "C0.supported: std takes one measure, by its name."),
     ],

@@ -130,7 +130,7 @@ def test_a_task_with_one_answer_is_refused(tmp_path: Path) -> None:
     ("device", "sentence"),
     [
         ("cuda:99", "--device cuda:99 is not available: |there is no cuda:99 here"),
-        ("mps", "linbench does not run on mps"),
+        ("mps", "nothing runs on mps yet"),
     ],
 )
 def test_devices_that_are_not_there_are_refused(device: str, sentence: str) -> None:

@@ -170,7 +170,9 @@ def _task(task: Task) -> str:
         return shared
     examples = [f" ({part['examples']:,} examples)" for part in train] or [""]
     trained = [own + size for own, size in zip(words, examples, strict=False)]
-    return f"{shared}; trained on {', '.join(trained)}; tested on {', '.join(words[len(trained_on) :])}"
+    tested = words[len(trained_on) :]
+    common = [shared] if shared else []
+    return "; ".join([*common, f"trained on {', '.join(trained)}", f"tested on {', '.join(tested)}"])
 
 
 def _budget(protocol: ProtocolSettings) -> str:

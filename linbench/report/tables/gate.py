@@ -144,7 +144,7 @@ def outcome(found: Gate) -> str:
     parts = [f"{worse} worse than the baseline"] * bool(worse) + [
         f"{pluralize(slower, 'speed')} lower than allowed"
     ] * bool(slower)
-    parts += [f"{pluralize(short, 'reason')} why it is not comparable"] * bool(short)
+    parts += [f"{pluralize(short, 'reason')} why the sides cannot be compared"] * bool(short)
     timed = [one for one in found.speeds if one.allowed is not None and not one.marks]
     silent = sum(one.verdict is Verdict.uninformative for one in found.rows)
     cells = f"{pluralize(len(found.rows), 'cell')}{f' ({silent} uninformative)' if silent else ''}"
