@@ -9,7 +9,10 @@ _PROGRAMS = 264
 """Programs that fill a large GPU twice: an H100 or H200 has 132 multiprocessors."""
 
 _TILE = 128
+"""Rows and columns of an output tile, as a library's product is assumed to choose them."""
+
 _FEWEST_ROWS = 512
+"""Summands of a part, at the least: chosen, not measured, so that a part is worth its launch."""
 
 
 def split_k_matmul(dy: Tensor, x: Tensor) -> Tensor:

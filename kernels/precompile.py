@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 _THREADS = 8
+"""Kernels compiled side by side: chosen, not measured."""
+
 _COMPILED_SECONDS = 0.1
 """Seconds that compiling a kernel takes at the least; loading one from disk takes less."""
 

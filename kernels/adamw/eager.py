@@ -3,6 +3,7 @@
 from torch import Tensor
 
 EPSILON = 1e-8
+"""Term that keeps a division by the root of a square finite, as in the paper (1711.05101)."""
 
 
 def adamw(

@@ -15,6 +15,7 @@ from linbench.kernels.operators import fold_replicas, operator, reduce_partials
 from linbench.kernels.row_tiles import backward_launch, forward_launch, place, program_index
 
 _SHORTEST = 1e-12
+"""Length below which a key is not divided by it, as in `torch.nn.functional.normalize`."""
 
 
 @triton.jit

@@ -15,6 +15,8 @@ from linbench.kernels.operators import operator
 _MIXING = dict(zip(("FIRST", "SECOND"), eager.MULTIPLIERS, strict=True))
 _TURNING = {"STEP": eager.STEP, "MULTIPLIER": eager.MULTIPLIER, "TURNS": eager.TURNS}
 _BLOCK = 1024
+"""Numbers of a program, eight for each of its 128 threads: chosen, not measured."""
+
 _NUMBERS = ["count", "plus", "columns", "stride", "row_stride", "column_stride", "size", "width", "height"]
 """Parameters for which Triton must not compile value by value."""
 

@@ -20,8 +20,10 @@ VERSION = 2
 It is part of the identity of every cell that uses this family.
 """
 WIDEST = 4
+"""Largest kernel: no published variant has a longer one (`INPUT_CONVOLUTION` and `conv` of the models)."""
+
 PARTS = 3
-"""Largest number of results."""
+"""Largest number of results: queries, keys and values."""
 
 Activation = Literal["silu"]
 

@@ -50,6 +50,7 @@ def splits(parts: Sequence[int], head_dim: int | None) -> bool:
 
 
 _NARROWEST = 16
+"""Channels of the narrowest tile worth a program of its own: 32 bytes in bf16, one sector of memory."""
 
 
 def _tile(parts: Sequence[int], head_dim: int | None) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 CHUNK = 32
-"""Tokens of a chunk, a power of two."""
+"""Tokens of a chunk, a power of two: chosen, not measured."""
 
 
 def chunkwise(

@@ -18,7 +18,10 @@ from linbench.verify.kernel_errors import errors_of
 __all__ = ["LIMITS", "Row", "Verdict", "examine", "how_kernels_run", "rows", "side_by_side"]
 
 LIMITS: dict[Precision, tuple[float, float]] = {"fp32": (1e-5, 5e-5), "bf16": (8e-3, 1.5e-2)}
-"""Largest relative error of outputs and states, and of gradients, that is right."""
+"""Largest relative error of outputs and states, and of gradients, that is right.
+
+Chosen: about 80 and 400 rounding steps of float32, two and four of bfloat16.
+"""
 
 SECONDS = 240.0
 """A row that takes longer hangs."""

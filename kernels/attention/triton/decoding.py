@@ -93,7 +93,7 @@ def _joined(found, most, total, o, V: tl.constexpr, BV: tl.constexpr, PARTS: tl.
 
 
 _LEAST = 256
-"""Places for which a program is worth its start."""
+"""Places for which a program is worth its start: chosen, not measured."""
 
 
 def _parts(rows: int, places: int, device: torch.device) -> int:

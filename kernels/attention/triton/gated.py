@@ -252,7 +252,7 @@ def _rows(x: Tensor) -> tuple[Tensor, int]:
 
 
 _LINE = 256
-"""Tokens that a program of `_split` takes."""
+"""Tokens that a program of `_split` takes: chosen, not measured."""
 
 
 def _sums_of(q: Tensor, c: Tensor | None) -> Tensor:

@@ -156,7 +156,7 @@ def rule(
     with more, parts of a tile would be computed twice, which Triton 3.6 was seen to get wrong.
 
     The numbers of chunks, warps, stages and registers were measured on an H200 with Triton 3.6; see
-    docs/speed.md.
+    docs/decisions/0010-speed-history.md.
     """
     keys, values = power_of_two(key_dim), power_of_two(value_dim)
     call = _Call(rows, length, keys, values, value_dim, wide, extended, update, decay, processors, gradient)
