@@ -39,7 +39,7 @@ class Streams:
         """
         return self._sample(self._repeat(index), split)
 
-    def trained_on(self, place: Tensor, examples: int | None, lowest: int = 0) -> Batch:
+    def trained_on(self, place: Tensor, examples: int | None, lowest: int = 0, stride: int = 0) -> Batch:
         """Return the examples at places [N] of the training stream, each tensor [S, N, ...].
 
         Args:
@@ -47,6 +47,7 @@ class Streams:
             examples: size of a fixed set that is gone through again and again, in its order or, if the
                 protocol shuffles, in another order for every epoch; None if every example is new.
             lowest: number of the first example.
+            stride: what is added to it with every epoch; 0 if all epochs have the same examples.
         """
         repeated = self._repeat(place)
         if examples is not None:
@@ -54,6 +55,7 @@ class Streams:
             if self.protocol.shuffle:
                 stream = Stream.of(epoch, seed=self._seeds(repeated), split="order of training")
                 repeated = stream.permutation(examples)(repeated[:, None])[:, 0]
+            repeated = repeated + epoch * stride
         return self._sample(lowest + repeated, "train")
 
     def spread(self, batch: Batch) -> Batch:
@@ -89,6 +91,7 @@ class BatchFeed:
         last: int,
         epoch: int | None = None,
         lowest: int = 0,
+        stride: int = 0,
     ) -> None:
         """Prepare the batches from number `first` to `last` - 1.
 
@@ -99,9 +102,10 @@ class BatchFeed:
             epoch: batches of an epoch, which begins with the first example of the set; None if a batch may
                 hold examples of two epochs.
             lowest: number of the first example.
+            stride: what is added to it with every epoch; 0 if all epochs have the same examples.
         """
         self.streams, self.size = streams, streams.protocol.batch_size
-        self.examples, self.epoch, self.lowest = examples, epoch, lowest
+        self.examples, self.epoch, self.lowest, self.stride = examples, epoch, lowest, stride
         fitting = examples_per_draw(streams.task, streams.device) // (self.size * streams.count)
         self.prefetch = max(1, min(fitting, last - first))
         """Batches that are drawn at once."""
@@ -137,7 +141,8 @@ class BatchFeed:
         if self.epoch is not None and self.examples is not None:
             epoch, places = places // (self.epoch * self.size), places % (self.epoch * self.size)
             places = epoch * self.examples + places % self.examples
-        batch = self.streams.trained_on(places, self.examples, self.lowest)._replace(slices={}, facts={})
+        batch = self.streams.trained_on(places, self.examples, self.lowest, self.stride)
+        batch = batch._replace(slices={}, facts={})
         if self.drawn is None:
             self.drawn = each(batch, lambda x: x.clone(memory_format=torch.contiguous_format))
         else:

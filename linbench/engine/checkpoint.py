@@ -49,14 +49,7 @@ class Checkpoints:
         """
         if time.monotonic() - self.last < self.seconds:
             return
-        tensors, numbers = _snapshot(training)
-        content = save(tensors)
-        numbers["tensors"] = hashlib.sha256(content).hexdigest()
-        head = canonical({**numbers, "checksum": digest(numbers)}).encode()
-        with storage_sentence(self.folder, "cannot keep checkpoints in"):
-            self.folder.mkdir(exist_ok=True)
-            _move_folder_away(self._path(group))
-            write_whole(self._path(group), head + b"\n" + content)
+        write_checkpoint(self._path(group), *_snapshot(training))
         self.last = time.monotonic()
 
     def delete(self, group: str) -> None:
@@ -100,6 +93,20 @@ class Checkpoints:
 
     def _path(self, group: str) -> Path:
         return self.folder / f"{group}.checkpoint"
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+    """Write the state of a training to a file, whole or not at all; make its folder if there is none.
+
+    Raises StorageError: it cannot be written.
+    """
+    content = save(dict(tensors))
+    head = {**numbers, "tensors": hashlib.sha256(content).hexdigest()}
+    line = canonical({**head, "checksum": digest(head)}).encode()
+    with storage_sentence(path.parent, "cannot keep checkpoints in"):
+        path.parent.mkdir(exist_ok=True)
+        _move_folder_away(path)
+        write_whole(path, line + b"\n" + content)
 
 
 class Checkpoint:
@@ -155,7 +162,7 @@ class Checkpoint:
 
     def fits(self, training: Training) -> bool:
         """Return whether the checkpoint has every tensor of a training, in its shape and dtype."""
-        needed = {**_tensors(training), "random state": torch.get_rng_state()}
+        needed = {**tensors_of(training), "random state": torch.get_rng_state()}
         return all(
             name in self.tensors
             and self.tensors[name].shape == x.shape
@@ -165,7 +172,7 @@ class Checkpoint:
 
     def restore(self, training: Training) -> None:
         """Set a training, before its first step, to the state of the checkpoint, which must fit."""
-        for name, x in _tensors(training).items():
+        for name, x in tensors_of(training).items():
             x.detach().copy_(self.tensors[name])
         training.runs = [
             Run(run.cell, **stored) for run, stored in zip(training.runs, self.runs, strict=True)
@@ -210,7 +217,7 @@ def composition(cells: Sequence[Cell]) -> str:
 
 def _snapshot(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors of a training, copied, and all else that is kept of it."""
-    tensors = {name: x.detach().cpu().contiguous().clone() for name, x in _tensors(training).items()}
+    tensors = {name: x.detach().cpu().contiguous().clone() for name, x in tensors_of(training).items()}
     tensors["random state"] = torch.get_rng_state()
     tensors |= _other_generators()
     device = training.runs[0].cell.device
@@ -218,18 +225,19 @@ def _snapshot(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors["random state of the device"] = torch.cuda.get_rng_state(device)
     numbers = {name: getattr(training, name) for name in _NUMBERS}
     numbers["cells"] = [run.cell.id for run in training.runs]
-    numbers["runs"] = [_run_fields(run) for run in training.runs]
+    numbers["runs"] = [run_fields(run) for run in training.runs]
     return tensors, numbers
 
 
-def _run_fields(run: Run) -> dict[str, Any]:
+def run_fields(run: Run) -> dict[str, Any]:
+    """Return the fields of a run that are kept, which are all but its cell."""
     stored = {field.name: getattr(run, field.name) for field in fields(Run) if field.name != "cell"}
     # JSON has no infinity; the loss of a diverged run is not used any more
     return stored | {"loss": run.loss if math.isfinite(run.loss) else 0.0}
 
 
-def _tensors(training: Training) -> dict[str, Tensor]:
-    """Return all tensors that training changes, by name."""
+def tensors_of(training: Training) -> dict[str, Tensor]:
+    """Return all tensors that training changes, by name: each [R, ...] but `steps`, which is shared."""
     optimiser, stack = training.optimiser, training.stack
     tensors = {f"weights {i}": flat.weights for i, flat in enumerate(stack.flats)}
     tensors |= {f"buffer {name}": x for name, x in stack.buffers.items()}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from linbench.common.errors import UserError
 from linbench.engine.former import cells_to_run, results_at_chosen_rates
+from linbench.engine.ladder import final_result
 from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings
 from linbench.experiments.pattern import parse_pattern
@@ -169,6 +170,6 @@ def stored_results(
     if search:
         present = results_at_chosen_rates(cells, look_up, search)
     else:
-        results_of = {cell.id: look_up(cell) for cell in cells}
+        results_of = {cell.id: final_result(cell, look_up) for cell in cells}
         present = {name: result for name, result in results_of.items() if result is not None}
     return {name: result | {"purpose": "report"} for name, result in present.items()}

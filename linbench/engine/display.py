@@ -82,12 +82,12 @@ class LiveDisplay:
         """The largest share of its steps that each cell has reached, by id."""
 
     def begin(self, cells: Sequence[Cell]) -> None:
-        """Start the display, or count more cells in: a search leads to more cells while it runs."""
+        """Start the display, or count more cells in: searches and ladders lead to more while they run."""
         self.plain.begin(cells)
         known = self.plain.cells
         if self.all is None and len(known) > 1:
-            searched = any(cell.purpose == "tuning" for cell in known)
-            self.all = self.bars.add_task("all cells so far" if searched else "all cells", numbers="")
+            growing = any(cell.purpose != "report" for cell in known)
+            self.all = self.bars.add_task("all cells so far" if growing else "all cells", numbers="")
         if self.all is not None:
             self.bars.update(self.all, total=float(len(known)))
         self.bars.start()

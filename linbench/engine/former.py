@@ -7,6 +7,7 @@ today's. A result that was found by one of them is marked.
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
+from linbench.engine.ladder import final_result
 from linbench.engine.lr_search import model_key, with_chosen_rates
 from linbench.experiments.cell import Cell
 from linbench.experiments.former_searches import former_rules
@@ -40,7 +41,9 @@ def results_at_chosen_rates(
         incomplete = {model: group for model, group in by_model.items() if len(best[model]) < len(group)}
         searched = with_chosen_rates([*chain.from_iterable(incomplete.values())], look_up, rule)
         for model, group in incomplete.items():
-            results = {cell.id: look_up(searched[cell.id]) for cell in group if cell.id in searched}
+            results = {
+                cell.id: final_result(searched[cell.id], look_up) for cell in group if cell.id in searched
+            }
             present = _with_mark(results, mark)
             if len(present) > len(best[model]):
                 best[model] = present

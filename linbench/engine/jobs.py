@@ -1,13 +1,14 @@
 """Jobs: what an executor is given to do, and the messages that come back."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from linbench.engine.checkpoint import Checkpoints, composition
 from linbench.engine.measure import measure
 from linbench.engine.progress import Report
+from linbench.engine.step import Training
+from linbench.engine.trunk import Trunks
 from linbench.experiments.cell import Cell
 from linbench.results.schema.cells import CellResult
 
@@ -76,7 +77,14 @@ def work(job: Job, tell: Callable[[Message], None]) -> None:
     else:
         checkpoints = Checkpoints(job.checkpoints)
         checkpoint = checkpoints.read(job.name, names) if job.resumes else None
-        on_checkpoint = partial(checkpoints.save_if_due, group=job.name)
-        results = measure(job.cells, on_report, on_checkpoint=on_checkpoint, checkpoint=checkpoint)
+        trunks = Trunks(job.checkpoints)
+
+        def on_checkpoint(training: Training) -> None:
+            checkpoints.save_if_due(training, group=job.name)
+            trunks.save_if_due(training)
+
+        results = measure(
+            job.cells, on_report, on_checkpoint=on_checkpoint, checkpoint=checkpoint, trunks=trunks
+        )
     for result in results:
         tell(result)

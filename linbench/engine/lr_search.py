@@ -15,6 +15,7 @@ from linbench.common.laws import parse_laws
 from linbench.engine.executors.base import OpenExecutor
 from linbench.engine.in_process import IN_PROCESS
 from linbench.engine.jobs import plugin_sources
+from linbench.engine.ladder import Ladders, final_result
 from linbench.engine.probe import Marks
 from linbench.engine.progress import Progress
 from linbench.engine.runner import is_final, run_cells
@@ -117,7 +118,8 @@ class Search:
 
     def at(self, half_decades: int, seeds: Sequence[int], purpose: Purpose) -> list[Cell]:
         """Return the model's cells of some seeds at a learning rate."""
-        protocol = self.cell.protocol.model_copy(update={"lr": learning_rate(half_decades)})
+        rungs = self.cell.protocol.rungs if purpose == "report" else 1
+        protocol = self.cell.protocol.model_copy(update={"lr": learning_rate(half_decades), "rungs": rungs})
         return [replace(self.cell, protocol=protocol, seed=seed, purpose=purpose) for seed in seeds]
 
     @property
@@ -180,6 +182,7 @@ def run_searched(
     with_searches = [(cell, searches[model_key(cell)]) for cell in {cell.id: cell for cell in cells}.values()]
     reports: dict[str, Cell] = {}
     annotated: dict[str, CellResult] = {}
+    ladders = Ladders(store)
 
     def next_cells(results: Mapping[str, CellResult]) -> Iterator[Cell]:
         """Yield cells to score rates, then cells at the best rates; annotate results that are there."""
@@ -190,9 +193,9 @@ def run_searched(
                 yield from search.pending
             elif not search.failed:
                 report = reports[cell.id] = reports.get(cell.id) or search.at_best(cell)
-                if report.id in results and cell.id not in annotated:
-                    annotated[cell.id] = _annotate(results[report.id], search, store)
-                yield report
+                yield from ladders.climb(report, results)
+                if report.id in ladders.ended and cell.id not in annotated:
+                    annotated[cell.id] = _annotate(ladders.ended[report.id], search, store)
 
     # a law that is broken is told before anything is trained, whatever of the searches is stored
     if from_plugins := [cell for cell in cells if plugin_sources(cell)]:
@@ -241,7 +244,7 @@ def pending_cells(
         return result if is_final(result, again=False, retry=retry) else None
 
     if settings is None:
-        return [], {cell.id for cell in cells if not look_up(cell)}
+        return [], {cell.id for cell in cells if not final_result(cell, look_up)}
     return pending_search_cells(cells, look_up, settings)
 
 
@@ -264,7 +267,7 @@ def pending_search_cells(
     searches, tuning, unfinished = _follow_all(cells, look_up, settings)
     for cell in cells:
         search = searches[model_key(cell)]
-        if search.pending or not (search.failed or look_up(search.at_best(cell))):
+        if search.pending or not (search.failed or final_result(search.at_best(cell), look_up)):
             unfinished.add(cell.id)
     return tuning, unfinished
 

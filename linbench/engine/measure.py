@@ -20,6 +20,7 @@ from linbench.engine.stack import Stack
 from linbench.engine.step import Training
 from linbench.engine.surroundings import Surroundings
 from linbench.engine.train import train
+from linbench.engine.trunk import Trunks
 from linbench.experiments.cell import Cell
 from linbench.experiments.loading import describe_error
 from linbench.results.schema.cells import CellResult
@@ -39,6 +40,7 @@ def measure(
     *,
     on_checkpoint: Callable[[Training], None] = lambda training: None,
     checkpoint: Checkpoint | None = None,
+    trunks: Trunks | None = None,
 ) -> Iterator[CellResult]:
     """Train and evaluate a group of cells as one program, and yield each result as soon as it is there.
 
@@ -50,6 +52,7 @@ def measure(
         on_report: called with reports on the training.
         on_checkpoint: called whenever the state of the training is complete and can be kept.
         checkpoint: a checkpoint of these very cells, from which training goes on.
+        trunks: where trunks are kept, from which training goes on if there is no checkpoint.
 
     Yields: records with the fields of `linbench.results.schema`: status (`ok`, `diverged`, `oom`, `timeout`,
     `failed`) and its reason, marks, test metrics and slices, the curve over steps, sizes, seconds of the
@@ -65,7 +68,7 @@ def measure(
         group, note = waiting.pop()
         done: set[str] = set()
         try:
-            results = _run_group(group, note, on_report, on_checkpoint, checkpoint)
+            results = _run_group(group, note, on_report, on_checkpoint, checkpoint, trunks)
             for result in _surroundings(group).within(results):
                 done.add(result["id"])
                 yield result
@@ -173,6 +176,7 @@ def _run_group(
     on_report: Callable[[Report], None],
     on_checkpoint: Callable[[Training], None],
     checkpoint: Checkpoint | None,
+    trunks: Trunks | None,
 ) -> Iterator[CellResult]:
     began = time.perf_counter()
     first = cells[0]
@@ -182,6 +186,8 @@ def _run_group(
         training.note = note
         if checkpoint is not None and checkpoint.fits(training):
             checkpoint.restore(training)
+            began -= training.seconds
+        elif trunks is not None and trunks.restore(training):
             began -= training.seconds
         for runs, trained in train(training, on_report, on_checkpoint):
             evaluations: Sequence[EvaluationResult | None] = [None] * len(runs)

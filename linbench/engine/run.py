@@ -9,9 +9,9 @@ from typing import Any
 
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 from linbench.engine.jobs import plugin_sources
+from linbench.engine.ladder import run_ladders
 from linbench.engine.lr_search import run_searched
 from linbench.engine.progress import Progress
-from linbench.engine.runner import run_cells
 from linbench.engine.surroundings import find_torch_change
 from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings
@@ -41,7 +41,7 @@ def carry_out(
     Raises UserError: options of the executor that do not go together; HopelessError: no learning rate of a
     model can be chosen; StorageError: results cannot be kept.
     """
-    run = partial(run_searched, settings=search) if search else run_cells
+    run = partial(run_searched, settings=search) if search else run_ladders
     choice = _in_this_process(cells, executor) if here else executor
     with choice.open() as opened:
         return run(cells, store, progress, executor=opened, **how)

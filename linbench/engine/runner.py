@@ -273,7 +273,7 @@ def stored_result(cell: Cell, store: Store) -> CellResult:
             f"the result of {cell.id} was altered in {store.folder} while it was written; look for another"
             " program at work there."
         )
-    if result["purpose"] == "tuning" and cell.purpose == "report":
+    if result["purpose"] != "report" and cell.purpose == "report":
         result |= {"purpose": "report"}
         store.put(result)
     return result

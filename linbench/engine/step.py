@@ -78,14 +78,16 @@ class Training:
             stack: one replica for each cell.
             rules: the optimizer's rule for each parameter, by its name.
         """
-        protocol, steps = cells[0].protocol, cells[0].steps
+        protocol = cells[0].protocol
         key = stable_key("training", *(cell.seed for cell in cells))
         torch.manual_seed(key)  # for modules that draw, such as a user's dropout
         generators.seed_all(key)
         rates = Rates(
             [cell.protocol.lr for cell in cells],
             [cell.protocol.weight_decay for cell in cells],
-            learning_rate_factors(steps, protocol, epoch=_steps_per_epoch(cells[0])),
+            learning_rate_factors(
+                cells[0].steps, protocol, epoch=_steps_per_epoch(cells[0]), base=cells[0].base_steps
+            ),
         )
         if protocol.decay != "matrices":
             rules = {name: rule._replace(decay=True) for name, rule in rules.items()}
@@ -131,6 +133,7 @@ class Step:
             last=last,
             epoch=epoch,
             lowest=lowest,
+            stride=sum(each.examples or 0 for each in cell.trained_on) if cell.protocol.fresh else 0,
         )
         self.precision, self.device = cell.protocol.precision, cell.device
         self.run = CudaGraph(self._run, cell.device, note=training.hidden_state)

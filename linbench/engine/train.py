@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from linbench.engine.evaluate import Evaluation
 from linbench.engine.progress import Report
+from linbench.engine.schedule import evaluation_steps
 from linbench.engine.stack import Stack
 from linbench.engine.step import Run, Step, Training
 from linbench.results.schema.cells import Point
@@ -37,7 +38,7 @@ def train(
     """
     cell = training.runs[0].cell
     steps, order = cell.steps, cell.curriculum
-    evaluate_at = _evaluation_steps(cell.protocol.evaluations, steps)
+    evaluate_at = evaluation_steps(cell)
     steps_between_reads = max(LEAST_STEPS_BETWEEN_READS, steps // MOST_READS)
     step_of_segment: dict[int, Step] = {}
     evaluation, accuracy = _validation(training), None
@@ -73,10 +74,6 @@ def train(
             on_checkpoint(training)
         began = time.perf_counter()
     yield training.runs, training.stack
-
-
-def _evaluation_steps(evaluations: int, steps: int) -> set[int]:
-    return {round(steps * (i + 1) / evaluations) for i in range(evaluations)}
 
 
 def _read_losses(training: Training, step: int) -> list[float]:

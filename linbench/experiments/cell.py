@@ -3,7 +3,7 @@
 Its identity is a hash of exactly these and of the versions of the code that decides its numbers.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal
@@ -21,8 +21,8 @@ from linbench.tasks.base import Task
 SCHEMA = 3
 """The version of the format of identities and result files."""
 
-Purpose = Literal["report", "tuning"]
-"""The purpose of a cell: to be reported, or to choose a learning rate."""
+Purpose = Literal["report", "tuning", "rung"]
+"""The purpose of a cell: to be reported, to choose a learning rate, or to be trained longer."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,12 @@ class Cell:
     tests: tuple[Task, ...] = ()
     preset: str | None = field(compare=False, default=None)
     purpose: Purpose = field(compare=False, default="report")
+
+    def rung(self, number: int) -> "Cell":
+        """Return this cell alone with its budget doubled so many times more (fewer if negative)."""
+        doublings = self.protocol.doublings + number
+        protocol = self.protocol.model_copy(update={"rungs": 1, "doublings": doublings})
+        return replace(self, protocol=protocol)
 
     def __reduce__(self) -> Any:
         """Pickle tasks as their settings, since their classes may be a plugin's."""
@@ -93,6 +99,11 @@ class Cell:
     @property
     def steps(self) -> int:
         """The number of optimizer steps."""
+        return self.base_steps << self.protocol.doublings
+
+    @property
+    def base_steps(self) -> int:
+        """The number of optimizer steps before the budget is doubled."""
         if not self.segments:
             return self.protocol.steps(self.task.seq_len)
         assert self.protocol.epochs is not None, "a mixture has a number of epochs"
@@ -112,7 +123,7 @@ class Cell:
                 **self._mixture(),
             },
             "model": self.model.identity(),
-            "protocol": {"version": protocols.VERSION, "settings": self.protocol.model_dump(mode="json")},
+            "protocol": {"version": protocols.VERSION, "settings": self.protocol.identity()},
             "seed": self.seed,
             "backend": "torch",
             "device": device_class(self.device),

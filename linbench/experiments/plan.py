@@ -126,4 +126,4 @@ def _matching_preset(task: Task, model: ModelSpec, protocol: Protocol) -> str | 
         if not layer.entry.cls.is_plain_module
     ]
     settings = task.settings.model_dump(mode="json")
-    return matching_preset(type(task), settings, protocol.model_dump(mode="json"), layers)
+    return matching_preset(type(task), settings, protocol.identity(), layers)

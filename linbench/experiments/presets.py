@@ -64,7 +64,7 @@ def matching_preset(
         of_model = _without({"form": "native", **preset.model}, but)
         if (
             of_task.model_dump(mode="json") == settings
-            and _without(of_protocol.model_dump(mode="json"), but) == _without(protocol, but)
+            and _without(of_protocol.identity(), but) == _without(protocol, but)
             and all(_agrees(layer, of_model) for layer in layers)
         ):
             return name

@@ -9,11 +9,14 @@ import yaml
 from pydantic import Field, model_validator
 
 from linbench.common.errors import unknown
-from linbench.common.settings import Settings
+from linbench.common.settings import ABSENT, Settings
 from linbench.experiments.precision import Precision
 
 VERSION = 4
 """The version of training and evaluation. It is raised when a change of either changes results."""
+
+MOST_DOUBLINGS = 20
+"""The most doublings of a budget: a million times as much training."""
 
 
 class Protocol(Settings):
@@ -34,9 +37,40 @@ class Protocol(Settings):
         description="passes over the fixed training set; null: as many as fit the token budget",
     )
     shuffle: bool = Field(description="whether every epoch has a new order")
+    fresh: bool = Field(
+        False,
+        description="whether every epoch of a training mixture has new examples",
+        json_schema_extra={ABSENT: False},
+    )
+    doublings: int = Field(
+        0,
+        ge=0,
+        le=MOST_DOUBLINGS,
+        description="number of times that the budget is doubled; warm-up and evaluations keep their places",
+        json_schema_extra={ABSENT: 0},
+    )
+    rungs: int = Field(
+        1,
+        ge=1,
+        le=MOST_DOUBLINGS + 1,
+        description=(
+            "budgets, each twice the one before, that training goes through until it has learned; needs wsd"
+        ),
+        json_schema_extra={ABSENT: 1},
+    )
     lr: float = Field(gt=0, description="peak learning rate of AdamW")
-    schedule: Literal["cosine", "epoch_cosine", "constant"] = Field(
-        description="learning rate after the warm-up; epoch_cosine changes it only between epochs"
+    schedule: Literal["cosine", "epoch_cosine", "constant", "wsd"] = Field(
+        description=(
+            "learning rate after the warm-up; epoch_cosine changes it only between epochs; wsd"
+            " (warm-up, stable, decay) is constant and falls linearly at the end"
+        )
+    )
+    cooldown: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="fraction of the steps at the end over which wsd falls",
+        json_schema_extra={ABSENT: 0.2},
     )
     warmup: float = Field(
         ge=0, lt=1, description="fraction of the steps over which the learning rate rises linearly"
@@ -59,16 +93,29 @@ class Protocol(Settings):
     @model_validator(mode="after")
     def _epochs_of_something(self) -> Self:
         if self.examples is None and (
-            self.epochs is not None or self.shuffle or self.schedule == "epoch_cosine"
+            self.epochs is not None or self.shuffle or self.fresh or self.schedule == "epoch_cosine"
         ):
             raise ValueError(
-                "epochs, shuffle and epoch_cosine need a fixed training set; set its size with"
+                "epochs, shuffle, fresh and epoch_cosine need a fixed training set; set its size with"
                 " protocol.examples"
             )
         return self
 
+    @model_validator(mode="after")
+    def _rungs_of_wsd(self) -> Self:
+        if self.rungs > 1 and self.schedule != "wsd":
+            raise ValueError(
+                "rungs need a learning rate that stays until the end; set protocol.schedule to wsd"
+            )
+        if self.rungs + self.doublings > MOST_DOUBLINGS + 1:
+            raise ValueError(f"rungs and doublings together may double a budget {MOST_DOUBLINGS} times")
+        return self
+
     def steps(self, seq_len: int) -> int:
-        """Return the number of optimizer steps for sequences of this length; at least one per evaluation."""
+        """Return the number of optimizer steps for sequences of this length, before any doubling.
+
+        There is at least one per evaluation.
+        """
         if self.epochs is not None and self.examples is not None:
             return max(self.evaluations, round(self.epochs * self.examples / self.batch_size))
         return max(self.evaluations, round(self.tokens / (self.batch_size * seq_len)))

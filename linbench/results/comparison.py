@@ -188,8 +188,13 @@ def comparisons(results: Iterable[CellResult], order: Sequence[str] = ()) -> lis
     groups: dict[str, list[CellResult]] = {}
     tuning: dict[str, list[CellResult]] = {}
     for result in results:
-        members = groups if result["purpose"] == "report" else tuning
-        members.setdefault(_comparable(result), []).append(result)
+        if result["purpose"] == "rung":
+            continue
+        if result["purpose"] == "report":
+            groups.setdefault(_comparable(result, ladder="ladder" in result), []).append(result)
+        else:
+            for ladder in (False, True):
+                tuning.setdefault(_comparable(result, ladder=ladder), []).append(result)
     found = _with_titles(
         [_comparison(key, members, tuning.get(key, []), order) for key, members in groups.items()]
     )
@@ -269,13 +274,20 @@ _LAST = ("version", "version of draws", "protocol.version", "source", "compariso
 the key."""
 
 
-def _comparable(result: CellResult) -> str:
+def _comparable(result: CellResult, *, ladder: bool) -> str:
+    """Return a digest of all in which results of one comparison agree.
+
+    Args:
+        ladder: whether the result stands for a ladder, with whatever budget that has reached.
+    """
     cell = result["cell"]
-    protocol = {name: value for name, value in cell["protocol"]["settings"].items() if name != "lr"}
+    differing = {"lr", "doublings"} if ladder else {"lr"}
+    protocol = {name: value for name, value in cell["protocol"]["settings"].items() if name not in differing}
     kept: dict[str, Any] = {
         "task": cell["task"],
         "form": cell["model"]["form"],
         "protocol": [cell["protocol"]["version"], protocol],
+        **({"ladder": True} if ladder else {}),
     }
     if kept["form"] == "controlled":
         kept["surroundings"] = _surroundings(cell["model"])

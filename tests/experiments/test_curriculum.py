@@ -127,6 +127,23 @@ def test_what_is_no_mixture_counts_as_before() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("alike", [False, True])
+def test_a_fresh_mixture_has_new_examples_in_every_epoch(seen: list[Tensor], alike: bool) -> None:
+    segment = {"seq_len": 16, "kv_pairs": 2}
+    parts = [{**segment, "examples": 8}, {**segment, "examples": 12}] if alike else TRAIN
+    (cell,) = cells(seeds=[5], protocol__fresh=True, train=parts)
+    trained([cell])
+    drawn = [tuple(row) for inputs in seen for row in inputs[0].tolist()]
+    if alike:  # whole batches of one stream: every example comes once, and none is left out
+        assert len(drawn) == 3 * 20
+        stream = cell.segments[0].task.sample(torch.arange(60), seed=5, split="train").inputs
+        assert drawn == [tuple(row) for row in stream.tolist()]
+    size = len(drawn) // 3
+    epochs = [drawn[start : start + size] for start in range(0, len(drawn), size)]
+    assert len(set(map(tuple, epochs))) == 3
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_every_step_trains_on_the_fixed_set_of_its_segment(seen: list[Tensor], shuffle: bool) -> None:
     (cell,) = cells(seeds=[5], protocol__shuffle=shuffle)

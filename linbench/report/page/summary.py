@@ -43,7 +43,7 @@ def facts(data: ReportData, answers: Sequence[str], aside: Sequence[str]) -> lis
 def _trained(data: ReportData) -> str:
     if not data.cells:
         return ""
-    reports = [result for result in data.cells if result["purpose"] != "tuning"]
+    reports = [result for result in data.cells if result["purpose"] == "report"]
     tuning = len(data.cells) - len(reports)
     tasks = dict.fromkeys(one.task for one in data.comparisons)
     seeds = sorted({seed_of(result) for result in reports})

@@ -148,8 +148,8 @@ def training(comparison: Comparison) -> str:
     seed_words = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
     form = FORMS.get(comparison.form, f"{comparison.form} form.")
     return (
-        f"{comparison.title} ({task}); training: {_budget(protocol)} in batches of {protocol['batch_size']},"
-        f" learning rate {rates}{_search(comparison)}, {protocol['precision']}; all models have {model};"
+        f"{comparison.title} ({task}); training: {_budget(comparison, protocol)} in batches of"
+        f" {protocol['batch_size']}, learning rate {rates}{_search(comparison)}, {protocol['precision']}; all models have {model};"
         f" {seed_words}; {comparison.device}; {commits(comparison.results)}. {form}{_matching(comparison)}"
     )
 
@@ -175,11 +175,13 @@ def _task(task: Task) -> str:
     return "; ".join([*common, f"trained on {', '.join(trained)}", f"tested on {', '.join(tested)}"])
 
 
-def _budget(protocol: ProtocolSettings) -> str:
+def _budget(comparison: Comparison, protocol: ProtocolSettings) -> str:
     """Return the amount of training in words."""
     examples, epochs = protocol.get("examples"), protocol.get("epochs")
     of = f" of {examples:,} examples" if examples else ""
-    return f"{epochs} epochs{of}" if epochs else f"{protocol['tokens']:,} tokens{of}"
+    base = f"{epochs} epochs{of}" if epochs else f"{protocol['tokens']:,} tokens{of}"
+    most = [result["ladder"]["most"] for result in comparison.results if "ladder" in result]
+    return f"{base}, doubled up to {max(most) - 1} times until learned," if most else base
 
 
 def _search(comparison: Comparison) -> str:

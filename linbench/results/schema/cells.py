@@ -172,6 +172,21 @@ class Search(TypedDict):
     seeds: list[Whole]
 
 
+Ending = Literal["optimum", "flat", "cap", "failed"]
+"""The reason why a ladder ended: its optimum, no more gain, the largest budget, or a rung without a score."""
+
+
+class Rung(TypedDict):
+    tokens: Size
+    accuracy: Number | None
+
+
+class Ladder(TypedDict):
+    ended: Ending
+    most: Size
+    rungs: Annotated[list[Rung], Field(min_length=1)]
+
+
 class Stack(TypedDict):
     size: Size
     note: str | None
@@ -182,8 +197,9 @@ class CellResult(TypedDict):
     id: Name
     label: Name
     preset: str | None
-    purpose: Literal["report", "tuning"]
+    purpose: Literal["report", "tuning", "rung"]
     search: Search | None
+    ladder: NotRequired[Ladder]
     cell: CellIdentity
     chance: Share
     scoring: NotRequired[Whole]
