@@ -149,8 +149,9 @@ def training(comparison: Comparison) -> str:
     form = FORMS.get(comparison.form, f"{comparison.form} form.")
     return (
         f"{comparison.title} ({task}); training: {_budget(comparison, protocol)} in batches of"
-        f" {protocol['batch_size']}, learning rate {rates}{_search(comparison)}, {protocol['precision']}; all models have {model};"
-        f" {seed_words}; {comparison.device}; {commits(comparison.results)}. {form}{_matching(comparison)}"
+        f" {protocol['batch_size']}, learning rate {rates}{_search(comparison)}, {protocol['precision']}; all"
+        f" models have {model}; {seed_words}; {comparison.device}; {commits(comparison.results)}."
+        f" {form}{_matching(comparison)}"
     )
 
 
