@@ -37,7 +37,7 @@ FLAT_RUNGS = 2
 
 
 class Rung(NamedTuple):
-    """What is known of a rung: the final validation accuracy and loss; None if it measured nothing."""
+    """The score of a rung: final validation accuracy, None if it measured nothing, and loss."""
 
     accuracy: float | None
     loss: float
