@@ -8,12 +8,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.hashing import stable_key
-from linbench.common.settings import Settings
+from linbench.common.settings import ABSENT
 from linbench.common.task_io import IO
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
 from linbench.models.blocks.channel_mixers import CHANNEL_FAMILIES, CHANNEL_MIXERS
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.embeddings import CodeDecoder, head_loss, make_embedding, make_head
+from linbench.models.blocks.init import BranchSettings, draw_published
+from linbench.models.blocks.linear import Affine, Linear
 from linbench.models.blocks.norms import HeadLayerNorm, RMSNorm
 from linbench.models.blocks.token_shift import TokenShift
 from linbench.models.costs import layer_flops, map_flops
@@ -25,7 +27,7 @@ FAMILIES = ("embedding", "norms", "cross_entropy")
 """Kernel families that the backbone uses, besides those of a channel mixer."""
 
 
-class BackboneSettings(Settings):
+class BackboneSettings(BranchSettings):
     """Settings of everything around the mixers."""
 
     d_model: int = Field(64, ge=1, le=1 << 17, description="width of the residual stream")
@@ -47,6 +49,14 @@ class BackboneSettings(Settings):
         description="hidden width of the channel mixer; null is 8/3 d_model for swiglu, 4 d_model for rwkv's",
     )
     tie_embeddings: bool = Field(True, description="one matrix for embedding and head")
+    init: Literal["default", "published"] = Field(
+        "default",
+        description=(
+            "what linear maps and embeddings start at: torch's default and N(0, 1 / d_model), or N(0, 0.02)"
+            " as in published models, unless the variant chooses (docs/initial-values.md)"
+        ),
+        json_schema_extra={ABSENT: "default"},
+    )
     embedding_dropout: float = Field(
         0.0,
         ge=0,
@@ -107,17 +117,21 @@ class Backbone(nn.Module):
             for index, layer in enumerate(layers):
                 place = LayerInfo(index, len(layers), width)
                 set_seed(stable_key("mixer", seed, index))
-                mixers.append(layer.mixer(layer.settings, place))
+                mixers.append(self._started(layer.mixer(layer.settings, place)))
                 set_seed(stable_key("channel mixer", seed, index))
                 kind = settings.channel_mixer
                 if kind == "own":
                     kind = layer.mixer.channel_mixer  # type: ignore[assignment]
                 if kind != "none":
-                    channel_mixers[str(index)] = CHANNEL_MIXERS[kind](place, settings.channel_width)
+                    made = CHANNEL_MIXERS[kind](place, settings.channel_width, silent=settings.silent)
+                    channel_mixers[str(index)] = self._started(made)
             set_seed(stable_key("embedding", seed))
             self.embedding = make_embedding(io, width)
             self.head = make_head(io, width)
             self.decoder = CodeDecoder(width) if io.readout == "code" else None
+            for part in (self.embedding, self.head, self.decoder):
+                if part is not None:
+                    self._started(part, nn.Linear, nn.Embedding)
         if settings.tie_embeddings and io.vocab_in is not None and io.vocab_in == io.vocab_out:
             self.head.weight = self.embedding.get_parameter("weight")
         self.mixers = nn.ModuleList(mixers)
@@ -126,6 +140,15 @@ class Backbone(nn.Module):
         self.channel_norms = nn.ModuleDict({index: norm(width) for index in channel_mixers})
         self.final_norm = norm(width)
         self.dropout = nn.Dropout(settings.embedding_dropout) if settings.embedding_dropout else nn.Identity()
+
+    def _started(self, part: nn.Module, *kinds: type[nn.Module]) -> nn.Module:
+        """Draw a part's maps anew if they shall start as published, and return it.
+
+        Of mixers and channel mixers these are linbench's maps: a user's own start as the user says.
+        """
+        if self.settings.init == "published":
+            draw_published(part, *(kinds or (Linear, Affine)))
+        return part
 
     def forward(self, inputs: Tensor, positions: Tensor, targets: Tensor | None = None) -> Tensor:
         """Return logits [B, N, vocab_out] or vectors [B, N, d_out] at `positions`; or the mean loss.

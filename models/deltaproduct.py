@@ -11,10 +11,10 @@ from linbench.models.blocks.gates import WriteStrength
 from linbench.models.blocks.heads import HeadProjection
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer
-from linbench.models.gated_deltanet import GatedDeltaNetSettings
+from linbench.models.gated_deltanet import WideDeltaSettings
 
 
-class DeltaProductSettings(GatedDeltaNetSettings):
+class DeltaProductSettings(WideDeltaSettings):
     """Settings of DeltaProduct. Published: as Gated DeltaNet, with two steps per token and beta in (0, 2)."""
 
     steps: int = Field(

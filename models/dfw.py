@@ -11,14 +11,16 @@ from linbench.models.blocks.gates import UniformDecay
 from linbench.models.blocks.heads import FAMILIES, NO_CONVOLUTION, NO_QK_NORM
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
+from linbench.models.blocks.starting_gates import NO_STRATA, DrawnGateSettings
 
 
-class DFWSettings(MatrixSettings):
+class DFWSettings(DrawnGateSettings, MatrixSettings):
     """Settings of DFW: keys half as wide as values; no feature map, norm of q and k, convolution or gate."""
 
     expand_k: float = Field(0.5, gt=0, description="total key width over d_model")
     conv: int = NO_CONVOLUTION
     qk_norm: Literal["none", "l2", "rms"] = NO_QK_NORM
+    strata: bool = NO_STRATA
 
 
 class DFW(MatrixMixer):
@@ -48,8 +50,9 @@ class DFW(MatrixMixer):
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         heads, key_dim, value_dim = self.memory_shape
-        self.key_decay = UniformDecay(layer.d_model, heads, key_dim)
-        self.value_decay = UniformDecay(layer.d_model, heads, value_dim)
+        # an entry keeps f g of itself, so each takes half of the logarithm
+        self.key_decay = UniformDecay(layer.d_model, heads, key_dim, settings, share=0.5)
+        self.value_decay = UniformDecay(layer.d_model, heads, value_dim, settings, share=0.5)
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linbench.kernels.dtypes import at_least_float32, to_float32
 from linbench.models.attention import Attention, AttentionSettings, Cache
 from linbench.models.base import LayerInfo, StateSize
+from linbench.models.blocks.init import set_bias
 from linbench.models.blocks.linear import Affine, SharedInput
 
 
@@ -56,7 +57,7 @@ class FoX(Attention):
         super().__init__(settings, layer)
         self.forget = Affine(layer.d_model, settings.heads)
         nn.init.normal_(self.forget.weight, std=0.02)
-        nn.init.constant_(self.forget.bias, settings.forget_bias)
+        set_bias(self.forget, settings.forget_bias)
 
     def log_forget(self, x: SharedInput) -> Tensor:
         """Return log f [B, T, H], in at least float32."""

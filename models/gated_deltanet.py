@@ -9,15 +9,12 @@ from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import ScalarDecay
 from linbench.models.blocks.linear import SharedInput
+from linbench.models.blocks.starting_gates import DrawnGateSettings
 from linbench.models.deltanet import DeltaNet, DeltaSettings
 
 
-class GatedDeltaNetSettings(DeltaSettings):
-    """Settings of Gated DeltaNet.
-
-    Published: as DeltaNet, with total key width 0.75 d_model, values twice as wide, and a swish gate on the
-    output.
-    """
+class WideDeltaSettings(DeltaSettings):
+    """Settings of delta rules since Gated DeltaNet: values twice as wide as keys, a gate on the output."""
 
     expand_k: float = Field(0.75, gt=0, description="total key width over d_model")
     expand_v: float = Field(
@@ -30,6 +27,14 @@ class GatedDeltaNetSettings(DeltaSettings):
     output_gate: Literal["none", "swish", "sigmoid"] = Field(
         "swish", description="gate computed from the layer's input, after the norm"
     )
+
+
+class GatedDeltaNetSettings(DrawnGateSettings, WideDeltaSettings):
+    """Settings of Gated DeltaNet.
+
+    Published: as DeltaNet, with total key width 0.75 d_model, values twice as wide, and a swish gate on the
+    output.
+    """
 
 
 class GatedDeltaNet(DeltaNet):
@@ -57,7 +62,7 @@ class GatedDeltaNet(DeltaNet):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.decay = ScalarDecay(layer.d_model, settings.heads)
+        self.decay = ScalarDecay(layer.d_model, settings.heads, settings)
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None

@@ -7,7 +7,12 @@ from torch import Tensor
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import ScalarDecay
 from linbench.models.blocks.linear import SharedInput
-from linbench.models.deltaproduct import DeltaProduct
+from linbench.models.blocks.starting_gates import DrawnGateSettings
+from linbench.models.deltaproduct import DeltaProduct, DeltaProductSettings
+
+
+class GatedDeltaProductSettings(DrawnGateSettings, DeltaProductSettings):
+    """Settings of Gated DeltaProduct. Published: as DeltaProduct's."""
 
 
 class GatedDeltaProduct(DeltaProduct):
@@ -29,12 +34,13 @@ class GatedDeltaProduct(DeltaProduct):
     """
 
     name = "gated_deltaproduct"
+    Settings = GatedDeltaProductSettings
     kernel_families = (*DeltaProduct.kernel_families, "decay_gate")
     decays = True
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.decay = ScalarDecay(layer.d_model, settings.heads)
+        self.decay = ScalarDecay(layer.d_model, settings.heads, settings)
 
     def log_decay(self, x: SharedInput) -> Tensor:
         """Return the log decay [B, T, H]."""

@@ -1,8 +1,8 @@
 """Gated linear attention: every key channel has a decay that depends on the token."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state
@@ -11,9 +11,10 @@ from linbench.models.blocks.gates import LowRankDecay
 from linbench.models.blocks.heads import NO_CONVOLUTION, NO_QK_NORM
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
+from linbench.models.blocks.starting_gates import GateSettings, logit
 
 
-class GLASettings(MatrixSettings):
+class GLASettings(GateSettings, MatrixSettings):
     """Settings of GLA.
 
     Published: keys half as wide as the model, norm per head and a swish gate; no convolution, no feature map,
@@ -37,6 +38,17 @@ class GLASettings(MatrixSettings):
         ),
     )
 
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        if self.forget_bias is not None and self.gate_bias:
+            raise ValueError("forget_bias and gate_bias both say where decays start; give one of the two")
+        return self
+
+    @property
+    def decay_bias(self) -> float:
+        """Start of the decays' bias."""
+        return self.gate_bias if self.rate is None else logit(self.gate_divisor * self.rate)
+
 
 class GLA(MatrixMixer):
     """Gated linear attention: every key channel has a decay that depends on the token.
@@ -51,7 +63,7 @@ class GLA(MatrixMixer):
 
     Known for: forgetting by content and by channel, which for language beats a constant decay and one decay
     per head. Every channel starts at a decay of 0.958, a half-life of 16 tokens: short for recall over
-    hundreds (`gate_bias`). Nothing is erased except by forgetting.
+    hundreds (`forget_bias`). Nothing is erased except by forgetting.
 
     Differences: the decay's bias starts at zero, as where the layer is trained for language. The norm of the
     output is an RMS norm, as in the authors' code, where the paper has a layer norm; the gate has no bias.
@@ -71,7 +83,7 @@ class GLA(MatrixMixer):
             heads,
             key_dim,
             rank=settings.gate_rank,
-            bias=settings.gate_bias,
+            bias=settings.decay_bias,
             divisor=settings.gate_divisor,
         )
 

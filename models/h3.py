@@ -8,17 +8,18 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.errors import UserError
-from linbench.common.settings import ABSENT, Settings
+from linbench.common.settings import ABSENT
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.diagonal_ssm import Discretisation, Frequencies, Modes
 from linbench.models.blocks.heads import FAMILIES
-from linbench.models.blocks.init import zero_init
+from linbench.models.blocks.init import BranchSettings, zero_init
 from linbench.models.blocks.linear import Affine
 from linbench.models.blocks.norms import RMSNorm
+from linbench.models.blocks.starting_gates import NO_STRATA
 
 
-class H3Settings(Settings):
+class H3Settings(BranchSettings):
     """Settings of H3.
 
     Published: 64 states, heads of one channel, a bilinear memory, skips around both state spaces; no
@@ -43,6 +44,7 @@ class H3Settings(Settings):
         ),
         json_schema_extra={ABSENT: "zoh"},
     )
+    strata: bool = NO_STRATA
     conv: int = INPUT_CONVOLUTION
     skip: bool = Field(
         True, description="whether keys go past the shift, and products of keys and values past the memory"
@@ -99,12 +101,13 @@ class H3(Mixer):
         self.conv = InputConvolution(width, settings.conv)
         self.project = Affine(width, 3 * width)
         self.taps = nn.Parameter(torch.empty(width, settings.states).uniform_(-bound, bound))
-        self.memory = Modes(heads, settings.states, settings.modes, settings.discretisation)
+        self.memory = Modes(
+            heads, settings.states, settings.modes, settings.discretisation, strata=settings.strata
+        )
         self.key_skip = nn.Parameter(torch.randn(width)) if settings.skip else None
         self.skip = nn.Parameter(torch.randn(heads)) if settings.skip else None
         self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
-        self.linear = zero_init(Affine(width, width))
-        nn.init.zeros_(self.linear.bias)
+        self.linear = zero_init(Affine(width, width), silent=settings.silent)
 
     def forward(self, x: Tensor, state: H3State | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""

@@ -1,5 +1,6 @@
 """HGRN2: one gate per key channel says what to forget and where to write."""
 
+import math
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -7,6 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.common.errors import UserError
 from linbench.kernels.dtypes import to_float32
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
@@ -16,9 +18,10 @@ from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, OutputNorm
 from linbench.models.blocks.init import CPU
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
+from linbench.models.blocks.starting_gates import GateSettings
 
 
-class HGRN2Settings(MatrixSettings):
+class HGRN2Settings(GateSettings, MatrixSettings):
     """Settings of HGRN2.
 
     Published: SiLU on q, a norm over all heads together; no convolution, no norm of q, no gate.
@@ -64,7 +67,7 @@ class HGRN2(MatrixMixer):
 
         S_t = diag(f_t) S_{t-1} + (1 - f_t) v_t^T
         o_t = S_t^T q_t / sqrt(K)
-        f_t = b + (1 - b) sigmoid(W x_t),  b the layer's lower bound
+        f_t = b + (1 - b) sigmoid(W x_t + c),  b the layer's lower bound
 
     Qin et al. 2024, arXiv:2404.07904; the bounds are those of HGRN, 2023, arXiv:2311.04823.
 
@@ -74,13 +77,14 @@ class HGRN2(MatrixMixer):
     is 0.5 in the first layer, a half-life of one token, and 0.75 in the second of two: few layers are slow to
     learn recall.
 
-    Differences: published models have heads of 128 keys (expand_ratio), D / 128 of them; here 2 of D / 2 by
-    default. Published bounds are one matrix of the whole model, a softmax over layers of which layer l takes
-    the first l parts. A layer here knows only itself: b is the sigmoid of a vector of its own, which starts
-    where the published one does, at l / L in layer l of L, and learns; a layer's bound may therefore pass the
-    next one's. The first layer has none, as published. In the controlled form q and v get their SiLU after
-    the convolution and q its norm; k is tied to f, so its length is the equation's. The output projection
-    starts at zero (docs/decisions/0002).
+    Differences: published gates have no c; here they have one with a `forget_bias`, so that they can start
+    open. What is written is 1 - f, so open gates also write little. Published models have heads of 128 keys
+    (expand_ratio), D / 128 of them; here 2 of D / 2 by default. Published bounds are one matrix of the whole
+    model, a softmax over layers of which layer l takes the first l parts. A layer here knows only itself: b
+    is the sigmoid of a vector of its own, which starts where the published one does, at l / L in layer l of
+    L, and learns; a layer's bound may therefore pass the next one's. The first layer has none, as published.
+    In the controlled form q and v get their SiLU after the convolution and q its norm; k is tied to f, so its
+    length is the equation's. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "hgrn2"
@@ -94,6 +98,20 @@ class HGRN2(MatrixMixer):
         heads, key_dim, _ = self.memory_shape
         start = torch.full((heads, key_dim), layer.index / layer.count, device=CPU).logit()
         self.bound = nn.Parameter(start) if layer.index else None
+        self.bias: nn.Parameter | None = None
+        if settings.rate is not None:
+            self.bias = nn.Parameter(settings.start(torch.zeros_like(start), self._bias_for))
+
+    def _bias_for(self, rate: float) -> float:
+        """Return c with b + (1 - b) sigmoid(c) = e^-rate."""
+        bound, kept = self.layer.index / self.layer.count, math.exp(-rate)
+        if kept <= bound:
+            raise UserError(
+                f"model.forget_bias = {self.settings.forget_bias} starts gates at {kept:.3g}, but those of"
+                f" HGRN2's layer {self.layer.index + 1} of {self.layer.count} are bounded by {bound:.3g} from"
+                " below; choose a larger one."
+            )
+        return math.log((kept - bound) / -math.expm1(-rate))
 
     def make_projection(self) -> HeadProjection:
         """Return a projection that makes the decays' logits in place of k."""
@@ -114,11 +132,13 @@ class HGRN2(MatrixMixer):
         one.
         """
         logits = to_float32(logits)
+        if self.bias is not None:
+            logits = logits + self.bias.to(logits.dtype)
         if self.bound is None:
             return F.logsigmoid(logits)
         log_bound = F.logsigmoid(self.bound.to(logits.dtype))
         return (F.logsigmoid(logits) - F.logsigmoid(logits - log_bound)).clamp(max=0)
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Return no weight decay for the bounds."""
-        return {} if self.bound is None else {"bound": Rule(decay=False)}
+        """Return no weight decay for the bounds, and for the biases where there are any."""
+        return {name: Rule(decay=False) for name in ("bound", "bias") if getattr(self, name) is not None}

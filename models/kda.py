@@ -1,23 +1,34 @@
 """Kimi Delta Attention: the delta rule in a memory whose rows decay at rates of their own."""
 
-from typing import Any, Literal
+import math
+from typing import Any, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import LayerInfo, Rule
-from linbench.models.blocks.gates import WriteStrength, init_a_log, init_dt_bias
+from linbench.models.blocks.gates import WriteStrength
 from linbench.models.blocks.heads import Readout, head_dims
 from linbench.models.blocks.linear import LowRank, SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer
+from linbench.models.blocks.starting_gates import (
+    AS_PUBLISHED,
+    DrawnGateSettings,
+    draw_a_log,
+    draw_dt_bias,
+    inverse_softplus,
+)
 from linbench.models.deltanet import DeltaSettings
 
+FLOOR = 5
+"""The most that the logarithm of a safe decay loses per token. arXiv:2510.26692."""
 
-class KDASettings(DeltaSettings):
+
+class KDASettings(DrawnGateSettings, DeltaSettings):
     """Settings of KDA. Published: as DeltaNet, with a sigmoid gate on the output."""
 
     output_gate: Literal["none", "swish", "sigmoid"] = Field(
@@ -34,11 +45,20 @@ class KDASettings(DeltaSettings):
         False, description="log decay within (-5, 0) by a sigmoid, instead of a softplus that knows no bound"
     )
 
+    @model_validator(mode="after")
+    def _above_the_floor(self) -> Self:
+        if self.safe_decay and self.rate is not None and self.rate >= FLOOR:
+            raise ValueError(
+                f"forget_bias = {self.forget_bias} keeps less of a token than safe_decay, e^-{FLOOR}"
+            )
+        return self
+
 
 class ChannelDecay(nn.Module):
     """One decay per key channel: log a_t = -exp(A_log) softplus(W_up W_down x_t + dt_bias).
 
-    A_log is one per head, dt_bias one per channel. A ~ U(1, 16), and dt_bias is drawn as in `ScalarDecay`.
+    A_log is one per head, dt_bias one per channel. Both are drawn as in `ScalarDecay`, and with a
+    `forget_bias` dt_bias follows from A.
 
     Args:
         d_model: width of x.
@@ -46,21 +66,39 @@ class ChannelDecay(nn.Module):
         heads: number of heads.
         dim: channels of a head.
         safe: use -5 sigmoid(exp(A_log) (W_up W_down x_t + dt_bias)) instead, with A = 1 at first.
+        settings: the settings that say how it starts.
     """
 
-    def __init__(self, d_model: int, rank: int, heads: int, dim: int, *, safe: bool) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        rank: int,
+        heads: int,
+        dim: int,
+        *,
+        safe: bool,
+        settings: DrawnGateSettings = AS_PUBLISHED,
+    ) -> None:
         super().__init__()
-        self.project = LowRank(d_model, rank, heads * dim)
-        self.A_log = nn.Parameter(torch.zeros(heads) if safe else init_a_log(heads))
-        self.dt_bias = nn.Parameter(init_dt_bias(heads * dim))
         self.dim, self.safe = dim, safe
+        self.project = LowRank(d_model, rank, heads * dim)
+        self.A_log = nn.Parameter(torch.zeros(heads) if safe else draw_a_log(heads, strata=settings.strata))
+        self.dt_bias = nn.Parameter(
+            settings.start(draw_dt_bias(heads * dim, strata=settings.strata), self._dt_bias_for)
+        )
+
+    def _dt_bias_for(self, rate: float) -> Tensor | float:
+        """Return dt_bias at which all decays are e^-rate."""
+        if self.safe:
+            return math.log(rate / (FLOOR - rate))
+        return inverse_softplus(rate / self.A_log.detach().exp()).repeat_interleave(self.dim)
 
     def forward(self, x: SharedInput) -> Tensor:
         """Return the log decay [B, T, H, K] <= 0 of x [B, T, D], in at least float32."""
         step, A_log = self.project(x), self.A_log[:, None].expand(-1, self.dim).flatten()
         if self.safe:
             wide = at_least_float32(step.dtype)
-            log_decay = -5 * torch.sigmoid(A_log.exp() * (step.to(wide) + self.dt_bias))
+            log_decay = -FLOOR * torch.sigmoid(A_log.exp() * (step.to(wide) + self.dt_bias))
         else:
             log_decay = decay_gate(step, A_log, self.dt_bias)
         return log_decay.view(*log_decay.shape[:-1], -1, self.dim)
@@ -97,7 +135,9 @@ class KDA(MatrixMixer):
         super().__init__(settings, layer)
         rank, key_dim = settings.gate_rank or self.project.head_dim, self.project.key_dim
         self.beta = WriteStrength(layer.d_model, settings.heads, neg_eigval=settings.neg_eigval)
-        self.decay = ChannelDecay(layer.d_model, rank, settings.heads, key_dim, safe=settings.safe_decay)
+        self.decay = ChannelDecay(
+            layer.d_model, rank, settings.heads, key_dim, safe=settings.safe_decay, settings=settings
+        )
 
     def make_readout(self) -> Readout:
         """Return a readout whose gate has low rank."""

@@ -7,18 +7,18 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.common.settings import Settings
 from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.operators import without_autocast
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.heads import FAMILIES, inner_width
-from linbench.models.blocks.init import zero_init
+from linbench.models.blocks.init import BranchSettings, keep, zero_init
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
+from linbench.models.blocks.starting_gates import GateSettings, logit
 
 
-class LSTMSettings(Settings):
+class LSTMSettings(GateSettings, BranchSettings):
     """Settings of the LSTM. Classical: nothing around the cell."""
 
     expand: float = Field(1.0, gt=0, description="width of the cell over d_model")
@@ -67,12 +67,13 @@ class LSTM(Mixer):
         super().__init__(settings, layer)
         self.width = inner_width(settings.expand, layer.d_model)
         self.conv = InputConvolution(layer.d_model, settings.conv)
-        self.project = Linear(layer.d_model, 4 * self.width)
+        self.project = keep(Linear(layer.d_model, 4 * self.width))
         self.recurrent = nn.Linear(self.width, 4 * self.width)
         nn.init.zeros_(self.recurrent.bias)
-        nn.init.ones_(self.recurrent.bias[self.width : 2 * self.width])
+        forget = self.recurrent.bias.data[self.width : 2 * self.width]
+        forget.copy_(settings.start(torch.ones_like(forget), logit))
         self.norm = RMSNorm(self.width) if settings.output_norm == "rms" else None
-        self.linear = zero_init(Linear(self.width, layer.d_model))
+        self.linear = zero_init(Linear(self.width, layer.d_model), silent=settings.silent)
 
     def forward(self, x: Tensor, state: LSTMState | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""

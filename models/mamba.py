@@ -8,19 +8,18 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.common.settings import Settings
 from linbench.kernels.dtypes import at_least_float32, to_float32
 from linbench.kernels.selective_scan import flops_per_token, selective_scan
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import InputConvolution
-from linbench.models.blocks.gates import init_dt_bias
 from linbench.models.blocks.heads import FAMILIES, inner_width
-from linbench.models.blocks.init import indices, zero_init
+from linbench.models.blocks.init import BranchSettings, indices, keep, zero_init
 from linbench.models.blocks.linear import Linear, LowRank, SharedInput, linear
 from linbench.models.blocks.norms import RMSNorm
+from linbench.models.blocks.starting_gates import DrawnGateSettings, draw_dt_bias
 
 
-class MambaSettings(Settings):
+class MambaSettings(DrawnGateSettings, BranchSettings):
     """Settings of Mamba.
 
     Published: twice as wide inside, 16 states per channel, a convolution with biases, a skip and a gate, no
@@ -105,12 +104,16 @@ class Mamba(Mixer):
         self.gate = Linear(layer.d_model, width) if settings.output_gate == "swish" else None
         self.conv = InputConvolution(width, settings.conv, bias=settings.conv_bias)
         self.step = LowRank(width, settings.step_rank or math.ceil(layer.d_model / 16), width, bias=True)
-        self.step.up.bias = nn.Parameter(init_dt_bias(width))
+        self.step.up.bias = nn.Parameter(draw_dt_bias(width, strata=settings.strata))
+        keep(self.step.up)
         self.write, self.read = Linear(width, states), Linear(width, states)
-        self.A_log = nn.Parameter((indices(states) + 1).log().repeat(width, 1))
+        step = F.softplus(self.step.up.bias.detach())[:, None]
+        published = (indices(states) + 1).log().repeat(width, 1)
+        # steps scale writes, so they stay as drawn and A follows
+        self.A_log = nn.Parameter(settings.start(published, lambda rate: (rate / step).log()))
         self.skip = nn.Parameter(torch.ones(width)) if settings.skip else None
         self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
-        self.linear = zero_init(Linear(width, layer.d_model))
+        self.linear = zero_init(Linear(width, layer.d_model), silent=settings.silent)
 
     def forward(self, x: Tensor, state: MambaState | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""

@@ -14,9 +14,10 @@ from linbench.models.blocks.gates import StepDecay
 from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, Readout
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
+from linbench.models.blocks.starting_gates import DrawnGateSettings
 
 
-class Mamba2Settings(MatrixSettings):
+class Mamba2Settings(DrawnGateSettings, MatrixSettings):
     """Settings of Mamba-2.
 
     Published: twice as wide inside, one B and C for all heads, a convolution with biases, no norm of B and C,
@@ -106,7 +107,7 @@ class Mamba2(MatrixMixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.decay = StepDecay(layer.d_model, settings.heads)
+        self.decay = StepDecay(layer.d_model, settings.heads, settings)
         self.skip = nn.Parameter(torch.ones(settings.heads)) if settings.skip else None
 
     def make_projection(self) -> HeadProjection:

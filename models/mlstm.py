@@ -1,10 +1,11 @@
 """mLSTM: a matrix memory with an exponential input gate, the layer of xLSTM-7B."""
 
-from typing import Any, ClassVar, Literal, NamedTuple
+import math
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.kernels.dtypes import at_least_float32, to_float32
@@ -18,14 +19,15 @@ from linbench.models.blocks.heads import (
     QKNorm,
     share_input,
 )
-from linbench.models.blocks.init import CPU
+from linbench.models.blocks.init import CPU, set_bias, zero_init
 from linbench.models.blocks.linear import Affine, SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.norms import HeadLayerNorm
 from linbench.models.blocks.stabiliser import stabilise_gates
+from linbench.models.blocks.starting_gates import GateSettings, logit
 
 
-class MLSTMSettings(MatrixSettings):
+class MLSTMSettings(GateSettings, MatrixSettings):
     """Settings of the mLSTM.
 
     Published: keys half as wide as values, soft-capped gates, layer norm per head, sigmoid output gate; no
@@ -48,6 +50,16 @@ class MLSTMSettings(MatrixSettings):
     )
     input_bias: float = Field(0.0, description="mean of the input gate's bias at the start")
     positions: Literal["none"] = Field("none", description="q and k are not rotated")
+
+    @model_validator(mode="after")
+    def _within_the_cap(self) -> Self:
+        if (
+            self.forget_bias is not None
+            and self.soft_cap is not None
+            and abs(self.forget_bias) >= self.soft_cap
+        ):
+            raise ValueError(f"forget_bias must be within soft_cap = {self.soft_cap}, not {self.forget_bias}")
+        return self
 
 
 class MLSTMState(NamedTuple):
@@ -100,10 +112,16 @@ class MLSTM(MatrixMixer):
         self.forget = Affine(layer.d_model, settings.heads)
         self.input = Affine(layer.d_model, settings.heads)
         for gate in (self.forget, self.input):
-            nn.init.zeros_(gate.weight)
-        with torch.no_grad():
-            self.forget.bias.copy_(torch.linspace(3, 6, settings.heads, device=CPU))
+            zero_init(gate)
+        set_bias(
+            self.forget, settings.start(torch.linspace(3, 6, settings.heads, device=CPU), self._bias_for)
+        )
         nn.init.normal_(self.input.bias, settings.input_bias, 0.1)
+
+    def _bias_for(self, rate: float) -> float:
+        """Return b with -log sigmoid(cap tanh(b / cap)) = rate."""
+        cap = self.settings.soft_cap
+        return logit(rate) if cap is None else cap * math.atanh(logit(rate) / cap)
 
     @property
     def extra_columns(self) -> int:

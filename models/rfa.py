@@ -1,10 +1,10 @@
 """Random feature attention: sines and cosines estimate a Gaussian kernel, optionally with a forget gate."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.kernels.dtypes import to_float32
@@ -14,12 +14,14 @@ from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.denominator import NormalisedSettings, keep_from_zero, normalised_matrix_state
 from linbench.models.blocks.feature_maps import FeatureMap
 from linbench.models.blocks.heads import NO_CONVOLUTION, OutputNorm, QKNorm
+from linbench.models.blocks.init import set_bias
 from linbench.models.blocks.linear import Affine, SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer
 from linbench.models.blocks.random_features import directions
+from linbench.models.blocks.starting_gates import GateSettings
 
 
-class RFASettings(NormalisedSettings):
+class RFASettings(GateSettings, NormalisedSettings):
     """Settings of RFA.
 
     Published: 64 directions, q and k of unit length before the features, no gate, no convolution.
@@ -36,6 +38,12 @@ class RFASettings(NormalisedSettings):
     gated: bool = Field(
         False, description="whether a gate g per head and token forgets, and writes with 1 - g"
     )
+
+    @model_validator(mode="after")
+    def _gate_to_start(self) -> Self:
+        if self.forget_bias is not None and not self.gated:
+            raise ValueError("forget_bias needs a gate; set gated = true")
+        return self
 
 
 class SinCos(FeatureMap):
@@ -91,6 +99,8 @@ class RFA(MatrixMixer):
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         self.gate = Affine(layer.d_model, settings.heads) if settings.gated else None
+        if self.gate is not None and settings.forget_bias is not None:
+            set_bias(self.gate, settings.forget_bias)
 
     @property
     def extra_columns(self) -> int:

@@ -7,24 +7,24 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.common.settings import Settings
 from linbench.kernels.decays import SCORE_FLOOR
 from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.scan import flops_per_token, scan
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.heads import CONTROLLED, FAMILIES
-from linbench.models.blocks.init import indices, orthogonal, zero_init
+from linbench.models.blocks.init import BranchSettings, indices, orthogonal, zero_init
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
 from linbench.models.blocks.prefix_scan import running_maximum
+from linbench.models.blocks.starting_gates import GateSettings
 from linbench.models.blocks.token_shift import TokenShift, channel_positions, layer_depth, own_token_share
 
 NOTHING = -1e38
 """The logarithm of no weight at all; finite, so that differences are finite, too."""
 
 
-class RWKV4Settings(Settings):
+class RWKV4Settings(GateSettings, BranchSettings):
     """Settings of RWKV-4. Published: token shift, and receptance as a gate."""
 
     token_shift: bool = Field(
@@ -94,10 +94,12 @@ class RWKV4(Mixer):
         self.shift = TokenShift(mixes) if settings.token_shift else None
         self.receptance = zero_init(Linear(width, width)) if gated else None
         self.key = zero_init(Linear(width, width))
-        self.value, self.output = Linear(width, width), zero_init(Linear(width, width))
+        self.value = Linear(width, width)
+        self.output = zero_init(Linear(width, width), silent=settings.silent)
         orthogonal(self.value, gain=1.0)
         self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
-        self.time_decay = nn.Parameter(-5 + 8 * channel_positions(width) ** (0.7 + 1.3 * risen))
+        published = -5 + 8 * channel_positions(width) ** (0.7 + 1.3 * risen)
+        self.time_decay = nn.Parameter(settings.start(published, math.log))
         self.time_first = nn.Parameter(math.log(0.3) + 0.5 * ((indices(width) + 1) % 3 - 1))
 
     def forward(self, x: Tensor, state: RWKV4State | None = None, cross_layer: Any = None) -> Out:

@@ -1,5 +1,6 @@
 """RWKV-5, Eagle: a matrix memory whose rows decay at constant rates."""
 
+import math
 from typing import Any, Literal
 
 from pydantic import Field
@@ -53,9 +54,8 @@ class RWKV5(ShiftMixer):
         heads, key_dim, _ = self.memory_shape
         width, risen = heads * key_dim, layer_depth(layer).rising
         ripple = 0.1 * ((indices(width) + 1) % 3 - 1)
-        self.time_decay = nn.Parameter(
-            (-6 + 5 * channel_positions(width) ** (0.7 + 1.3 * risen)).view(heads, key_dim)
-        )
+        published = -6 + 5 * channel_positions(width) ** (0.7 + 1.3 * risen)
+        self.time_decay = nn.Parameter(settings.start(published, math.log).view(heads, key_dim))
         self.bonus = nn.Parameter((risen * (1 - channel_positions(width)) + ripple).view(heads, key_dim))
 
     def token_shift(self) -> TokenShift:

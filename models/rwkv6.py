@@ -10,6 +10,7 @@ from linbench.kernels.channel_decay import channel_decay
 from linbench.kernels.operators import product_dtype
 from linbench.kernels.token_shift import token_shift_by_token
 from linbench.models.base import LayerInfo, Rule
+from linbench.models.blocks.init import keep, zero_init
 from linbench.models.blocks.linear import Affine, Linear, LowRank
 from linbench.models.blocks.shift_mixer import Streams
 from linbench.models.blocks.token_shift import TokenShift, layer_depth, own_token_share
@@ -33,8 +34,8 @@ class TokenShiftByToken(TokenShift):
         super().__init__(mixes)
         self.first = nn.Parameter(first)
         self.down = Linear(len(first), len(mixes) * rank)
-        self.up = nn.ModuleList(Affine(rank, len(first), bias=False) for _ in mixes)
-        nn.init.zeros_(self.down.weight)
+        self.up = nn.ModuleList(keep(Affine(rank, len(first), bias=False)) for _ in mixes)
+        zero_init(self.down)
         for up in self.up:
             nn.init.uniform_(up.get_parameter("weight"), -0.01, 0.01)
 
@@ -79,8 +80,8 @@ class RWKV6(RWKV5):
         super().__init__(settings, layer)
         heads, key_dim, _ = self.memory_shape
         self.decay = LowRank(layer.d_model, settings.decay_rank, heads * key_dim, activation=torch.tanh)
-        nn.init.zeros_(self.decay.down.weight)
-        nn.init.uniform_(self.decay.up.weight, -0.01, 0.01)
+        zero_init(self.decay.down)
+        nn.init.uniform_(keep(self.decay.up).weight, -0.01, 0.01)
 
     def token_shift(self) -> TokenShift:
         """Return shifts with RWKV-5's mixes and an offset for each stream."""

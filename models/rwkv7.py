@@ -1,10 +1,10 @@
 """RWKV-7, Goose: erases what one key recalls and writes under another, while every row decays."""
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.kernels.channel_decay import channel_decay
@@ -13,10 +13,13 @@ from linbench.kernels.erasure import erasure
 from linbench.kernels.matrix_state import LowRank as Transition
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
 from linbench.models.base import LayerInfo, Out, Rule
-from linbench.models.blocks.init import orthogonal
+from linbench.models.blocks.init import keep, orthogonal, zero_init
 from linbench.models.blocks.linear import LowRank
 from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams
 from linbench.models.blocks.token_shift import TokenShift, channel_positions, layer_depth, own_token_share
+
+FASTEST = math.exp(-0.5)
+"""The most that the logarithm of a decay loses per token."""
 
 
 class RWKV7Settings(ShiftSettings):
@@ -25,6 +28,15 @@ class RWKV7Settings(ShiftSettings):
     low_rank_gate: bool = Field(True, description="output gate G_2 sigmoid(G_1 x), in place of output_gate")
     bonus: bool = Field(True, description="each token adds its own value to what it reads, after the norm")
     value_residual: bool = Field(True, description="later layers mix the first layer's values into their own")
+
+    @model_validator(mode="after")
+    def _above_the_bound(self) -> Self:
+        if self.rate is not None and self.rate >= FASTEST:
+            raise ValueError(
+                f"forget_bias = {self.forget_bias} starts decays at {math.exp(-self.rate):.3g}, and RWKV-7's"
+                f" are above {math.exp(-FASTEST):.3f}"
+            )
+        return self
 
 
 class FirstValue(NamedTuple):
@@ -82,7 +94,10 @@ class RWKV7(ShiftMixer):
         d_model, rising = layer.d_model, layer_depth(layer).rising
         # the published initial values depend on the channel's place among all, and within its head
         tilt, bend = channel_positions(keys) - 0.5, _signed_square_per_head(keys, key_dim)
-        self.w0 = _split_heads(-5.5 + 6 * channel_positions(keys) ** (1 + rising**0.3) + 2.5 * bend, heads)
+        published = -5.5 + 6 * channel_positions(keys) ** (1 + rising**0.3) + 2.5 * bend
+        self.w0 = _split_heads(
+            settings.start(published, lambda rate: math.log(rate / (FASTEST - rate))), heads
+        )
         self.w = _make_low_rank(d_model, 2.5, keys, activation=torch.tanh)
         self.a0 = _split_heads(-0.19 + 0.3 * bend + 0.4 * tilt, heads)
         self.a = _make_low_rank(d_model, 2.5, keys)
@@ -102,7 +117,7 @@ class RWKV7(ShiftMixer):
     def _start(self, layer: LayerInfo) -> None:
         """Set projections and norm to the published initial values."""
         bound = 0.5 * layer.d_model**-0.5
-        q, k, v = torch.split(self.project.linear.weight.data, self.project.widths)
+        q, k, v = torch.split(keep(self.project.linear).weight.data, self.project.widths)
         nn.init.uniform_(q, -bound, bound)
         nn.init.uniform_(k, -0.1 * bound, 0.1 * bound)
         nn.init.uniform_(v, -bound, bound)
@@ -120,7 +135,7 @@ class RWKV7(ShiftMixer):
 
     def log_decay(self, streams: Streams) -> Tensor:
         """Return the log decay [B, T, H, K] in (-0.6066, 0), in at least float32."""
-        return channel_decay(self.w(streams["w"]), self.w0, bound=math.exp(-0.5))
+        return channel_decay(self.w(streams["w"]), self.w0, bound=FASTEST)
 
     def forward(self, x: Tensor, state: ShiftState | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says. The first such layer hands on a `FirstValue`."""
@@ -184,6 +199,6 @@ def _make_low_rank(d_model: int, factor: float, outputs: int, activation: Any = 
     """Return a map whose rank grows with the root of the width, in steps of 32; it starts as zero."""
     rank = max(32, 32 * round(factor * d_model**0.5 / 32))
     made = LowRank(d_model, rank, outputs, activation=activation)
-    nn.init.zeros_(made.down.weight)
+    zero_init(made.down)
     orthogonal(made.up, gain=0.1 * max(1.0, (rank / outputs) ** 0.5))
     return made

@@ -7,17 +7,17 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.common.settings import Settings
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.diagonal_ssm import Frequencies, Modes
 from linbench.models.blocks.heads import FAMILIES
-from linbench.models.blocks.init import zero_init
+from linbench.models.blocks.init import BranchSettings, zero_init
 from linbench.models.blocks.linear import Affine
 from linbench.models.blocks.norms import RMSNorm
+from linbench.models.blocks.starting_gates import NO_STRATA
 
 
-class S4DSettings(Settings):
+class S4DSettings(BranchSettings):
     """Settings of S4D.
 
     Published: 64 states for each channel, a skip, GELU and a gated linear unit; no convolution, no norm.
@@ -29,6 +29,7 @@ class S4DSettings(Settings):
     modes: Frequencies = Field(
         "lin", description="frequencies at first: lin is pi n; inv N / pi (N / (2 n + 1) - 1)"
     )
+    strata: bool = NO_STRATA
     conv: int = INPUT_CONVOLUTION
     skip: bool = Field(True, description="whether D x goes past the memory")
     output_norm: Literal["none", "rms"] = Field("none", description="norm of the output, over all channels")
@@ -83,13 +84,12 @@ class S4D(Mixer):
         super().__init__(settings, layer)
         width = layer.d_model
         self.conv = InputConvolution(width, settings.conv)
-        self.memory = Modes(width, settings.states, settings.modes)
+        self.memory = Modes(width, settings.states, settings.modes, strata=settings.strata)
         self.skip = nn.Parameter(torch.randn(width)) if settings.skip else None
         self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
         self.gated = settings.output == "glu"
-        self.linear = zero_init(Affine(width, 2 * width if self.gated else width, bias=self.gated))
-        if self.gated:
-            nn.init.zeros_(self.linear.bias)
+        linear = Affine(width, 2 * width if self.gated else width, bias=self.gated)
+        self.linear = zero_init(linear, silent=settings.silent)
 
     def forward(self, x: Tensor, state: S4DState | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says."""

@@ -58,9 +58,10 @@ class ModelSpec:
 
     def identity(self) -> dict[str, Any]:
         """Return all that decides this model's numbers, as plain JSON values."""
+        settings = self.backbone.identity()
         backbone = {
             "version": backbones.VERSION,
-            "settings": self.backbone.model_dump(mode="json", exclude_none=True),
+            "settings": {name: value for name, value in settings.items() if value is not None},
             "kernel": _kernel_versions(backbones.kernel_families(self.backbone)),
         }
         return {

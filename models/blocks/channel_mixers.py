@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -31,14 +32,14 @@ class ChannelMixer(nn.Module, ABC):
 class SwiGLU(ChannelMixer):
     """W_down (silu(W_gate x) * W_up x). arXiv:2002.05202.
 
-    It is 8/3 D wide, rounded up to a multiple of 8, and W_down starts at zero.
+    It is 8/3 D wide, rounded up to a multiple of 8, and W_down starts at zero if silent.
     """
 
-    def __init__(self, layer: LayerInfo, width: int | None = None) -> None:
+    def __init__(self, layer: LayerInfo, width: int | None = None, *, silent: bool = True) -> None:
         super().__init__()
         hidden = width or 8 * -(-layer.d_model // 3)
         self.up = Linear(layer.d_model, 2 * hidden)
-        self.down = zero_init(Linear(hidden, layer.d_model))
+        self.down = zero_init(Linear(hidden, layer.d_model), silent=silent)
 
     def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, None]:
         """Return y [B, T, D], and None for the shift."""
@@ -49,7 +50,7 @@ class SwiGLU(ChannelMixer):
 class Identity(ChannelMixer):
     """The identity: adds the norm of the residual stream, which is its input, to that stream."""
 
-    def __init__(self, layer: LayerInfo, width: int | None = None) -> None:
+    def __init__(self, layer: LayerInfo, width: int | None = None, *, silent: bool = True) -> None:
         super().__init__()
 
     def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, None]:
@@ -61,8 +62,8 @@ class SquaredReLU(ChannelMixer):
     """RWKV's channel mixer: sigmoid(W_r x_r) * W_v relu(W_k x_k)^2, 4 D wide. arXiv:2305.13048.
 
     x_r and x_k mix a token with the one before it. At first channel i takes (i / D)^(falling^steepness) from
-    the token itself, where `falling` goes from 1 in the first layer to 1 / L in the last. W_v and W_r start
-    at zero. RWKV-7 (arXiv:2503.14456) has no receptance W_r.
+    the token itself, where `falling` goes from 1 in the first layer to 1 / L in the last. W_r starts
+    at zero, and W_v if silent. RWKV-7 (arXiv:2503.14456) has no receptance W_r.
     """
 
     has_shift = True
@@ -72,6 +73,7 @@ class SquaredReLU(ChannelMixer):
         layer: LayerInfo,
         width: int | None = None,
         *,
+        silent: bool = True,
         steepness: int,
         receptance: bool = True,
         orthogonal_keys: bool = False,
@@ -80,7 +82,8 @@ class SquaredReLU(ChannelMixer):
         hidden = width or 4 * layer.d_model
         mix = 1 - own_token_share(layer.d_model, layer_depth(layer).falling ** steepness)
         self.shift = TokenShift({"k": mix, "r": mix} if receptance else {"k": mix})
-        self.key, self.value = Linear(layer.d_model, hidden), zero_init(Linear(hidden, layer.d_model))
+        self.key = Linear(layer.d_model, hidden)
+        self.value = zero_init(Linear(hidden, layer.d_model), silent=silent)
         self.receptance = zero_init(Linear(layer.d_model, layer.d_model)) if receptance else None
         if orthogonal_keys:
             orthogonal(self.key, gain=(hidden / layer.d_model) ** 0.5)
@@ -92,26 +95,15 @@ class SquaredReLU(ChannelMixer):
         return y if self.receptance is None else torch.sigmoid(self.receptance(streams["r"])) * y, last
 
 
-def _rwkv4(layer: LayerInfo, width: int | None) -> ChannelMixer:
-    return SquaredReLU(layer, width, steepness=1, orthogonal_keys=True)
-
-
-def _rwkv6(layer: LayerInfo, width: int | None) -> ChannelMixer:
-    return SquaredReLU(layer, width, steepness=3)
-
-
-def _rwkv7(layer: LayerInfo, width: int | None) -> ChannelMixer:
-    return SquaredReLU(layer, width, steepness=4, receptance=False)
-
-
-CHANNEL_MIXERS: dict[str, Callable[[LayerInfo, int | None], ChannelMixer]] = {
+CHANNEL_MIXERS: dict[str, Callable[..., ChannelMixer]] = {
     "swiglu": SwiGLU,
     "identity": Identity,
-    "rwkv4": _rwkv4,
-    "rwkv6": _rwkv6,
-    "rwkv7": _rwkv7,
+    "rwkv4": partial(SquaredReLU, steepness=1, orthogonal_keys=True),
+    "rwkv6": partial(SquaredReLU, steepness=3),
+    "rwkv7": partial(SquaredReLU, steepness=4, receptance=False),
 }
-"""Constructors by the names that users and mixers use; "none" has none."""
+"""Constructors by the names that users and mixers use, from a layer's place, a width and `silent`; "none" has
+none."""
 
 CHANNEL_FAMILIES: dict[str, tuple[str, ...]] = dict.fromkeys(("rwkv4", "rwkv6", "rwkv7"), ("token_shift",))
 """Kernel families of those channel mixers that use any."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.operators import without_autocast
 from linbench.models.blocks.init import CPU, indices
+from linbench.models.blocks.starting_gates import draw
 
 CHUNK = 64
 """Tokens of a chunk, whose outputs are one product with a matrix of the filter's taps."""
@@ -46,6 +47,7 @@ class Modes(nn.Module):
         states: N, two floats for each mode.
         frequencies: initial Im l.
         discretisation: zoh or bilinear.
+        strata: whether steps are drawn in strata.
     """
 
     def __init__(
@@ -54,11 +56,13 @@ class Modes(nn.Module):
         states: int,
         frequencies: Frequencies = "lin",
         discretisation: Discretisation = "zoh",
+        *,
+        strata: bool = False,
     ) -> None:
         super().__init__()
         self.discretisation = discretisation
         self.states, modes = states, states // 2
-        self.log_step = nn.Parameter(torch.empty(width).uniform_(math.log(0.001), math.log(0.1)))
+        self.log_step = nn.Parameter(draw(math.log(0.001), math.log(0.1), width, strata=strata))
         self.log_decay = nn.Parameter(torch.full((width, modes), 0.5, device=CPU).log())
         n = indices(modes)
         frequency = math.pi * n if frequencies == "lin" else states / math.pi * (states / (2 * n + 1) - 1)

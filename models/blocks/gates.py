@@ -1,15 +1,23 @@
 """Gates computed from a token: how much the memory forgets, and how strongly the token writes."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.kernels.decay_gate import decay_gate
 from linbench.kernels.dtypes import to_float32
-from linbench.models.blocks.init import CPU
+from linbench.models.blocks.init import set_bias
 from linbench.models.blocks.linear import Affine, Linear, LowRank, SharedInput
+from linbench.models.blocks.starting_gates import (
+    AS_PUBLISHED,
+    ONE_BY_ONE,
+    DrawnGateSettings,
+    draw,
+    draw_a_log,
+    draw_dt_bias,
+    inverse_softplus,
+    logit,
+)
 
 
 class ScalarDecay(nn.Module):
@@ -18,35 +26,24 @@ class ScalarDecay(nn.Module):
     A ~ U(1, 16), and dt_bias is such that softplus(dt_bias) is log-uniform in (0.001, 0.1), at least 1e-4:
     with W x = 0 the median half-life is about ten tokens. Both are drawn in strata, one per head, in random
     order: every head has the published distribution, yet no layer of few heads gets only short memories
-    (docs/decisions/0003).
+    (docs/decisions/0003). With a `forget_bias` the step follows from A, which stays large enough for a gate
+    to close within a token.
     """
 
-    def __init__(self, d_model: int, heads: int) -> None:
+    def __init__(self, d_model: int, heads: int, settings: DrawnGateSettings = AS_PUBLISHED) -> None:
         super().__init__()
         self.project = Linear(d_model, heads)
-        self.A_log = nn.Parameter(init_a_log(heads))
-        self.dt_bias = nn.Parameter(init_dt_bias(heads))
+        self.A_log = nn.Parameter(draw_a_log(heads, strata=settings.strata))
+        self.dt_bias = nn.Parameter(
+            settings.start(
+                draw_dt_bias(heads, strata=settings.strata),
+                lambda rate: inverse_softplus(rate / self.A_log.detach().exp()),
+            )
+        )
 
     def forward(self, x: Tensor | SharedInput) -> Tensor:
         """Return the log decay [B, T, H] <= 0 of x [B, T, D], in at least float32."""
         return decay_gate(self.project(x), self.A_log, self.dt_bias)
-
-
-def init_a_log(count: int) -> Tensor:
-    """Draw A_log [count] with A ~ U(1, 16), in strata."""
-    return (1 + 15 * _stratified(count)).log()
-
-
-def init_dt_bias(count: int) -> Tensor:
-    """Draw dt_bias [count] with softplus(dt_bias) log-uniform in (0.001, 0.1), at least 1e-4, in strata."""
-    low, high = math.log(0.001), math.log(0.1)
-    dt = (low + (high - low) * _stratified(count)).exp().clamp(min=1e-4)
-    return dt + (-torch.expm1(-dt)).log()  # the inverse of softplus
-
-
-def _stratified(count: int) -> Tensor:
-    """Draw [count] numbers from U(0, 1), one in each of `count` equal parts, in random order."""
-    return (torch.randperm(count, device=CPU) + torch.rand(count, device=CPU)) / count
 
 
 class WriteStrength(nn.Module):
@@ -95,7 +92,7 @@ class LowRankDecay(nn.Module):
         super().__init__()
         self.heads, self.divisor = heads, divisor
         self.project = LowRank(d_model, rank, heads * key_dim, bias=True)
-        nn.init.constant_(self.project.up.bias, bias)
+        set_bias(self.project.up, bias)
 
     def forward(self, x: Tensor | SharedInput) -> Tensor:
         """Return the log decay [B, T, H, K] <= 0 of x [B, T, D], in at least float32."""
@@ -104,7 +101,15 @@ class LowRankDecay(nn.Module):
 
 
 class StepDecay(ScalarDecay):
-    """`ScalarDecay` that also returns its step softplus(W x_t + dt_bias), which scales Mamba-2's writes."""
+    """`ScalarDecay` that also returns its step softplus(W x_t + dt_bias), which scales Mamba-2's writes.
+
+    With a `forget_bias` A follows from the step, so that writes start as large as published.
+    """
+
+    def __init__(self, d_model: int, heads: int, settings: DrawnGateSettings = AS_PUBLISHED) -> None:
+        super().__init__(d_model, heads, DrawnGateSettings(strata=settings.strata))
+        step = F.softplus(self.dt_bias.detach())
+        self.A_log = nn.Parameter(settings.start(self.A_log.detach(), lambda rate: (rate / step).log()))
 
     def with_step(self, x: Tensor | SharedInput) -> tuple[Tensor, Tensor]:
         """Return log decay and step [B, T, H] of x [B, T, D], in at least float32."""
@@ -117,15 +122,30 @@ class UniformDecay(nn.Module):
     """One decay per channel of a head: log a_t = logsigmoid(W x_t + b). arXiv:2210.04243.
 
     b is such that with W x = 0 decays are uniform in (1/n, 1 - 1/n), for n channels in all heads.
+
+    Args:
+        d_model: width of x.
+        heads: number of heads.
+        dim: channels of a head.
+        settings: the settings that say how it starts.
+        share: share of this gate in the decay that `forget_bias` names, on a logarithmic scale.
     """
 
-    def __init__(self, d_model: int, heads: int, dim: int) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        dim: int,
+        settings: DrawnGateSettings = ONE_BY_ONE,
+        *,
+        share: float = 1.0,
+    ) -> None:
         super().__init__()
         self.heads = heads
         self.project = Affine(d_model, heads * dim)
         edge = 1 / max(heads * dim, 3)
-        with torch.no_grad():
-            self.project.bias.copy_(torch.empty(heads * dim, device=CPU).uniform_(edge, 1 - edge).logit())
+        uniform = draw(edge, 1 - edge, heads * dim, strata=settings.strata).logit()
+        set_bias(self.project, settings.start(uniform, lambda rate: logit(share * rate)))
 
     def forward(self, x: Tensor | SharedInput) -> Tensor:
         """Return the log decay [B, T, H, dim] <= 0 of x [B, T, D], in at least float32."""

@@ -10,12 +10,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.errors import UserError
-from linbench.common.settings import Settings
 from linbench.kernels.norms import ACTIVATIONS, Activation, l2_norm
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
-from linbench.models.blocks.init import zero_init
+from linbench.models.blocks.init import BranchSettings, zero_init
 from linbench.models.blocks.linear import Linear, LowRank, SharedInput, linear
 from linbench.models.blocks.norms import GroupRMSNorm, HeadLayerNorm, RMSNorm, l1_norm
 
@@ -38,7 +37,7 @@ OUTPUT_NORM: Any = Field(
 )
 
 
-class HeadSettings(Settings):
+class HeadSettings(BranchSettings):
     """Settings of everything around a recurrence with heads.
 
     Each variant's defaults are the published ones; `CONTROLLED` has the same values for all variants.
@@ -257,7 +256,7 @@ class HeadProjection(nn.Module):
 
 
 class Readout(nn.Module):
-    """Map o [B, T, H, V] to y [B, T, D]: norm, then gate, then a linear map that starts at zero.
+    """Map o [B, T, H, V] to y [B, T, D]: norm, then gate, then a linear map that starts at zero, if silent.
 
     There are no biases, except in a norm that has them.
 
@@ -298,7 +297,7 @@ class Readout(nn.Module):
                 else LowRank(layer.d_model, gate_rank, width)
             )
         self.activation: Activation | None = None if settings.output_gate == "none" else settings.output_gate
-        self.linear = zero_init(Linear(width, layer.d_model))
+        self.linear = zero_init(Linear(width, layer.d_model), silent=settings.silent)
 
     def forward(self, o: Tensor, x: Tensor | SharedInput, added: Tensor | None = None) -> Tensor:
         """Return y [B, T, D].

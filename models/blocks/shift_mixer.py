@@ -22,10 +22,11 @@ from linbench.models.blocks.heads import (
     share_input,
 )
 from linbench.models.blocks.linear import SharedInput
+from linbench.models.blocks.starting_gates import GateSettings
 from linbench.models.blocks.token_shift import TokenShift
 
 
-class ShiftSettings(HeadSettings):
+class ShiftSettings(GateSettings, HeadSettings):
     """Settings of RWKV's matrix layers.
 
     Published: token shift, no convolution, no norm of q and k, group norm of the output.
