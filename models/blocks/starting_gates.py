@@ -1,4 +1,4 @@
-"""How forget gates start: as each paper has them, or all at one decay, whatever their equation.
+"""Forget gates before training: as each paper has them, or all at one decay, whatever their equation.
 
 An equation turns a parameter into a decay. A gate that starts at a given decay starts at the parameter that
 the inverse of its equation gives, so a setting of one meaning serves every variant.

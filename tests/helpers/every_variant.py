@@ -215,6 +215,10 @@ DECAYS = {
         lambda _: (MATRIX, CONV),
     ),
     "hgrn2": Variant(HGRN2, {}, 4 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
+    # with a bias for each decay
+    "hgrn2 that starts open": Variant(
+        HGRN2, {"forget_bias": 8}, 4 * D * D + D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)
+    ),
     # x, z and o of 2 D each, B and C of HEAD for all heads together; the convolution with its biases; a norm
     # of 2 D; d with its two numbers a head; D
     "mamba2": Variant(

@@ -1,0 +1,92 @@
+"""How much of their memory variants keep from token to token before training, on the inputs of a task."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linbench.models.backbone import Backbone
+from linbench.models.blocks.heads import share_input
+from tests.helpers.cells import plan
+
+
+def _made(mixer: Any, x: Tensor) -> Tensor:
+    """The decays of a mixer whose gate is a module of its own."""
+    return mixer.decay(share_input(x, mixer, mixer.readout))
+
+
+def _shifted(mixer: Any, x: Tensor) -> Tensor:
+    return mixer.log_decay(mixer.project_tokens(x, None).streams)
+
+
+def _hgrn2(mixer: Any, x: Tensor) -> Tensor:
+    return mixer.log_decay(mixer.project(share_input(x, mixer, mixer.readout), None)[1])
+
+
+def _dfw(mixer: Any, x: Tensor) -> Tensor:
+    """An entry's decay is the product of its row's and its column's."""
+    return mixer.key_decay(x)[..., :, None] + mixer.value_decay(x)[..., None, :]
+
+
+def _mamba(mixer: Any, x: Tensor) -> Tensor:
+    u, _ = mixer.conv(mixer.inner(x), None)
+    return -F.softplus(mixer.step(u))[..., None] * mixer.A_log.exp()
+
+
+def _lstm(mixer: Any, x: Tensor) -> Tensor:
+    """The forget gate reads the memory, so it is computed token by token."""
+    state, gates = mixer.init_state(len(x), capacity=x.shape[1]), []
+    for token in x.split(1, dim=1):
+        h = state.memory[:, 1]
+        gate = mixer.project(mixer.conv(token, state.conv)[0])[:, 0] + mixer.recurrent(h)
+        gates.append(F.logsigmoid(gate.chunk(4, dim=-1)[1]))
+        state = mixer(token, state).state
+    return torch.stack(gates, dim=1)
+
+
+LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "fox": lambda mixer, x: mixer.log_forget(share_input(x, mixer, mixer.readout)),
+    "rfa": lambda mixer, x: F.logsigmoid(mixer.gate(x)),
+    "mlstm": lambda mixer, x: F.logsigmoid(mixer._capped(mixer.forget(x))),
+    "hgrn2": _hgrn2,
+    "dfw": _dfw,
+    "mamba": _mamba,
+    "lstm": _lstm,
+    "rwkv4": lambda mixer, x: -mixer.time_decay.exp(),
+    **dict.fromkeys(("gla", "kda", "gated_deltanet", "gated_deltaproduct", "comba", "mamba2"), _made),
+    **dict.fromkeys(("rwkv5", "rwkv6", "rwkv7"), _shifted),
+}
+"""By a variant's name the logarithms of its decays for inputs [B, T, D]."""
+
+NEEDED = {"rfa": "gated=true"}
+"""What a variant needs in order to forget."""
+
+
+def starting_at(name: str, forget_bias: float, *more: str) -> str:
+    """The pattern of a variant whose gates start at sigmoid(forget_bias)."""
+    settings = [f"forget_bias={forget_bias:g}", *more]
+    return f"{name}[{','.join([*settings, NEEDED[name]] if name in NEEDED else settings)}]"
+
+
+def model_and_inputs(pattern: str, form: str, **settings: Any) -> tuple[Backbone, Tensor]:
+    """A fresh model for `mqar quick`, and the task's inputs."""
+    given = {f"model.{setting}": value for setting, value in settings.items()}
+    cell = plan("mqar/quick", [pattern], form=form, device="cpu", settings=given)[0]
+    batch = cell.task.sample(torch.arange(4), seed=0, split="train")
+    return cell.model.build(cell.task, seed=0), batch.inputs
+
+
+@torch.no_grad()
+def starting_decays(pattern: str, form: str) -> list[Tensor]:
+    """Logarithms of the decays of each layer of a fresh model, for each token of the task once.
+
+    Silent layers all read the embedded inputs. In the task itself half of all tokens are one filler.
+    """
+    model, inputs = model_and_inputs(pattern, form)
+    x = model.embedding(inputs.unique()[None])
+    return [
+        LOG_DECAYS[mixer.name](mixer, norm(x))
+        for mixer, norm in zip(model.mixers, model.mixer_norms, strict=True)
+    ]
