@@ -292,7 +292,7 @@ def test_zoology_is_surrounded_as_published() -> None:
         "tie_embeddings": True,
         "embedding_dropout": 0.1,
     }
-    assert cell.model.backbone.model_dump(exclude_none=True) == surroundings
+    assert cell.model.identity()["backbone"]["settings"] == surroundings
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     RetNet: lambda s: SURROUNDINGS,
     Lightning: lambda s: SURROUNDINGS,
     GLA: lambda s: SURROUNDINGS + 2 * 16 * D + D,
-    HGRN2: lambda s: SURROUNDINGS,
+    HGRN2: lambda s: SURROUNDINGS + D * (s.forget_bias is not None),
     Mamba: lambda s: AROUND_INPUT + 2 * D * D + (2 * D + D) + 3 * 16 * D,  # a step of rank 1; B, C and A
     Mamba2: lambda s: SURROUNDINGS + DECAY,
     DFW: lambda s: SURROUNDINGS + 2 * (D + 1) * D,
