@@ -45,7 +45,7 @@ def show(
     """Show one task or one model in full.
 
     For a task: the skill it tests, its settings, presets, chance level, overlap of the splits, and one
-    example in words. For a model: its description and settings.
+    example in words. For a model: its description, its settings, and those of the model around it.
     """
     from linbench.experiments.pattern import bare, split_task
     from linbench.experiments.registry import card, registry
@@ -132,9 +132,11 @@ def _pairs(preset: Any) -> str:
 
 def _model(cls: Any) -> dict[str, Any]:
     from linbench.experiments.registry import controlled, model_settings
+    from linbench.models.backbone import BackboneSettings
 
     return {
         "settings (native defaults)": _aligned(_short_types(model_settings(cls))) or ["none"],
+        "settings of what is around it": _aligned(_short_types(BackboneSettings.describe())),
         "the controlled form sets": controlled(cls) or ["no controlled form"],
     }
 

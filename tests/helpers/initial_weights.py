@@ -1,4 +1,4 @@
-"""What fresh models start at, in two numbers each.
+"""Weights of fresh models, in two numbers each.
 
 `python -m tests.helpers.initial_weights > tests/golden/initial_weights.json` writes them anew, after a change
 that means to change them.

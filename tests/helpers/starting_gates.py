@@ -1,5 +1,6 @@
-"""How much of their memory variants keep from token to token before training, on the inputs of a task."""
+"""The share of their memory that variants keep from token to token before training, on inputs of a task."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from linbench.models.backbone import Backbone
 from linbench.models.blocks.heads import share_input
 from tests.helpers.cells import plan
+from tests.helpers.initial_weights import MIXERS
 
 
 def _made(mixer: Any, x: Tensor) -> Tensor:
@@ -58,10 +60,10 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     **dict.fromkeys(("gla", "kda", "gated_deltanet", "gated_deltaproduct", "comba", "mamba2"), _made),
     **dict.fromkeys(("rwkv5", "rwkv6", "rwkv7"), _shifted),
 }
-"""By a variant's name the logarithms of its decays for inputs [B, T, D]."""
+"""The logarithms of a variant's decays for inputs [B, T, D], by its name."""
 
 NEEDED = {"rfa": "gated=true"}
-"""What a variant needs in order to forget."""
+"""The setting that a variant needs in order to forget."""
 
 
 def starting_at(name: str, forget_bias: float, *more: str) -> str:
@@ -90,3 +92,39 @@ def starting_decays(pattern: str, form: str) -> list[Tensor]:
         LOG_DECAYS[mixer.name](mixer, norm(x))
         for mixer, norm in zip(model.mixers, model.mixer_norms, strict=True)
     ]
+
+
+@torch.no_grad()
+def half_lives(name: str) -> list[list[float]]:
+    """Tokens after which half is left, in both of two layers of a variant as published, where W x = 0.
+
+    For each layer the 10 % of its gates that forget soonest, the median, and the 10 % that forget last.
+    """
+    pattern = f"{name}[{NEEDED[name]}]" if name in NEEDED else name
+    heads = {"heads": HEADS} if "heads" in MIXERS[name].Settings.model_fields else {}
+    model, _ = model_and_inputs(pattern, "native", d_model=8 * HEADS, **heads)
+    nothing = torch.zeros(1, 1, 8 * HEADS)
+    shares = torch.tensor([0.1, 0.5, 0.9])
+    return [
+        (math.log(0.5) / LOG_DECAYS[name](mixer, nothing)).flatten().quantile(shares).tolist()
+        for mixer in model.mixers
+    ]
+
+
+HEADS = 64
+"""Heads of the models whose half-lives are shown: enough for a distribution."""
+
+
+def table() -> str:
+    """The table of docs/initial-values.md; `python -m tests.helpers.starting_gates` prints it."""
+
+    def three(values: list[float]) -> str:
+        first, median, last = (f"{value:.2g}" if value < 100 else f"{value:.0f}" for value in values)
+        return median if first == last else f"{median} ({first} to {last})"
+
+    rows = [f"| `{name}` | {' | '.join(map(three, half_lives(name)))} |" for name in LOG_DECAYS]
+    return "\n".join(["| variant | first layer | second of two |", "|---|---|---|", *rows])
+
+
+if __name__ == "__main__":
+    print(table())
