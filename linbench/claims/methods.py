@@ -43,10 +43,11 @@ This was introduced after most runs had been looked at; no rule of a claim was c
 several seeds once counted whatever its marks. Now it lies between the best seed so far and what longer
 training could make of the marked ones. This turned the verdict on C36 to undecided.
 
-**Learning rates.** The learning rate of every model is chosen on two tuning seeds. Many older results used
-an earlier rule: one tuning seed, and among equally accurate rates the upper middle one. They count where the
-search on two seeds has not been run, and every verdict that rests on them says "learning rate chosen on one
-tuning seed".
+**Learning rates.** The learning rate of every model is chosen on three tuning seeds, among half decades and
+then among the two neighbours of the best a quarter decade away. Older results used earlier rules: two tuning
+seeds or one, half decades alone, and most of them the upper middle one among equally accurate rates. They
+count where today's search has not been run, and every verdict that rests on them says so, for example
+"learning rate chosen on one tuning seed".
 
 **Devices.** Results of two kinds of devices never decide a claim together. A kind of device that has no
 results of a claim starts with the training that other devices needed.

@@ -31,6 +31,8 @@ class RemainingWork(NamedTuple):
     """Timings of layers in all."""
     untimed: int
     """Timings that are missing."""
+    most_to_come: int
+    """The most runs that searches may add, which their results decide."""
 
 
 def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> RemainingWork:
@@ -41,14 +43,14 @@ def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> Remainin
     """
     claim, budget = verdict.claim, verdict.next_budget(device_class(device))
     costs: list[float | None] = []
-    total = left = 0
+    total = left = most_to_come = 0
     finished = fit_cost_model(stored.results.values(), device)
     for work in _by_source(claim, device, budget):
         done = settled_by_former_rules(work.cells, lambda cell: stored.results.get(cell.id), work.search)
         waiting = [cell for cell in work.cells if cell.id not in done]
-        tuning, missing = pending_cells(waiting, stored.results.get, work.search, retry=False)
+        tuning, missing, more = pending_cells(waiting, stored.results.get, work.search, retry=False)
         cells = [*tuning, *work.cells]
-        total, left = total + len(cells), left + len(missing)
+        total, left, most_to_come = total + len(cells), left + len(missing), most_to_come + more
         costs += [
             estimate_seconds(group, finished) for group in groups([c for c in cells if c.id in missing])
         ]
@@ -59,6 +61,7 @@ def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> Remainin
         sum(known) if len(known) == len(costs) else None,
         timings=sum(len(each.work(device, budget).timings) for each in claim.deciding),
         untimed=sum(len(each.missing(stored, device, budget).timings) for each in claim.deciding),
+        most_to_come=most_to_come,
     )
 
 

@@ -268,6 +268,8 @@ def _remaining_words(verdict: "Verdict", work: dict[str, Any] | None) -> str:
             f"{work['left']} of {pluralize(work['cells'], 'run')} are missing, learning-rate searches"
             f" included ({cost})"
         )
+    if work["most_to_come"]:
+        parts.append(f"searches may add up to {pluralize(work['most_to_come'], 'run')}")
     if work["timings"]:
         parts.append(f"{work['untimed']} of {pluralize(work['timings'], 'timing')} of layers are missing")
     return f"On {work['device']}, {', and '.join(parts)}; {claim.cost}."

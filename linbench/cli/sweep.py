@@ -133,8 +133,8 @@ def sweep(
         former = _keep_former(all_cells, store, chosen_suite.search, retry=retry is not None)
         if limit is not None:
             not_former = [cell for cell in cells if cell.id not in former]
-            _, unfinished = pending_cells(not_former, store.get, chosen_suite.search, retry=retry is not None)
-            cells = [cell for cell in cells if cell.id in unfinished][:limit]
+            pending = pending_cells(not_former, store.get, chosen_suite.search, retry=retry is not None)
+            cells = [cell for cell in cells if cell.id in pending.left][:limit]
             if not cells:
                 raise UserError("every cell is finished; leave out --limit to see the tables.")
         if not dry_run:
@@ -280,7 +280,7 @@ def _print_plan(
     known: list[CellResult] = store.all() if store.folder.is_dir() else []
     by_id = {result["id"]: result for result in known}
     not_former = [cell for cell in cells if cell.id not in former]
-    tuning, missing = pending_cells(not_former, by_id.get, search, retry=retry)
+    tuning, missing, most_to_come = pending_cells(not_former, by_id.get, search, retry=retry)
     names = naming_scheme(cells, but={"protocol.lr"} if search else ())
     cost = fit_cost_model(known, cells[0].device)
     groups = _plan_groups("search, ", tuning, missing, names, cost, stack)
@@ -296,11 +296,19 @@ def _print_plan(
     for group in _merge_same_names(groups):
         print(group.line())
     print(_summary(groups, len(tuning) + len(cells), cost.cells if cost else 0))
-    if search and search.extensions and any(cell.id in missing for cell in tuning):
-        print(
-            "If the best learning rate is at the edge of the grid, the search adds up to"
-            f" {pluralize(search.extensions, 'rate')} more."
-        )
+    if search and most_to_come:
+        print(_what_may_come(search, most_to_come))
+
+
+def _what_may_come(search: "SearchSettings", cells: int) -> str:
+    """Return what searches may add to a plan. cells: the most cells of it."""
+    ways = []
+    if search.extensions:
+        rates = pluralize(search.extensions, "rate")
+        ways.append(f"up to {rates} beyond the grid if the best is at its edge")
+    if search.refine:
+        ways.append("the 2 rates a quarter decade from the best")
+    return f"Each search may add {', and then '.join(ways)}: at most {pluralize(cells, 'cell')} more in all."
 
 
 def _plan_groups(

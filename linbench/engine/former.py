@@ -10,7 +10,7 @@ from itertools import chain
 from linbench.engine.ladder import final_result
 from linbench.engine.lr_search import model_key, with_chosen_rates
 from linbench.experiments.cell import Cell
-from linbench.experiments.former_searches import former_rules
+from linbench.experiments.former_searches import describe_former_marks, former_rules
 from linbench.experiments.learning_rates import SearchSettings
 from linbench.results.schema.cells import CellResult
 
@@ -21,7 +21,7 @@ LookUp = Callable[[Cell], CellResult | None]
 def describe_former_rules(results: Sequence[CellResult]) -> list[str]:
     """Return a phrase for each former rule that chose the learning rate of a result."""
     marks = {mark for result in results for mark in result["marks"]}
-    return [rule.says for rule in former_rules() if rule.mark in marks]
+    return [*describe_former_marks(marks).values()]
 
 
 def results_at_chosen_rates(

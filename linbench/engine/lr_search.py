@@ -1,7 +1,7 @@
 """The search for learning rates, by one rule for every model.
 
-All models have the same grid. The rate is chosen by validation on tuning seeds; results are reported on other
-seeds.
+All models have the same grid of half decades, which is refined by quarter decades around the best rate. The
+rate is chosen by validation on tuning seeds; results are reported on other seeds.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,11 +20,16 @@ from linbench.engine.probe import Marks
 from linbench.engine.progress import Progress
 from linbench.engine.runner import is_final, run_cells
 from linbench.experiments.cell import Cell, Purpose
-from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
+from linbench.experiments.learning_rates import (
+    HALF_DECADE,
+    SearchSettings,
+    default_search,
+    learning_rate,
+)
 from linbench.results.record import EDGE, UNTRIED
 from linbench.results.schema.cells import CellResult
 from linbench.results.schema.cells import Search as SearchSummary
-from linbench.results.scores import validation_accuracy, validation_loss
+from linbench.results.scores import tokens_trained, validation_accuracy, validation_loss
 from linbench.results.store import Store
 
 
@@ -65,15 +70,19 @@ class RateScore(NamedTuple):
 class Search:
     """The search for one model's learning rate, whatever the seed.
 
-    Rates are numbered in half decades. A rate that was tried has a score, or None if it has no number to be
-    judged by.
+    Rates are numbered in quarter decades. A rate that was tried has a score, or None if it has no number to
+    be judged by.
     """
 
     cell: Cell
     settings: SearchSettings
     tried: dict[int, RateScore | None] = field(default_factory=dict)
     trials: dict[int, list[Cell]] = field(init=False)
-    """Cells to run now, by half decade."""
+    """Cells to run now, by rate."""
+    runs: int = field(init=False, default=0)
+    """The runs of all rates that were tried."""
+    tokens: int = field(init=False, default=0)
+    """The tokens that these were trained on."""
 
     def __post_init__(self) -> None:
         self._plan_trials()
@@ -85,8 +94,11 @@ class Search:
 
     @property
     def best(self) -> int:
-        """The half decade with the best score; among equals the one that `ties` of the settings says."""
-        scores = {n: score for n, score in sorted(self.tried.items()) if score}
+        """The rate with the best score; among equals the one that `ties` of the settings says."""
+        return self._best_of(self.tried)
+
+    def _best_of(self, rates: Iterable[int]) -> int:
+        scores = {n: score for n in sorted(rates) if (score := self.tried[n])}
         ranks = {n: score.rank(self.settings.ties) for n, score in scores.items()}
         equals = [n for n, rank in ranks.items() if rank == max(ranks.values())]
         return equals[(len(equals) - (self.settings.ties == "loss")) // 2]
@@ -105,21 +117,40 @@ class Search:
 
     @property
     def next(self) -> list[int]:
-        """The half decades to try now; none if the search is over.
+        """The rates to try now; none if the search is over.
 
-        First comes the grid, then one rate at a time beyond the edge that the best rate lies on.
+        First comes the grid, then one rate at a time beyond the edge that the best rate lies on, then the
+        neighbours of the best rate a quarter decade away.
         """
         if not self.tried:
             return self.settings.grid
-        most = self.settings.rates + self.settings.extensions
-        if self.failed or not self.on_edge or len(self.tried) >= most:
+        if self.failed:
             return []
-        return [self.best - 1 if self.best == min(self.tried) else self.best + 1]
+        on_grid = [n for n in self.tried if n % HALF_DECADE == 0]
+        best, lowest, highest = self._best_of(on_grid), min(on_grid), max(on_grid)
+        if lowest < best < highest:
+            neighbours = (best - 1, best + 1) if self.settings.refine else ()
+            return [n for n in neighbours if n not in self.tried]
+        if len(on_grid) >= self._most_on_grid:
+            return []
+        return [lowest - HALF_DECADE if best == lowest else highest + HALF_DECADE]
 
-    def at(self, half_decades: int, seeds: Sequence[int], purpose: Purpose) -> list[Cell]:
+    @property
+    def most_to_come(self) -> int:
+        """The most cells that the search may add to those that are pending, as far as is known."""
+        if not self.trials or any(n % HALF_DECADE for n in self.trials):
+            return 0
+        extensions = self._most_on_grid - len(self.tried) - len(self.trials)
+        return (extensions + 2 * self.settings.refine) * len(self.settings.seeds)
+
+    @property
+    def _most_on_grid(self) -> int:
+        return self.settings.rates + self.settings.extensions
+
+    def at(self, n: int, seeds: Sequence[int], purpose: Purpose) -> list[Cell]:
         """Return the model's cells of some seeds at a learning rate."""
         rungs = self.cell.protocol.rungs if purpose == "report" else 1
-        protocol = self.cell.protocol.model_copy(update={"lr": learning_rate(half_decades), "rungs": rungs})
+        protocol = self.cell.protocol.model_copy(update={"lr": learning_rate(n), "rungs": rungs})
         return [replace(self.cell, protocol=protocol, seed=seed, purpose=purpose) for seed in seeds]
 
     @property
@@ -130,7 +161,10 @@ class Search:
     def record(self, results: Mapping[str, CellResult]) -> None:
         """Take up the results, by id, of the cells that were pending."""
         for n, cells in self.trials.items():
-            self.tried[n] = RateScore.of([results[cell.id] for cell in cells])
+            of_rate = [results[cell.id] for cell in cells]
+            self.tried[n] = RateScore.of(of_rate)
+            self.runs += len(of_rate)
+            self.tokens += sum(map(tokens_trained, of_rate))
         self._plan_trials()
 
     def _plan_trials(self) -> None:
@@ -141,13 +175,15 @@ class Search:
         return self.at(self.best, [cell.seed], "report")[0]
 
     def summary(self) -> SearchSummary:
-        """Return the field `search` of results: rates with accuracies, tuning seeds, and the choice."""
+        """Return the field `search` of results: rates with accuracies, tuning seeds, choice and cost."""
         scores = sorted(self.tried.items())
         return {
             "accuracies": [[learning_rate(n), score and score.accuracy] for n, score in scores],
             "seeds": list(self.settings.seeds),
             "best": learning_rate(self.best),
             "edge": self.on_edge,
+            "runs": self.runs,
+            "tokens": self.tokens,
         }
 
 
@@ -200,7 +236,7 @@ def run_searched(
     # a law that is broken is told before anything is trained, whatever of the searches is stored
     if from_plugins := [cell for cell in cells if plugin_sources(cell)]:
         stored = (lambda name: None) if again else store.get
-        _, left = pending_cells(from_plugins, stored, search_settings, retry=retry)
+        left = pending_cells(from_plugins, stored, search_settings, retry=retry).left
         Marks(parse_laws(allow), executor.timeout).probe([cell for cell in from_plugins if cell.id in left])
     run_cells(
         [cell for search in searches.values() for cell in search.pending],
@@ -221,14 +257,29 @@ def run_searched(
     return [annotated[cell.id] for cell, _ in with_searches]
 
 
+class Pending(NamedTuple):
+    """The cells that `run_searched` would run, as far as the results that are found lead."""
+
+    tuning: list[Cell]
+    """The cells that score learning rates, finished ones too."""
+    left: set[str]
+    """The ids of the cells left to run, of those that score rates and of those to be reported.
+
+    One to be reported is left while its rate is not chosen or it has no result at that rate, but not if no
+    rate can be chosen.
+    """
+    most_to_come: int
+    """The most cells that searches may add to `tuning`."""
+
+
 def pending_cells(
     cells: Sequence[Cell],
     stored: Callable[[str], CellResult | None],
     settings: SearchSettings | None,
     *,
     retry: bool,
-) -> tuple[list[Cell], set[str]]:
-    """Return the cells that score learning rates, as far as known, and the ids of all cells left to run.
+) -> Pending:
+    """Return what is left to run for cells and for the searches for their learning rates.
 
     Args:
         cells: the cells to be reported.
@@ -244,32 +295,13 @@ def pending_cells(
         return result if is_final(result, again=False, retry=retry) else None
 
     if settings is None:
-        return [], {cell.id for cell in cells if not final_result(cell, look_up)}
-    return pending_search_cells(cells, look_up, settings)
-
-
-def pending_search_cells(
-    cells: Sequence[Cell], look_up: Callable[[Cell], CellResult | None], settings: SearchSettings
-) -> tuple[list[Cell], set[str]]:
-    """Return what `run_searched` would run, as far as the results that are found lead.
-
-    Args:
-        cells: the cells to be reported.
-        look_up: a look-up of a cell's result.
-        settings: the search for learning rates.
-
-    Returns: the cells that score rates, and the ids of those of them, and of `cells`, that are left to run.
-    One of `cells` is left while its rate is not chosen or it has no result at that rate, but not if no rate
-    can be chosen.
-
-    Raises UserError: a seed to be reported is a tuning seed.
-    """
+        return Pending([], {cell.id for cell in cells if not final_result(cell, look_up)}, 0)
     searches, tuning, unfinished = _follow_all(cells, look_up, settings)
     for cell in cells:
         search = searches[model_key(cell)]
         if search.pending or not (search.failed or final_result(search.at_best(cell), look_up)):
             unfinished.add(cell.id)
-    return tuning, unfinished
+    return Pending(tuning, unfinished, sum(search.most_to_come for search in searches.values()))
 
 
 def with_chosen_rates(

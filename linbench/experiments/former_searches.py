@@ -1,6 +1,6 @@
 """Earlier rules for choosing learning rates, which `experiments/protocols.yaml` lists."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -27,9 +27,14 @@ class FormerSearch(NamedTuple):
         return search.model_copy(update=dict(self.settings))
 
 
+def describe_former_marks(marks: Collection[str]) -> dict[str, str]:
+    """Return what those of some marks mean that stand for former rules, by mark."""
+    return {rule.mark: rule.says for rule in former_rules() if rule.mark in marks}
+
+
 @cache
 def former_rules() -> tuple[FormerSearch, ...]:
-    """Return the earlier rules, the most recent first."""
+    """Return the earlier rules, the most recent first; rules that differ in seeds may share a mark."""
     rules = []
     for entry in former_searches():
         settings = {

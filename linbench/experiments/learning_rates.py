@@ -1,4 +1,7 @@
-"""The grid of learning rates and the settings of the search on it."""
+"""The grid of learning rates and the settings of the search on it.
+
+Rates are numbered in quarter decades: 0 is 1, -1 is 0.562, -2 is 0.316. Those of the grid are the even ones.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -8,6 +11,9 @@ from pydantic import Field, model_validator
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.experiments.protocol import suite_block
+
+HALF_DECADE = 2
+"""The steps from a rate of the grid to the next, in quarter decades."""
 
 
 class SearchSettings(Settings):
@@ -20,6 +26,10 @@ class SearchSettings(Settings):
     )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         min_length=1, max_length=64, description="tuning seeds, which are never reported"
+    )
+    refine: bool = Field(
+        True,
+        description="whether the rates a quarter decade from the best of the grid are tried, too",
     )
     ties: Literal["loss", "upper"] = Field(
         "loss",
@@ -39,8 +49,8 @@ class SearchSettings(Settings):
 
     @property
     def grid(self) -> list[int]:
-        """The rates of the grid, in half decades."""
-        return list(range(self.lowest, self.lowest + self.rates))
+        """The rates of the grid, numbered in quarter decades."""
+        return [HALF_DECADE * n for n in range(self.lowest, self.lowest + self.rates)]
 
 
 def default_search() -> SearchSettings:
@@ -48,9 +58,9 @@ def default_search() -> SearchSettings:
     return SearchSettings.parse(suite_block("search"), where="search")
 
 
-def learning_rate(half_decades: int) -> float:
-    """Return 10^(n/2) to three digits: 0.001, 0.00316, 0.01, ..."""
-    return float(f"{10 ** (half_decades / 2):.3g}")
+def learning_rate(quarter_decades: int) -> float:
+    """Return 10^(n/4) to three digits: 0.001, 0.00178, 0.00316, 0.00562, 0.01, ..."""
+    return float(f"{10 ** (quarter_decades / 4):.3g}")
 
 
 def refuse_rate(*groups: Mapping[str, Any]) -> None:

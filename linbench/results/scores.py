@@ -27,6 +27,11 @@ def validation_loss(result: CellResult) -> float:
     return last.get("nll", last.get("mse", inf))
 
 
+def tokens_trained(result: CellResult) -> int:
+    """Return the tokens that a run was trained on up to its last evaluation; 0 if it had none."""
+    return result["curve"][-1]["tokens"] if result["curve"] else 0
+
+
 LEARNED = 0.9
 """The accuracy from which on a run has learned, where the steps to learn are counted."""
 

@@ -318,14 +318,15 @@ def searched(
 
     The measures have these scores there, and .9 at other rates.
     """
-    for n in default_search().grid:
+    best = -12
+    for n in (*default_search().grid, best - 1, best + 1):
         for name, scores in (("delta", delta), ("sum", total)):
             cells = cells_of(claim, name)
             protocol = cells[0].protocol.model_copy(update={"lr": learning_rate(n)})
             tuning = [replace(cells[0], protocol=protocol, seed=seed, purpose="tuning") for seed in seeds]
-            made = [a_result(cell, 0.5 if n == -6 else 0.3, "cpu") for cell in tuning]
+            made = [a_result(cell, 0.5 if n == best else 0.3, "cpu") for cell in tuning]
             made += [
-                a_result(replace(cell, protocol=protocol), score if n == -6 else 0.9, "cpu")
+                a_result(replace(cell, protocol=protocol), score if n == best else 0.9, "cpu")
                 for cell, score in zip(cells, scores, strict=True)
             ]
             stored.results |= {
@@ -363,7 +364,11 @@ def test_a_verdict_says_that_learning_rates_were_chosen_on_one_seed(
     assert f"On cpu, supported; {words}:" in told
     assert (to_json(found)["qualifiers"], to_json(found)["devices"][0]["qualifiers"]) == ([words], [words])
     assert remaining_work(found, stored, device="cpu").left == 0, "what was chosen by a former rule is there"
-    assert remaining_work(found, searched(claim, Stored([]), (), [0.9] * 3, [0.9] * 3), device="cpu").left > 6
+    nothing = remaining_work(found, searched(claim, Stored([]), (), [0.9] * 3, [0.9] * 3), device="cpu")
+    search = default_search()
+    models, seeds = 2, len(search.seeds)
+    assert nothing.left == models * (search.rates * seeds + 3)
+    assert nothing.most_to_come == models * (search.extensions + 2) * seeds
     asked = verdict(
         claim, searched(claim, stored, default_search().seeds, [0.9, 0.92, 0.94], [0.5, 0.6, 0.7])
     )

@@ -245,8 +245,14 @@ def test_a_search_reports_what_it_chose_and_keeps_what_it_tried(
     assert ("lr_edge" in reported["marks"]) is search["edge"]
     stored = [json.loads(path.read_text()) for path in (tmp_path / "results").glob("*.json")]
     assert [result["purpose"] for result in stored].count("report") == 1
-    assert [result["purpose"] for result in stored].count("tuning") == 2 * len(search["accuracies"])
+    assert (
+        [result["purpose"] for result in stored].count("tuning")
+        == 3 * len(search["accuracies"])
+        == search["runs"]
+    )
+    assert search["tokens"] == 640 * search["runs"]
     again = linbench(*words)
     assert json.loads(again.out) == [reported]
     assert "finished earlier" in again.err
-    assert linbench("table").out.count("deltanet") == 1, "what was only tried is no row"
+    table, of_search = linbench("table").out.split("search for learning rates")
+    assert table.count("deltanet") == of_search.count("deltanet") == 1, "what was only tried is no row"

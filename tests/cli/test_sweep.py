@@ -117,7 +117,7 @@ def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> lis
             )
 
     runs = Runs()
-    for module in ("run", "lr_search", "runner"):
+    for module in ("ladder", "lr_search", "runner"):
         monkeypatch.setattr(f"linbench.engine.{module}.run_cells", runs)
     return runs
 
@@ -134,7 +134,7 @@ def test_a_limit_goes_through_a_suite_that_searches(
     assert {(cell.purpose, cell.protocol.lr) for cell in trains if cell.purpose == "report"} == {
         ("report", 1e-3)
     }
-    assert len(trains) == 2 * 5 + 4
+    assert len(trains) == 2 * (5 + 2) + 4
     assert "every cell is finished" in sweep("--limit", "1").err
 
 
@@ -159,7 +159,7 @@ def test_what_a_former_rule_chose_in_this_folder_stands_and_is_told(
     sweep: Callable[..., Any], trains: list[Any], tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     suite = tmp_path / "tiny.yaml"
-    suite.write_text(TINY + "search: {seeds: [1000], ties: upper}\n")
+    suite.write_text(TINY + "search: {seeds: [1000], ties: upper, refine: false}\n")
     first = json.loads(sweep("--json").out)
     ran = len(trains)
     suite.write_text(TINY + "search: true\n")
@@ -176,8 +176,10 @@ def test_what_a_former_rule_chose_in_this_folder_stands_and_is_told(
     more = [(cell.purpose, cell.seed) for cell in trains[ran:]]
     assert sorted(more) == [
         ("report", 2),
-        *[("tuning", 1001)] * 5,
-    ], "a seed more is chosen for as asked, on two seeds, which finds the same rate here"
+        *[("tuning", 1000)] * 2,
+        *[("tuning", 1001)] * 7,
+        *[("tuning", 1002)] * 7,
+    ], "a seed more is chosen for as asked, on three seeds and refined, which finds the same rate here"
 
 
 @pytest.mark.slow

@@ -30,6 +30,8 @@ SUITE = Suite.parse(
     },
     where="suite",
 )
+BEST = -12
+"""The learning rate 1e-3, in quarter decades."""
 SEARCHED = Suite.parse(
     SUITE.model_dump(exclude={"search"}) | {"search": {"seeds": [100], "extensions": 0}}, where="suite"
 )
@@ -54,12 +56,12 @@ def keep(a_result: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
             tuning = [
                 cell
                 for search in chosen
-                for n in search.settings.grid
+                for n in (*search.settings.grid, BEST - 1, BEST + 1)
                 for cell in search.at(n, search.settings.seeds, "tuning")
             ]
             cells = [
                 *(tuning if tuned else []),
-                *(search.at(-6, [search.cell.seed], "report")[0] for search in chosen),
+                *(search.at(BEST, [search.cell.seed], "report")[0] for search in chosen),
             ]
         for cell in cells:
             score = 0.9 if cell.protocol.lr == 1e-3 else 0.5

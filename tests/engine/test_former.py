@@ -17,14 +17,16 @@ from linbench.engine.former import (
 from linbench.experiments.cell import Cell
 from linbench.experiments.former_searches import FormerSearch, former_rules
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
-from linbench.experiments.protocol import suite_block
 from linbench.experiments.suite import load, shipped
 from linbench.results.record import NO_VERDICT
 from linbench.results.schema import Result
 from tests.helpers.cells import plan
 
 ASKED = default_search()
-ONE_SEED, TIES = "lr_one_seed", "lr_former_ties"
+TWO = (1000, 1001)
+LOWER, UPPER = -14, -12
+"""Two rates of the grid side by side, in quarter decades."""
+ONE_SEED, TWO_SEEDS, UNREFINED, TIES = "lr_one_seed", "lr_two_seeds", "lr_unrefined", "lr_former_ties"
 
 
 def cells(*models: str, seeds: Sequence[int] = (0, 1)) -> list[Cell]:
@@ -42,7 +44,7 @@ class Kept:
         return self.results.get((cell.model.label, cell.protocol.lr, cell.seed))
 
     def put(self, model: str, n: int, seed: int, accuracy: float = 0.5, loss: float = 1.0) -> None:
-        curve = [{"accuracy": accuracy, "loss": 0.0, "nll": loss}]
+        curve = [{"tokens": 64, "accuracy": accuracy, "loss": 0.0, "nll": loss}]
         self.results[model, learning_rate(n), seed] = {
             "status": "ok",
             "chance": 0.1,
@@ -58,8 +60,11 @@ class Kept:
         seeds: Sequence[int],
         accuracy: Callable[[int], float],
         loss: Callable[[int], float] = lambda n: 1.0,
+        *,
+        refined: bool = False,
     ) -> None:
-        for n in ASKED.grid:
+        """Keep the runs of a search; `refined`: those at all quarter decades within the grid, too."""
+        for n in range(ASKED.grid[0], ASKED.grid[-1] + 1) if refined else ASKED.grid:
             for seed in seeds:
                 self.put(model, n, seed, accuracy(n), loss(n))
 
@@ -70,7 +75,8 @@ def rates(results: dict[str, Result]) -> set[float]:
 
 def test_the_rules_of_former_days_are_searches_with_a_sentence_and_a_mark_of_their_own() -> None:
     rules = former_rules()
-    assert len({rule.mark for rule in rules}) == len(rules) > 0
+    assert len({rule.instead_of(ASKED) for rule in rules}) == len(rules) > 0
+    assert len({(rule.mark, rule.says) for rule in rules}) == len({rule.mark for rule in rules})
     for rule in rules:
         assert rule.says
         assert rule.mark not in NO_VERDICT
@@ -90,13 +96,13 @@ def test_a_former_rule_stands_in_for_todays_default_alone() -> None:
 
 def test_the_search_as_asked_comes_first() -> None:
     kept = Kept()
-    kept.tune("deltanet", ASKED.seeds, lambda n: 1.0 if n == -7 else 0.5)
-    for n in (-7, -6):
+    kept.tune("deltanet", ASKED.seeds, lambda n: 1.0 - abs(n - LOWER - 1) / 10, refined=True)
+    for n in (LOWER, LOWER + 1, UPPER):
         kept.put("deltanet", n, 0)
         kept.put("deltanet", n, 1)
     found = results_at_chosen_rates(cells(), kept, ASKED)
     assert len(found) == 2
-    assert rates(found) == {learning_rate(-7)}
+    assert rates(found) == {learning_rate(LOWER + 1)}
     assert describe_former_rules(list(found.values())) == []
 
 
@@ -104,33 +110,48 @@ def test_what_was_chosen_on_one_seed_by_the_rule_of_its_day_is_found_and_marked(
     snapshot: SnapshotAssertion,
 ) -> None:
     kept = Kept()
-    kept.tune("deltanet", (1000,), lambda n: 1.0 if n in (-7, -6) else 0.5, loss=lambda n: float(n))
-    for n in (-7, -6):
+    kept.tune("deltanet", (1000,), lambda n: 1.0 if n in (LOWER, UPPER) else 0.5, loss=lambda n: float(n))
+    for n in (LOWER, UPPER):
         kept.put("deltanet", n, 0)
     found = results_at_chosen_rates(cells(seeds=[0]), kept, ASKED)
-    assert rates(found) == {learning_rate(-6)}, "the upper of two equals"
+    assert rates(found) == {learning_rate(UPPER)}, "the upper of two equals"
     assert describe_former_rules(list(found.values())) == snapshot
     assert [result["marks"] for result in found.values()] == [[ONE_SEED]]
     assert all(not result["marks"] for result in kept.results.values()), "what is stored stays"
 
 
-def test_what_was_chosen_by_the_upper_of_equals_on_two_seeds_is_marked_as_that() -> None:
+@pytest.mark.parametrize(
+    ("tuned", "at", "own", "mark"),
+    [
+        (TWO, LOWER, None, TWO_SEEDS),
+        (TWO, UPPER, None, TIES),
+        (ASKED.seeds, LOWER, None, UNREFINED),
+        ((7,), LOWER, (7,), UNREFINED),
+        ((7,), UPPER, (7,), TIES),
+    ],
+)
+def test_what_was_chosen_without_refinement_is_marked_by_its_seeds_and_ties(
+    tuned: Sequence[int], at: int, own: tuple[int, ...] | None, mark: str
+) -> None:
+    """own: tuning seeds that a suite gives."""
     kept = Kept()
-    kept.tune("deltanet", ASKED.seeds, lambda n: 1.0 if n in (-7, -6) else 0.5)
-    kept.put("deltanet", -6, 0)
-    (result,) = results_at_chosen_rates(cells(seeds=[0]), kept, ASKED).values()
-    assert result["marks"] == [TIES]
+    kept.tune("deltanet", tuned, lambda n: 1.0 if n in (LOWER, UPPER) else 0.5)
+    kept.put("deltanet", at, 0)
+    search = ASKED.model_copy(update={"seeds": own}) if own else ASKED
+    (result,) = results_at_chosen_rates(cells(seeds=[0]), kept, search).values()
+    assert (result["lr"], result["marks"]) == (learning_rate(at), [mark])
+    assert len(describe_former_rules([result])) == 1
 
 
 def test_all_results_of_a_model_are_by_one_rule() -> None:
     kept = Kept()
-    kept.tune("deltanet", ASKED.seeds, lambda n: 1.0 if n in (-7, -6) else 0.5)
-    kept.put("deltanet", -7, 0)  # as asked
-    kept.put("deltanet", -6, 0)
-    kept.put("deltanet", -6, 1)
+    kept.tune("deltanet", ASKED.seeds, lambda n: 1.0 if n in (LOWER, UPPER) else 0.5, refined=True)
+    kept.put("deltanet", LOWER, 0)  # as asked
+    kept.put("deltanet", UPPER, 0)
+    kept.put("deltanet", UPPER, 1)
     asked = cells(seeds=[0, 1, 2])
     found = results_at_chosen_rates(asked, kept, ASKED)
-    assert rates(found) == {learning_rate(-6)}, "two of three"
+    assert rates(found) == {learning_rate(UPPER)}, "two of three"
     assert cells_to_run(asked, found) == asked, "what is run is run by one rule, too"
     assert settled_by_former_rules(asked, kept, ASKED) == {}
     assert settled_by_former_rules(asked[:2], kept, ASKED) == {
@@ -141,10 +162,10 @@ def test_all_results_of_a_model_are_by_one_rule() -> None:
 
 def test_models_are_judged_each_by_itself_and_without_any_search_nothing_is_guessed() -> None:
     kept = Kept()
-    kept.tune("deltanet", ASKED.seeds, lambda n: 1.0 if n == -6 else 0.5)
-    kept.tune("gla", (1000,), lambda n: 1.0 if n == -6 else 0.5)
+    kept.tune("deltanet", ASKED.seeds, lambda n: 1.0 if n == UPPER else 0.5, refined=True)
+    kept.tune("gla", (1000,), lambda n: 1.0 if n == UPPER else 0.5)
     for model in ("deltanet", "gla", "retnet"):
-        kept.put(model, -6, 0)
+        kept.put(model, UPPER, 0)
     asked = cells("deltanet", "gla", "retnet", seeds=[0])
     found = results_at_chosen_rates(asked, kept, ASKED)
     assert [found[cell.id]["marks"] if cell.id in found else None for cell in asked] == [[], [ONE_SEED], None]
@@ -153,7 +174,7 @@ def test_models_are_judged_each_by_itself_and_without_any_search_nothing_is_gues
     assert settled_by_former_rules(asked, kept, None) == {}
 
 
-def test_every_shipped_search_has_two_tuning_seeds_or_more() -> None:
+def test_every_shipped_search_has_three_tuning_seeds_or_more_and_is_refined() -> None:
     searches: dict[str, Any] = {name: load(name).search for name in shipped()}
     searches |= {
         str(measure): measure.source.suite.search
@@ -161,9 +182,10 @@ def test_every_shipped_search_has_two_tuning_seeds_or_more() -> None:
         for measure in claim.measures.values()
         if isinstance(measure.source, CellSource)
     }
-    few = [name for name, search in searches.items() if search and len(search.seeds) < 2]
-    assert few == []
-    assert len(suite_block("search")["seeds"]) >= 2
+    searched = {name: search for name, search in searches.items() if search}
+    assert len(searched) > 1
+    lax = [name for name, search in searched.items() if len(search.seeds) < 3 or not search.refine]
+    assert lax == []
 
 
 @pytest.mark.parametrize("name", ["zoo", "zoo-quick"])

@@ -24,7 +24,8 @@ from linbench.results.store import Store
 from tests.helpers.cells import plan
 from tests.helpers.records import a_point, a_record
 
-SETTINGS = SearchSettings(lowest=-8, rates=5, extensions=2, seeds=(100, 101))
+SETTINGS = SearchSettings(lowest=-8, rates=5, extensions=2, seeds=(100, 101), refine=False)
+REFINED = SETTINGS.model_copy(update={"refine": True})
 GRID = [1e-4, 3.16e-4, 1e-3, 3.16e-3, 1e-2]
 
 
@@ -69,33 +70,103 @@ class Runs:
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[Runs, list[Result]]]:
     def run(
-        accuracy: Callable[[Cell], float | str], asked: Sequence[Cell] | None = None
+        accuracy: Callable[[Cell], float | str],
+        asked: Sequence[Cell] | None = None,
+        settings: SearchSettings = SETTINGS,
     ) -> tuple[Runs, list[Result]]:
         runs = Runs(accuracy)
         monkeypatch.setattr(what, "run_cells", runs)
         store = Store(tmp_path)
         store.prepare()
-        return runs, run_searched(asked or cells(), store, NoProgress(), settings=SETTINGS)
+        return runs, run_searched(asked or cells(), store, NoProgress(), settings=settings)
 
     return run
 
 
 def peaked(at: float) -> Callable[[Cell], float]:
-    return lambda cell: 1 / (1 + abs(GRID_INDEX(cell.protocol.lr) - GRID_INDEX(at)))
+    """Return accuracies that are halved half a decade from a rate."""
+    return lambda cell: 1 / (1 + abs(half_decades(cell.protocol.lr) - half_decades(at)))
 
 
-def GRID_INDEX(rate: float) -> int:  # noqa: N802 - a table would end where the grid does
-    return next(n for n in range(-20, 5) if learning_rate(n) == rate)
+def half_decades(rate: float) -> float:
+    return next(n / 2 for n in range(-40, 10) if learning_rate(n) == rate)
 
 
-def test_rates_are_half_decades() -> None:
+def test_the_grid_has_half_decades_as_they_always_were_bit_for_bit() -> None:
+    """A learning rate is part of an identity."""
+    settings = SETTINGS.model_copy(update={"lowest": -40, "rates": 53})
+    words = [f"{digits}e{decade}" for decade in range(-20, 7) for digits in ("1", "3.16")][:-1]
+    assert [learning_rate(n).hex() for n in settings.grid] == [float(word).hex() for word in words]
     assert [learning_rate(n) for n in SETTINGS.grid] == GRID
 
 
-def test_the_default_is_a_grid_of_five_on_two_seeds() -> None:
+def test_between_two_rates_of_the_grid_lies_one_a_quarter_decade_from_both() -> None:
+    assert [learning_rate(n) for n in range(-12, -7)] == [1e-3, 1.78e-3, 3.16e-3, 5.62e-3, 1e-2]
+
+
+def test_the_default_is_a_grid_of_five_on_three_seeds_that_is_refined() -> None:
     found = default_search()
     assert [learning_rate(n) for n in found.grid] == GRID
-    assert len(found.seeds) == 2
+    assert (found.seeds, found.refine) == ((1000, 1001, 1002), True)
+
+
+@pytest.mark.parametrize(
+    ("at", "refined", "best"),
+    [
+        (1e-3, [5.62e-4, 1.78e-3], 1e-3),
+        (1.78e-3, [5.62e-4, 1.78e-3], 1.78e-3),  # of 1e-3 and 3.16e-3, which are equals, the lower
+        (5.62e-4, [1.78e-4, 5.62e-4], 5.62e-4),
+        (1.78e-2, [5.62e-3, 1.78e-2], 1.78e-2),
+        (1e-4, [5.62e-5, 1.78e-4], 1e-4),
+    ],
+)
+def test_the_neighbours_of_the_best_a_quarter_decade_away_are_tried_last(
+    searched: Callable[..., tuple[Runs, list[Result]]], at: float, refined: list[float], best: float
+) -> None:
+    runs, found = searched(peaked(at), settings=REFINED)
+    tried = [rate for rate, _ in found[0]["search"]["accuracies"]]
+    last = list(dict.fromkeys(cell.protocol.lr for cell in runs.asked if cell.purpose == "tuning"))[-2:]
+    assert (last, found[0]["lr"]) == (refined, best)
+    assert tried == runs.tuned
+    assert set(tried) >= {*GRID, *refined}
+    assert len(tried) == len(GRID) + 2 + (at in (1.78e-2, 1e-4))
+    assert "lr_edge" not in found[0]["marks"]
+
+
+def test_an_edge_that_stays_best_is_not_refined(
+    searched: Callable[..., tuple[Runs, list[Result]]],
+) -> None:
+    runs, found = searched(peaked(1e0), settings=REFINED)
+    assert runs.tuned == [*GRID, 3.16e-2, 1e-1]
+    assert "lr_edge" in found[0]["marks"]
+
+
+def test_a_refined_rate_without_a_number_is_not_chosen_and_is_told(
+    searched: Callable[..., tuple[Runs, list[Result]]],
+) -> None:
+    found = searched(
+        lambda cell: "oom" if cell.protocol.lr == 1.78e-3 else peaked(1e-3)(cell), settings=REFINED
+    )[1]
+    assert (found[0]["lr"], found[0]["marks"]) == (1e-3, ["undertrained", "lr_untried"])
+    assert [1.78e-3, None] in found[0]["search"]["accuracies"]
+
+
+@pytest.mark.parametrize("refine", [True, False])
+@pytest.mark.parametrize("extensions", [0, 2])
+@pytest.mark.parametrize("at", [1e-4, 1e-3, 5.62e-3, 3.16e-2, 1.0])
+def test_a_search_never_adds_more_than_it_foresees(at: float, extensions: int, refine: bool) -> None:
+    settings = SETTINGS.model_copy(update={"extensions": extensions, "refine": refine})
+    search = Search(cells()[0], settings)
+    added, foreseen = [], []
+    while search.pending:
+        added.append(len(search.pending))
+        foreseen.append(search.most_to_come)
+        search.record({cell.id: Runs(peaked(at)).result(cell) for cell in search.pending})
+    assert foreseen[0] == 2 * (extensions + 2 * refine)
+    assert all(sum(added[stage + 1 :]) <= most for stage, most in enumerate(foreseen))
+    if at == 1e-3:
+        assert added[1:] == [4] * refine
+    assert foreseen[-1] == 0 or search.on_edge or not refine
 
 
 def test_the_best_rate_on_the_tuning_seeds_is_reported_on_others(
@@ -111,6 +182,8 @@ def test_the_best_rate_on_the_tuning_seeds_is_reported_on_others(
         "seeds": [100, 101],
         "best": 3.16e-3,
         "edge": False,
+        "runs": 10,
+        "tokens": 10 * 64 * 7,
     }
 
 

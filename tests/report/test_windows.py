@@ -4,14 +4,19 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from linbench.report.figures.learning_rates import FIGURE, tried, window
+from linbench.report.figures.learning_rates import COLUMN_INCHES, FIGURE, columns, tried, window
 from linbench.results.comparison import comparisons
 
 GRID = (1e-4, 1e-3, 1e-2, 1e-1)
 
 
 def searched(
-    make: Any, label: str, *accuracies: float, seeds: tuple[int, ...] = (1000,), chosen: float = 1e-2
+    make: Any,
+    label: str,
+    *accuracies: float,
+    seeds: tuple[int, ...] = (1000,),
+    chosen: float = 1e-2,
+    rates: tuple[float, ...] = GRID,
 ) -> list[Any]:
     """A report at the chosen rate, and tuning runs at every rate of which each seed is two hundredths worse
     than the one before."""
@@ -23,7 +28,7 @@ def searched(
             purpose="tuning",
             curve=[{"step": 1, "tokens": 100, "accuracy": value - 0.02 * i, "loss": 1.0, "nll": 1.0}],
         )
-        for rate, value in zip(GRID, accuracies, strict=False)
+        for rate, value in zip(rates, accuracies, strict=False)
         for i, seed in enumerate(seeds)
     ]
     return [make(label, 0, lr=chosen), *tuning]
@@ -122,3 +127,47 @@ def test_what_is_below_the_bound_is_not_rounded_up_to_it(a_result: Any) -> None:
     words = {text.get_text() for text in figure.axes[0].texts}
     assert {"<0.90", "–"} <= words
     assert "0.90" not in words
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ([1e-2, 1e-4, 1e-3], [1e-4, 1e-3, 1e-2]),
+        ([1e-3, 3.16e-3, 1.78e-3, 1e-2], [1e-3, 1.78e-3, 3.16e-3, 5.62e-3, 1e-2]),
+        ([1.78e-3, 1e-3, 2e-3], [1e-3, 1.78e-3, 2e-3]),  # one that no search tries
+    ],
+)
+def test_with_rates_between_half_decades_every_quarter_decade_has_a_column(
+    rates: list[float], expected: list[float]
+) -> None:
+    assert columns(rates) == expected
+
+
+def test_quarter_decades_stand_where_they_lie_and_have_their_names_a_line_lower(a_result: Any) -> None:
+    rates = (1e-3, 3.16e-3, 5.62e-3, 1e-2, 1.78e-2)
+    (found,) = comparisons(searched(a_result, "deltanet", 0.1, 0.5, 0.95, 0.99, 0.92, rates=rates))
+    figure = Figure()
+    assert FIGURE.draw_on(figure, found)
+    (axes,) = figure.axes
+    names = [label.get_text() for label in axes.get_xticklabels()]
+    assert names == ["1e-3", "\n1.78e-3", "3.16e-3", "\n5.62e-3", "1e-2", "\n1.78e-2"]
+    places = {
+        words: text.get_position()[0] for text in axes.texts if (words := text.get_text()).startswith("0.")
+    }
+    assert places == {"0.10": 0, "0.50": 2, "0.95": 3, "0.99": 4, "0.92": 5}
+    (frame,) = (patch for patch in axes.patches if isinstance(patch, Rectangle) and patch.get_linewidth() > 0)
+    assert (frame.get_x(), frame.get_width()) == (pytest.approx(2.52), pytest.approx(2.96))
+    (under,) = axes.lines
+    assert sum(under.get_xdata()) / 2 == pytest.approx(4)  # type: ignore[arg-type]
+
+
+def test_a_sheet_grows_with_columns_for_which_there_is_no_room(a_result: Any) -> None:
+    def width(rates: tuple[float, ...]) -> float:
+        (found,) = comparisons(searched(a_result, "deltanet", *[0.5] * len(rates), rates=rates))
+        figure = Figure()
+        assert FIGURE.draw_on(figure, found)
+        return float(figure.get_figwidth())
+
+    usual = width((1e-3, 1e-2))
+    assert width((1e-5, 1.78e-5, 1e-1)) == usual
+    assert width((1e-5, 1.78e-5, 1.0)) == pytest.approx(usual + 4 * COLUMN_INCHES)

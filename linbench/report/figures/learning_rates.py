@@ -1,7 +1,7 @@
 """Accuracy against the learning rate, from the runs that chose it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
 from matplotlib.patches import Rectangle
 
+from linbench.experiments.learning_rates import HALF_DECADE, learning_rate
 from linbench.report.figure import ComparisonFigure
 from linbench.report.style.colors import Style, ink
 from linbench.report.style.labels import GUIDE, MISSING
@@ -32,6 +33,12 @@ HOLLOW_POINTS, WITHIN_POINTS = 3.2, 1.6
 
 WIDE = 7
 """The most rates whose names below the axis have the usual size."""
+
+ROOM = 17
+"""The columns for which a sheet of the usual width has room: a quarter decade each from 1e-5 to 0.1."""
+
+COLUMN_INCHES = 0.26
+"""The width that is added for each column more."""
 
 GUESSED = 0.05
 """The share of the way from chance to 1 that the best rate must exceed, or its choice is a guess."""
@@ -68,7 +75,8 @@ def draw(sheet: Sheet, comparison: Comparison) -> bool:
         return False
     missing = [row for row, _, rates in every if not rates]
     axes = sheet.add_subplot()
-    rates = sorted({rate for *_, own in found for rate, _ in own})
+    rates = columns({rate for *_, own in found for rate, _ in own})
+    sheet.set_figwidth(sheet.get_figwidth() + COLUMN_INCHES * max(0, len(rates) - ROOM))
     for height, searched in enumerate(found):
         _draw_row(axes, rates, height, searched)
     axes.text(
@@ -95,6 +103,25 @@ def draw(sheet: Sheet, comparison: Comparison) -> bool:
     return True
 
 
+def columns(tried_rates: Collection[float]) -> list[float]:
+    """Return the rates that have a column: those that were tried.
+
+    Where some of them lie between those of a grid of half decades, every quarter decade has a column, so that
+    columns are as far apart as rates are.
+    """
+    steps = [_quarter_decades(rate) for rate in tried_rates]
+    whole = [n for n in steps if n is not None]
+    if len(whole) < len(steps) or all(n % HALF_DECADE == 0 for n in whole):
+        return sorted(tried_rates)
+    return [learning_rate(n) for n in range(min(whole), max(whole) + 1)]
+
+
+def _quarter_decades(rate: float) -> int | None:
+    """Return the number of a rate in quarter decades; None for one that no search tries."""
+    n = round(4 * math.log10(rate))
+    return n if learning_rate(n) == rate else None
+
+
 def _draw_row(axes: Axes, rates: Sequence[float], height: int, searched: Searched) -> None:
     """Draw the cells of a model, the line under the chosen rate, and the frame around the window."""
     row, style, own = searched
@@ -117,12 +144,21 @@ def _label_axes(
     for colour, tick in zip(colours, axes.get_yticklabels(), strict=True):
         tick.set_color(colour)
     size = 7.5 if len(rates) <= WIDE else 6.5
-    axes.set_xticks(range(len(rates)), [_power(rate) for rate in rates], fontsize=size)
+    axes.set_xticks(range(len(rates)), _names(rates), fontsize=size)
     axes.grid(False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.set_xlabel(f"learning rate\nunderlined: chosen, hollow: in doubt; frame: accuracy ≥ {LEARNED:g}")
     axes.set(xlim=(-0.55, len(rates) - 0.45), ylim=(-len(missing) - 0.55, len(found) - 0.45))
+
+
+def _names(rates: Sequence[float]) -> list[str]:
+    """Return the names of columns; those between half decades stand a line lower, as names are wide."""
+    names = []
+    for rate in rates:
+        between = (_quarter_decades(rate) or 0) % HALF_DECADE
+        names.append(f"\n{_power(rate)}" if between else _power(rate))
+    return names
 
 
 def _power(rate: float) -> str:

@@ -24,6 +24,8 @@ from linbench.report.table import Table
 from linbench.report.tables import table_kinds
 from linbench.report.tables.comparison import TABLES as COMPARISONS
 from linbench.report.tables.comparison import table
+from linbench.report.tables.searches import TABLES as SEARCHES
+from linbench.report.tables.searches import search_table
 from linbench.results.comparison import Comparison
 from linbench.results.record import fingerprint
 from linbench.results.schema import Result
@@ -86,7 +88,8 @@ def page(
         claims: what the results say of claims.
     """
     data = ReportData(results, speeds, benched)
-    tables = {kind: kind.make(data) for kind in table_kinds() if kind != COMPARISONS}
+    beside_comparisons = (COMPARISONS, SEARCHES)
+    tables = {kind: kind.make(data) for kind in table_kinds() if kind not in beside_comparisons}
     in_overview = [one for kind, made in tables.items() if kind.source == "models" for one in made]
     of_speeds = [one for kind, made in tables.items() if kind.source == "speeds" for one in made]
     of_comparisons = comparison_figures()
@@ -157,7 +160,10 @@ def _shown(picture: Picture, name: str, caption: str) -> dict[str, Any]:
 def _comparison(comparison: Comparison, pictures: Mapping[str, Picture]) -> dict[str, Any]:
     """Return the section of a comparison: its tables and figures."""
     colours = [ink(style.colour) for style in styles([row.results[0] for row in comparison.rows])]
-    own = table(comparison)
+    own, search = table(comparison), search_table(comparison)
+    more = [(heading, for_page(one, colours), one.caption) for heading, one in own.appendix.items()]
+    if search:
+        more.append(("Search for learning rates", for_page(search), search.caption))
     shown = []
     for figure in comparison_figures():
         picture = pictures.get(f"{comparison.slug}-{figure.name}")
@@ -169,7 +175,7 @@ def _comparison(comparison: Comparison, pictures: Mapping[str, Picture]) -> dict
         "title": f"{comparison.title}, {comparison.form} form",
         "table": for_page(own, colours),
         "caption": own.caption,
-        "more": [(heading, for_page(more, colours)) for heading, more in own.appendix.items()],
+        "more": more,
         "figures": shown,
     }
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from linbench.common import escape
-from linbench.experiments.former_searches import former_rules
+from linbench.experiments.former_searches import describe_former_marks
 from linbench.experiments.sizing import TOLERANCE
 from linbench.report.style.wording import FORMS, TITLES, accuracy_words, probability, thousands
 from linbench.report.table import ABSENT, NO_VALUE, Cell, Column, Table
@@ -109,11 +109,8 @@ def caption(found: VariantComparison) -> str:
 
 def _former(results: Sequence[CellResult]) -> str:
     """Return what marks mean that stand for results of former rules; nothing where no result has any."""
-    return "".join(
-        f" {rule.mark}: {rule.says}."
-        for rule in former_rules()
-        if any(rule.mark in result["marks"] for result in results)
-    )
+    marks = {mark for result in results for mark in result["marks"]}
+    return "".join(f" {mark}: {says}." for mark, says in describe_former_marks(marks).items())
 
 
 def _speeds(found: VariantComparison) -> str:

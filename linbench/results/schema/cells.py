@@ -170,6 +170,8 @@ class Search(TypedDict):
     edge: bool
     accuracies: list[Annotated[list[Number | None], Field(min_length=2, max_length=2)]]
     seeds: list[Whole]
+    runs: NotRequired[Size]
+    tokens: NotRequired[Whole]
 
 
 Ending = Literal["optimum", "flat", "cap", "failed"]
