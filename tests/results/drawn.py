@@ -76,14 +76,18 @@ def hashes(tables: dict[str, bytes], figures: dict[str, Drawing]) -> dict[str, A
     return {
         "tables": {name: _sha256(text) for name, text in sorted(tables.items())},
         "figures": {
-            name: {"caption": _sha256(drawing.caption.encode()), "results": drawing.fingerprint}
+            name: {"caption": _sha256(drawing.caption.encode()), "results": drawing.fingerprint[:DIGITS]}
             for name, drawing in sorted(figures.items())
         },
     }
 
 
+DIGITS = 16
+"""Hexadecimal digits of a hash that are kept: enough that no change goes unnoticed by chance."""
+
+
 def _sha256(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
+    return hashlib.sha256(text).hexdigest()[:DIGITS]
 
 
 def shown_by(page: Path) -> list[Path]:

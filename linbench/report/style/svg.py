@@ -3,6 +3,7 @@
 import re
 
 COMMENT, TAG = re.compile(r"\s*<!-- .*? -->", re.DOTALL), re.compile(r"<[^>]*>")
+INDENT, IN_PATH = re.compile(r">\s*\n\s*<"), re.compile(r" *\n\s*(?=[A-Za-z\"])")
 FINER = re.compile(r"(?<=\d\.\d\d)\d+(?=[ \"\n,)])")
 ZEROS = re.compile(r"(?<=\d)(?:\.0+|(\.\d*?)0+)(?=[ \"\n,)])")
 STYLE, NAMED_GROUP = re.compile(r' style="([^"]*)"'), re.compile(r'<g id="[^"]*"')
@@ -10,11 +11,12 @@ LINES = re.compile(r"[ML][^A-Za-z\"]*(?:L[^A-Za-z\"]*)+")
 
 
 def strip_svg(svg: str) -> str:
-    """Return an SVG without comments, its numbers cut to hundredths of a point.
+    """Return an SVG without comments and indents, its numbers cut to hundredths of a point.
 
     Text between tags keeps all its digits.
     """
-    return TAG.sub(lambda tag: FINER.sub("", tag[0]), COMMENT.sub("", svg))
+    lines = INDENT.sub(">\n<", COMMENT.sub("", svg))
+    return TAG.sub(lambda tag: FINER.sub("", IN_PATH.sub(" ", tag[0])), lines)
 
 
 def shorten_svg(svg: str) -> str:
