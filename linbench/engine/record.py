@@ -40,6 +40,7 @@ def new_record(cell: Cell, stacked: int, note: str | None) -> CellResult:
         "cell": identity,
         "scoring": cell.task.scoring,
         "chance": cell.chance,
+        "optimum": cell.optimum,
         "status": "ok",
         "reason": None,
         "outside": False,

@@ -88,6 +88,11 @@ class Cell:
         """The chance level, as the mean over the tests."""
         return fmean(test.chance() for test in self.tested_on)
 
+    @property
+    def optimum(self) -> float:
+        """The expected accuracy of the exact solver, as the mean over the tests."""
+        return fmean(test.optimum() for test in self.tested_on)
+
     @cached_property
     def curriculum(self) -> Curriculum:
         """The order in which training takes its batches."""

@@ -44,6 +44,7 @@ class ProtocolSettings(TypedDict):
     test_examples: NotRequired[Size]
     examples: NotRequired[Size | None]
     epochs: NotRequired[Size | None]
+    stop_at: NotRequired[Share | None]
 
 
 class Layer(TypedDict):
@@ -204,6 +205,7 @@ class CellResult(TypedDict):
     ladder: NotRequired[Ladder]
     cell: CellIdentity
     chance: Share
+    optimum: NotRequired[Share]
     scoring: NotRequired[Whole]
     status: STATUSES
     outside: NotRequired[bool]

@@ -1,0 +1,151 @@
+"""How many tokens it takes to learn: for each run, for the seeds of a variant, and between variants.
+
+A run has learned when its validation accuracy first reaches a threshold. It is looked at on a grid of tokens,
+so that the time lies between two looks; a run that never reached it is censored. The variants of a comparison
+must be looked at on one grid, which a larger budget goes on with but makes no finer.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from statistics import fmean
+from typing import NamedTuple
+
+from linbench.results.comparison import Comparison, Row, broken_laws
+from linbench.results.record import DIVERGED, FINAL
+from linbench.results.schema.cells import CellResult
+from linbench.results.scores import LEARNED
+from linbench.results.statistics import holm
+from linbench.results.survival import Median, Time, log_rank, median
+
+FEWEST = 2
+"""The fewest seeds of a variant that is compared with others."""
+
+
+def threshold(result: CellResult) -> float:
+    """Return the validation accuracy from which on a run has learned.
+
+    It lies `LEARNED` of the way from chance to the optimum, so that it means as much where chance is one half
+    as where it is nearly nothing: 0.95 for parity, 0.901 for recall among 128 values. It is never above the
+    accuracy at which the protocol stops a run, which nobody could tell from having learned more.
+    """
+    lowest, highest = result["chance"], result.get("optimum", 1.0)
+    stop_at = result["cell"]["protocol"]["settings"].get("stop_at")
+    return min(lowest + LEARNED * (highest - lowest), 1.0 if stop_at is None else stop_at)
+
+
+def learning_time(result: CellResult, accuracy: float | None = None) -> Time | None:
+    """Return the tokens that a run took to learn; None if nothing was measured.
+
+    A run that has not learned is censored at the tokens that it was trained with. One that diverged never
+    learns, whatever it had reached before: it could not have gone on, and must not leave the group early.
+
+    Args:
+        result: of a cell.
+        accuracy: from which on it has learned; default: its `threshold`.
+    """
+    if result["status"] == DIVERGED:
+        return Time(math.inf, math.inf)
+    if result["status"] not in FINAL or not result["curve"]:
+        return None
+    enough = threshold(result) if accuracy is None else accuracy
+    after = 0.0
+    for point in result["curve"]:
+        if point["accuracy"] >= enough:
+            return Time(after, float(point["tokens"]))
+        after = float(point["tokens"])
+    return Time(after, math.inf)
+
+
+class Learning(NamedTuple):
+    """How soon a variant of a comparison learns.
+
+    Attributes:
+        row: the variant.
+        times: of its seeds that measured something.
+        median: over these; None if there are none.
+        p: of the log-rank test against the reference, by Holm's method; None if it was not compared.
+        reference: whether the others of its width are compared with it.
+    """
+
+    row: Row
+    times: tuple[Time, ...]
+    median: Median | None
+    p: float | None = None
+    reference: bool = False
+
+    @property
+    def learned(self) -> int:
+        """The number of seeds that learned."""
+        return sum(time.happened for time in self.times)
+
+    @property
+    def comparable(self) -> bool:
+        """True if it has enough seeds, and keeps the laws of layers."""
+        return len(self.times) >= FEWEST and not broken_laws(self.row.results)
+
+
+def tokens_trained(comparison: Comparison) -> int:
+    """Return the largest number of tokens that any run of a comparison was trained with; 0 if none was."""
+    return max((result["curve"][-1]["tokens"] for result in comparison.results if result["curve"]), default=0)
+
+
+def learning(comparison: Comparison, baseline: str | None = None) -> list[Learning]:
+    """Return how soon each variant of a comparison learns, in its order; only equal widths are compared.
+
+    Args:
+        comparison: the variants.
+        baseline: the label of the variant that the others are compared with, each of them one test for Holm's
+            method. Default: the fastest of each width. As that is chosen after looking, all pairs are tests
+            then; with the other variants alone, ten equal ones with eight seeds each would be called
+            different in 8 % of draws (measured on 600).
+
+    Raises ValueError: the baseline is no variant of the comparison that can be compared.
+    """
+    found = [_learning(row) for row in comparison.rows]
+    if baseline is None:
+        references = _fastest(found, tokens_trained(comparison))
+    else:
+        references = {i for i, one in enumerate(found) if one.row.label == baseline and one.comparable}
+        if not references:
+            raise ValueError(f"{baseline} is no variant with {FEWEST} seeds in {comparison.title}")
+    pairs = [pair for pair in _pairs(found) if baseline is None or references & set(pair)]
+    ps = holm([log_rank(found[i].times, found[j].times) for i, j in pairs])
+    for (i, j), p in zip(pairs, ps, strict=True):
+        for one, other in ((i, j), (j, i)):
+            if other in references:
+                found[one] = found[one]._replace(p=p)
+    return [one._replace(reference=i in references) for i, one in enumerate(found)]
+
+
+def count_pairs(found: Sequence[Learning]) -> int:
+    """Return the number of pairs of variants that can be compared."""
+    return len(_pairs(found))
+
+
+def _learning(row: Row) -> Learning:
+    times = tuple(time for result in row.results if (time := learning_time(result)) is not None)
+    return Learning(row, times, median(times) if times else None)
+
+
+def _pairs(found: Sequence[Learning]) -> list[tuple[int, int]]:
+    """Return the places of all pairs that can be compared: of one width, with enough seeds."""
+    return [
+        (i, j)
+        for (i, one), (j, other) in combinations(enumerate(found), 2)
+        if one.comparable and other.comparable and one.row.width == other.row.width
+    ]
+
+
+def _fastest(found: Sequence[Learning], budget: float) -> set[int]:
+    """Return the place of the fastest variant of each width.
+
+    It has the lowest median; of several, the lowest mean, where a seed that never learned takes the budget.
+    """
+    best: dict[int, tuple[float, float, int]] = {}
+    for i, one in enumerate(found):
+        if one.median is not None and one.comparable:
+            taken = fmean(min(time.by, budget) for time in one.times)
+            own = (one.median.time, taken, i)
+            best[one.row.width] = min(best.get(one.row.width, own), own)
+    return {i for _, _, i in best.values()}
