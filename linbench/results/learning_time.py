@@ -1,4 +1,4 @@
-"""How many tokens it takes to learn: for each run, for the seeds of a variant, and between variants.
+"""Tokens to learn: of each run, of the seeds of a variant, and beside other variants.
 
 A run has learned when its validation accuracy first reaches a threshold. It is looked at on a grid of tokens,
 so that the time lies between two looks; a run that never reached it is censored. The variants of a comparison
@@ -58,7 +58,7 @@ def learning_time(result: CellResult, accuracy: float | None = None) -> Time | N
 
 
 class Learning(NamedTuple):
-    """How soon a variant of a comparison learns.
+    """The speed at which a variant of a comparison learns.
 
     Attributes:
         row: the variant.

@@ -46,22 +46,38 @@ def tables(data):
 TABLES = TableKind("added", tables)
 """
 
+TABLE_OF_A_COMPARISON = """
+from linbench.report.table import Cell, Column, Table
+from linbench.report.tables import comparison_kind
+
+
+def table(comparison):
+    columns = (Column("task", numeric=False), Column("models"))
+    row = (Cell(comparison.task), Cell(str(len(comparison.rows)), len(comparison.rows)))
+    return Table("Beside", columns, (row,), "Models of a test.", "beside")
+
+
+TABLES = comparison_kind("added beside", table, order=90)
+"""
+
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """One figure and one kind of table in folders of their own, by the package that finds them."""
-    folders = {}
+    """A figure and two kinds of tables in folders of their own, by the package that finds them."""
+    folders: dict[str, Path] = {}
     for package, name, text in (
         (figures_package, "added_bars", FIGURE),
         (tables_package, "added_counts", TABLE),
+        (tables_package, "added_beside", TABLE_OF_A_COMPARISON),
     ):
         folder = folders[package.__name__] = tmp_path / package.__name__
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         (folder / f"{name}.py").write_text(text)
-        monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+        if str(folder) not in package.__path__:
+            monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
         monkeypatch.delitem(sys.modules, f"{package.__name__}.{name}", raising=False)
     return folders
 
@@ -121,6 +137,7 @@ def test_an_added_table_is_printed_and_written_on_the_command_line(linbench: Cal
     assert printed.code == 0, printed.err
     assert "### Added" in printed.out
     assert "Counts of a test." in printed.out
+    assert printed.out.index("### Beside") < printed.out.index("### Added"), "in their order"
     written = linbench("table", "--results", "results", "--save", "written")
     assert written.code == 0, written.err
     assert {path.suffix for path in Path("written").glob("added.*")} == {".md", ".csv", ".tex", ".json"}
@@ -130,7 +147,8 @@ def test_an_added_table_is_printed_and_written_on_the_command_line(linbench: Cal
 
 
 @pytest.mark.usefixtures("added")
-def test_both_are_in_the_report(stored: list[Any]) -> None:
-    text = page(stored, title="mine")
-    assert "Bars of a test." in text
-    assert "Counts of a test." in text
+def test_all_are_in_the_report_those_of_a_comparison_beside_it(stored: list[Any]) -> None:
+    before, _, section = page(stored, title="mine").partition('class="section comparison"')
+    assert "Bars of a test." in section
+    assert "Models of a test." in section
+    assert "Counts of a test." in before

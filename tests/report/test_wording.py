@@ -16,6 +16,7 @@ from linbench.report.figures import figures
 from linbench.report.tables import all_tables, gate
 from linbench.results.gate_policy import Policy
 from tests.helpers.figures import speed_drawings
+from tests.helpers.learning import a_curve
 from tests.helpers.snapshots import TextFile
 from tests.helpers.speeds import a_speed
 
@@ -30,7 +31,11 @@ def wording(snapshot: SnapshotAssertion) -> SnapshotAssertion:
 @pytest.fixture(scope="module")
 def data(a_result: Any) -> ReportData:
     """Results of two comparisons and of every question about layers."""
-    cells = [a_result(name, seed, form="controlled") for name in ("deltanet", "gla") for seed in (0, 1)]
+    cells = [
+        a_result(name, seed, form="controlled", curve=a_curve(400))
+        for name in ("deltanet", "gla")
+        for seed in (0, 1)
+    ]
     cells += [a_result("kda", form="controlled", kv_pairs=4, status="diverged", metrics={})]
     speeds = [
         a_speed(name, question=question, length=length, gpu=gpu)

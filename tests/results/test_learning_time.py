@@ -183,7 +183,7 @@ def test_diverged_seeds_count_against_a_variant(a_result: Make) -> None:
 def test_variants_that_are_alike_differ_in_one_of_twenty_draws_at_most(
     a_result: Make, variants: int, draws: int
 ) -> None:
-    """With the fastest chosen after looking; three standard deviations of that many draws are granted."""
+    """The fastest is chosen after looking; three standard deviations of that many draws are granted."""
     draw, labels = random.Random(variants), [f"m{i}" for i in range(variants)]
     found = 0
     for _ in range(draws):

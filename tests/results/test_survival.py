@@ -24,7 +24,7 @@ PLACEBO = exactly([1, 1, 2, 2, 3, 4, 4, 5, 5, 8, 8, 8, 8, 11, 11, 12, 12, 15, 17
 
 
 def test_shares_by_hand() -> None:
-    """Of seven 1 goes at 1, 1 of six at 2, and 2 of five at 3, where two are lost from sight."""
+    """One of seven goes at 1, one of six at 2, and two of five at 3, where two are lost from sight."""
     found = survival([*exactly([1, 2, 3, 3], [3, 3]), NEVER])
     assert found.times == [1, 2, 3]
     assert found.shares == pytest.approx([6 / 7, 5 / 7, 5 / 7 * 3 / 5])
@@ -185,7 +185,7 @@ def test_groups_that_are_alike_differ_in_one_of_twenty_draws_at_most(seeds: int,
 
 @pytest.mark.parametrize(("seeds", "draws"), [(5, 200), (10, 200), pytest.param(8, 4000, marks=NIGHTLY)])
 def test_intervals_hold_the_median(seeds: int, draws: int) -> None:
-    """Of times known exactly intervals hold it in 93 to 98 % of draws; looks widen them."""
+    """Intervals of times known exactly hold it in 93 to 98 % of draws; looks widen them."""
     draw = random.Random(seeds)
     held = 0
     for _ in range(draws):

@@ -24,8 +24,6 @@ from linbench.report.table import Table
 from linbench.report.tables import table_kinds
 from linbench.report.tables.comparison import TABLES as COMPARISONS
 from linbench.report.tables.comparison import table
-from linbench.report.tables.searches import TABLES as SEARCHES
-from linbench.report.tables.searches import search_table
 from linbench.results.comparison import Comparison
 from linbench.results.record import fingerprint
 from linbench.results.schema import Result
@@ -88,8 +86,7 @@ def page(
         claims: what the results say of claims.
     """
     data = ReportData(results, speeds, benched)
-    beside_comparisons = (COMPARISONS, SEARCHES)
-    tables = {kind: kind.make(data) for kind in table_kinds() if kind not in beside_comparisons}
+    tables = {kind: kind.make(data) for kind in table_kinds() if kind.of_comparison is None}
     in_overview = [one for kind, made in tables.items() if kind.source == "models" for one in made]
     of_speeds = [one for kind, made in tables.items() if kind.source == "speeds" for one in made]
     of_comparisons = comparison_figures()
@@ -160,10 +157,7 @@ def _shown(picture: Picture, name: str, caption: str) -> dict[str, Any]:
 def _comparison(comparison: Comparison, pictures: Mapping[str, Picture]) -> dict[str, Any]:
     """Return the section of a comparison: its tables and figures."""
     colours = [ink(style.colour) for style in styles([row.results[0] for row in comparison.rows])]
-    own, search = table(comparison), search_table(comparison)
-    more = [(heading, for_page(one, colours), one.caption) for heading, one in own.appendix.items()]
-    if search:
-        more.append(("Search for learning rates", for_page(search), search.caption))
+    own = table(comparison)
     shown = []
     for figure in comparison_figures():
         picture = pictures.get(f"{comparison.slug}-{figure.name}")
@@ -175,8 +169,28 @@ def _comparison(comparison: Comparison, pictures: Mapping[str, Picture]) -> dict
         "title": f"{comparison.title}, {comparison.form} form",
         "table": for_page(own, colours),
         "caption": own.caption,
-        "more": more,
+        "more": [
+            *(
+                {"title": heading, "table": for_page(more, colours), "caption": more.caption}
+                for heading, more in own.appendix.items()
+            ),
+            *(
+                {"title": heading, "table": for_page(more), "caption": more.caption}
+                for heading, more in _other_tables(comparison).items()
+            ),
+        ],
         "figures": shown,
+    }
+
+
+def _other_tables(comparison: Comparison) -> dict[str, Table]:
+    """Return the tables of a comparison beside the one of accuracy, by the names of their kinds."""
+    return {
+        kind.name.capitalize(): found
+        for kind in table_kinds()
+        if kind != COMPARISONS
+        and kind.of_comparison is not None
+        and (found := kind.of_comparison(comparison)) is not None
     }
 
 

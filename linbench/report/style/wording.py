@@ -98,6 +98,11 @@ def three_digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
+def million_tokens(tokens: float) -> str:
+    """Return a number of tokens in millions, with about three digits."""
+    return f"{three_digits(tokens / 1e6)} M" if tokens else "0"
+
+
 def thousands(rate: Rate) -> str:
     """Return a rate in thousand tokens per second, with its spread in per cent."""
     return f"{three_digits(rate.median / 1e3)} ± {rate.spread:.0%}"

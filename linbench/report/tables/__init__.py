@@ -8,6 +8,7 @@ from typing import Literal
 from linbench.common.scan import submodules
 from linbench.report.data import ReportData
 from linbench.report.table import Table
+from linbench.results.comparison import Comparison
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,9 @@ class TableKind:
         order: its place among all kinds, the lowest first.
         printed: whether `linbench table` prints the tables; others are in its files and the report alone.
         source: the results that it shows, which decides where in the report its tables stand.
+        of_comparison: returns the table of one comparison, beside which it stands in the report; None if it
+            has nothing that the table shows. The whole is None for a kind that has no table of its own for a
+            comparison.
     """
 
     name: str
@@ -27,6 +31,22 @@ class TableKind:
     order: int = 100
     printed: bool = True
     source: Literal["models", "speeds"] = "models"
+    of_comparison: Callable[[Comparison], Table | None] | None = None
+
+
+def comparison_kind(name: str, make: Callable[[Comparison], Table | None], *, order: int) -> TableKind:
+    """Return a kind with a table for each comparison, or for some.
+
+    Args:
+        name: of the kind.
+        make: returns the table of a comparison; None if it has nothing that the table shows.
+        order: its place among all kinds, the lowest first.
+    """
+
+    def make_all(data: ReportData) -> list[Table]:
+        return [table for comparison in data.comparisons if (table := make(comparison)) is not None]
+
+    return TableKind(name, make_all, order=order, of_comparison=make)
 
 
 def table_kinds() -> list[TableKind]:

@@ -5,10 +5,9 @@ from math import inf
 from statistics import fmean, median, stdev
 from typing import Any
 
-from linbench.report.data import ReportData
 from linbench.report.style.wording import accuracy_words, training
 from linbench.report.table import ABSENT, Cell, Column, Records, Table
-from linbench.report.tables import TableKind
+from linbench.report.tables import comparison_kind
 from linbench.results.comparison import Comparison, Row
 from linbench.results.record import STATE, learning_rate_of, seed_of
 from linbench.results.scores import LEARNED, above_chance, accuracies_by_test, accuracy, steps_to_reach
@@ -18,14 +17,6 @@ SPARED_IN_LATEX = frozenset({"latex"})
 
 MANY_METRICS = 8
 """The number of a metric up to which all are shown; beyond it powers of two alone, as pages are narrow."""
-
-
-def comparison_tables(data: ReportData) -> list[Table]:
-    """Return a table for each comparison."""
-    return [table(comparison) for comparison in data.comparisons]
-
-
-TABLES = TableKind("comparisons", comparison_tables, order=10)
 
 
 def table(comparison: Comparison) -> Table:
@@ -271,3 +262,6 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _deviation(values: Sequence[float]) -> float | None:
     return stdev(values) if len(values) > 1 else None
+
+
+TABLES = comparison_kind("comparisons", table, order=10)

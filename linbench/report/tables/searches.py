@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from linbench.report.data import ReportData
 from linbench.report.table import NO_VALUE, Cell, Column, Records, Table
-from linbench.report.tables import TableKind
+from linbench.report.tables import comparison_kind
 from linbench.results.comparison import Comparison
 from linbench.results.searches import SearchOutcome, search_outcomes
 
@@ -30,14 +29,6 @@ CAPTION = (
 )
 
 
-def search_tables(data: ReportData) -> list[Table]:
-    """Return a table for each comparison in which learning rates were searched for."""
-    return [table for comparison in data.comparisons if (table := search_table(comparison))]
-
-
-TABLES = TableKind("searches", search_tables, order=15)
-
-
 def search_table(comparison: Comparison) -> Table | None:
     """Return a row for each search of a comparison; None if no learning rate was searched for."""
     outcomes = [outcome for row in comparison.rows for outcome in search_outcomes(row)]
@@ -52,6 +43,9 @@ def search_table(comparison: Comparison) -> Table | None:
         records=_records(outcomes),
         device=comparison.device,
     )
+
+
+TABLES = comparison_kind("search for learning rates", search_table, order=16)
 
 
 def _cost(outcomes: Sequence[SearchOutcome]) -> str:
