@@ -57,6 +57,17 @@ def learning_time(result: CellResult, accuracy: float | None = None) -> Time | N
     return Time(after, math.inf)
 
 
+def learning_times(row: Row) -> tuple[Time, ...]:
+    """Return the learning times of the seeds of a variant that measured something."""
+    return tuple(time for result in row.results if (time := learning_time(result)) is not None)
+
+
+def can_be_shown(comparison: Comparison) -> bool:
+    """Return whether any variant of a comparison has enough seeds, and any run has learned."""
+    times = [learning_times(row) for row in comparison.rows]
+    return max(map(len, times)) >= FEWEST and any(time.happened for own in times for time in own)
+
+
 class Learning(NamedTuple):
     """The speed at which a variant of a comparison learns.
 
@@ -124,7 +135,7 @@ def count_pairs(found: Sequence[Learning]) -> int:
 
 
 def _learning(row: Row) -> Learning:
-    times = tuple(time for result in row.results if (time := learning_time(result)) is not None)
+    times = learning_times(row)
     return Learning(row, times, median(times) if times else None)
 
 
@@ -137,15 +148,21 @@ def _pairs(found: Sequence[Learning]) -> list[tuple[int, int]]:
     ]
 
 
-def _fastest(found: Sequence[Learning], budget: float) -> set[int]:
-    """Return the place of the fastest variant of each width.
+def slowness(times: Sequence[Time], budget: float) -> tuple[float, float]:
+    """Return what variants are put in order by, the fastest first: the median, then the mean.
 
-    It has the lowest median; of several, the lowest mean, where a seed that never learned takes the budget.
+    In the mean a seed that never learned takes the budget. Without any times both are infinite.
     """
-    best: dict[int, tuple[float, float, int]] = {}
+    if not times:
+        return (math.inf, math.inf)
+    return median(times).time, fmean(min(time.by, budget) for time in times)
+
+
+def _fastest(found: Sequence[Learning], budget: float) -> set[int]:
+    """Return the place of the fastest variant of each width."""
+    best: dict[int, tuple[tuple[float, float], int]] = {}
     for i, one in enumerate(found):
-        if one.median is not None and one.comparable:
-            taken = fmean(min(time.by, budget) for time in one.times)
-            own = (one.median.time, taken, i)
+        if one.comparable:
+            own = (slowness(one.times, budget), i)
             best[one.row.width] = min(best.get(one.row.width, own), own)
-    return {i for _, _, i in best.values()}
+    return {i for _, i in best.values()}

@@ -9,16 +9,23 @@ from linbench.report.style.wording import million_tokens, probability
 from linbench.report.table import ABSENT, NO_VALUE, Cell, Column, Table
 from linbench.report.tables import comparison_kind
 from linbench.results.comparison import Comparison
-from linbench.results.learning_time import FEWEST, Learning, count_pairs, learning, threshold, tokens_trained
+from linbench.results.learning_time import (
+    Learning,
+    can_be_shown,
+    count_pairs,
+    learning,
+    threshold,
+    tokens_trained,
+)
 from linbench.results.side_by_side import ALPHA
 from linbench.results.survival import MOST_EXACT, Median, seeds_to_differ
 
 
 def table(comparison: Comparison) -> Table | None:
     """Return a table with a row for each variant; None without two seeds of any, or if no run has learned."""
-    found = learning(comparison)
-    if not applies(found):
+    if not can_be_shown(comparison):
         return None
+    found = learning(comparison)
     budget, columns = tokens_trained(comparison), _columns(compared=count_pairs(found) > 0)
     rows = [_row(one, budget) for one in found]
     return Table(
@@ -33,11 +40,6 @@ def table(comparison: Comparison) -> Table | None:
 
 
 TABLES = comparison_kind("tokens to learn", table, order=15)
-
-
-def applies(found: Sequence[Learning]) -> bool:
-    """Return whether a variant has two seeds and any run has learned."""
-    return max(len(one.times) for one in found) >= FEWEST and any(one.learned for one in found)
 
 
 def _columns(*, compared: bool) -> tuple[Column, ...]:
