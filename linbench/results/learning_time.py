@@ -38,7 +38,8 @@ def learning_time(result: CellResult, accuracy: float | None = None) -> Time | N
     """Return the tokens that a run took to learn; None if nothing was measured.
 
     A run that has not learned is censored at the tokens that it was trained with. One that diverged never
-    learns, whatever it had reached before: it could not have gone on, and must not leave the group early.
+    learns, whatever it had reached before: it could not have gone on, and must not leave the group early. No
+    more does a ladder that ended flat.
 
     Args:
         result: of a cell.
@@ -50,11 +51,26 @@ def learning_time(result: CellResult, accuracy: float | None = None) -> Time | N
         return None
     enough = threshold(result) if accuracy is None else accuracy
     after = 0.0
-    for point in result["curve"]:
-        if point["accuracy"] >= enough:
-            return Time(after, float(point["tokens"]))
-        after = float(point["tokens"])
-    return Time(after, math.inf)
+    for tokens, reached in _looks(result):
+        if reached >= enough:
+            return Time(after, float(tokens))
+        after = float(tokens)
+    flat = "ladder" in result and result["ladder"]["ended"] == "flat"
+    return Time(math.inf if flat else after, math.inf)
+
+
+def _looks(result: CellResult) -> list[tuple[int, float]]:
+    """Return the tokens and the validation accuracy of every look.
+
+    A ladder was also looked at where the learning rate of its lower rungs had fallen, which is not in the
+    curve of the last. Else a run whose ladder ended there would seem faster than one that had got as far.
+    """
+    looks: dict[int, float] = {}
+    rungs = result["ladder"]["rungs"] if "ladder" in result else []
+    for point in (*result["curve"], *rungs):
+        if point["accuracy"] is not None:
+            looks[point["tokens"]] = max(point["accuracy"], looks.get(point["tokens"], -math.inf))
+    return sorted(looks.items())
 
 
 def learning_times(row: Row) -> tuple[Time, ...]:

@@ -71,6 +71,14 @@ def test_the_caption_says_what_so_few_seeds_can_show(
     assert captions == snapshot
 
 
+def test_the_caption_says_what_becomes_of_flat_ladders(a_result: Make, snapshot: SnapshotAssertion) -> None:
+    ladder = {"ended": "flat", "most": 4, "rungs": [{"tokens": GRID[-1], "accuracy": 0.125}]}
+    runs = learners(a_result, "attention", [100, inf], ladder=ladder)
+    shown = table(comparisons(runs)[0])
+    assert shown is not None
+    assert shown.caption.split(". ")[1] == snapshot
+
+
 def test_without_two_seeds_or_anyone_who_learned_there_is_none(a_result: Make) -> None:
     for groups in ({"attention": [100], "deltanet": [200]}, {"attention": [inf] * 5}):
         runs = [one for name, times in groups.items() for one in learners(a_result, name, times)]

@@ -67,6 +67,37 @@ def test_a_run_that_diverged_never_learns(a_result: Make) -> None:
     assert learning_time(a_run(a_result, 0.1, 1.0, status="diverged", metrics={})) == never
 
 
+def a_ladder(a_result: Make, *rungs: float, ended: str, accuracies: tuple[float, ...] = (0.1,)) -> Any:
+    """Return the last rung of a ladder whose rungs end at 200, 400, 800 ... tokens with these accuracies."""
+    steps = [{"tokens": 200 * 2**i, "accuracy": accuracy} for i, accuracy in enumerate(rungs)]
+    return a_run(a_result, *accuracies, ladder={"ended": ended, "most": 4, "rungs": steps})
+
+
+def test_a_ladder_is_looked_at_where_each_rung_ended(a_result: Make) -> None:
+    """The curve of the last rung has the constant rate; that of the second had fallen."""
+    curve = (0.1, 0.2, 0.3, 0.95)
+    assert learning_time(a_ladder(a_result, 0.1, 0.92, 0.95, ended="flat", accuracies=curve)) == (200, 400)
+    assert learning_time(a_ladder(a_result, 0.1, 0.5, 0.95, ended="flat", accuracies=curve)) == (400, 800)
+    assert learning_time(a_ladder(a_result, 0.1, 0.95, ended="optimum", accuracies=(0.1, 0.2))) == (200, 400)
+
+
+def test_a_ladder_that_ended_flat_never_learns_and_at_its_cap_it_is_censored(a_result: Make) -> None:
+    curve = (0.1, 0.2, 0.3, 0.4)
+    assert learning_time(a_ladder(a_result, 0.4, 0.4, 0.4, ended="flat", accuracies=curve)) == (inf, inf)
+    assert learning_time(a_ladder(a_result, 0.2, 0.3, 0.4, ended="cap", accuracies=curve)) == (800, inf)
+
+
+def test_flat_ladders_are_no_reason_to_take_late_learners_for_the_group(a_result: Make) -> None:
+    """Five of eight end flat at 800 tokens, before the others learn."""
+    late = learners(a_result, "deltanet", [1600] * 3)
+    for result in late:
+        result["ladder"] = {"ended": "optimum", "most": 4, "rungs": [{"tokens": 1600, "accuracy": 1.0}]}
+    flat = [a_ladder(a_result, 0.1, 0.1, 0.1, ended="flat") | {"id": f"flat {i}"} for i in range(5)]
+    (found,) = learning(only([*late, *flat]))
+    assert found.median is not None
+    assert (found.learned, found.median.time) == (3, inf)
+
+
 @pytest.mark.parametrize("status", ["failed", "oom", "timeout"])
 def test_what_measured_nothing_has_no_time(a_result: Make, status: str) -> None:
     assert learning_time(a_run(a_result, 1.0, status=status, metrics={})) is None

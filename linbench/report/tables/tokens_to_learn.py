@@ -96,14 +96,15 @@ def _record(one: Learning, budget: int) -> dict[str, Any]:
 def caption(comparison: Comparison, found: Sequence[Learning]) -> str:
     """Return what the columns mean, and what so many seeds can show."""
     looks = max(len(result["curve"]) for result in comparison.results)
+    flat = " or whose ladder ended flat" if any("ladder" in result for result in comparison.results) else ""
     return (
         "Learned: seeds whose validation accuracy reached"
         f" {threshold(comparison.results[0]):.3f} (nine tenths of the way from chance to the optimum, or what"
-        " ends a run), of all that were measured. A run that diverged never learns. Median: the tokens by"
-        " which half of the seeds had learned, by Kaplan and Meier; runs were looked at"
-        f" {looks} times in {million_tokens(tokens_trained(comparison))}. Its interval, of the log-log kind,"
-        " begins at the look before. There is none with fewer than five seeds, and no upper end where that"
-        f" may lie beyond the budget.{_tests(found)}"
+        f" ends a run), of all that were measured. A run that diverged{flat} never learns. Median: the tokens"
+        f" by which half of the seeds had learned, by Kaplan and Meier; runs were looked at {looks} times in"
+        f" {million_tokens(tokens_trained(comparison))}. Its interval, of the log-log kind, begins at the"
+        " look before. There is none with fewer than five seeds, and no upper end where that may lie beyond"
+        f" the budget.{_tests(found)}"
     )
 
 
