@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from linbench.engine.record import new_record
 from linbench.experiments.cell import Cell
 from linbench.results.scores import accuracies_by_test, accuracy
 from tests.helpers.cells import plan
@@ -63,6 +64,19 @@ def test_all_tests_are_worth_their_mean() -> None:
     assert result["metrics"]["accuracy"] == pytest.approx(
         sum(right for right, _ in pooled) / sum(examples for _, examples in pooled)
     )
+
+
+def test_a_record_holds_the_optimum_the_mean_over_all_tests() -> None:
+    tests = [{"task.points": points} for points in (8, 16)]
+    alone = [
+        plan("regression", ["deltanet"], device="cpu", settings=test)[0].task.optimum() for test in tests
+    ]
+    assert alone[0] < alone[1] < 1
+    test = [{"points": points} for points in (8, 16)]
+    (cell,) = plan("regression", ["deltanet"], device="cpu", test=test)
+    assert new_record(cell, 1, None)["optimum"] == pytest.approx(sum(alone) / 2)
+    (exact,) = examined([{}], [0])
+    assert new_record(exact, 1, None)["optimum"] == 1
 
 
 def test_sizes_are_told_at_the_longest_test() -> None:
