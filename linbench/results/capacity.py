@@ -65,7 +65,7 @@ class Capacity:
 
     @cached_property
     def learned(self) -> list[bool]:
-        """Whether each seed recalls the fewest pairs."""
+        """True for each seed that recalls the fewest pairs."""
         return [bool(recall >= LEARNED_FROM) for recall in self.recalls[:, 0]]
 
     @property

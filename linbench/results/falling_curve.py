@@ -1,4 +1,4 @@
-"""Where a curve that falls with the load crosses a level, with intervals by a bootstrap over seeds."""
+"""The load at which a falling curve crosses a level, with intervals by a bootstrap over seeds."""
 
 import math
 from typing import NamedTuple

@@ -55,7 +55,7 @@ def test_censoring_on_either_side(a_result: Make) -> None:
 
 
 def test_the_mean_over_seeds_decides_and_diverged_seeds_count_as_chance(a_result: Make) -> None:
-    """Of two seeds one diverges, so that recall halves: .5 at 16 pairs, which is the level itself."""
+    """One of two seeds diverges, so that recall halves: .5 at 16 pairs, which is the level itself."""
     diverged = recall_result(a_result, "deltanet", FALLS, 1, status="diverged", metrics={})
     found = only([*seeds(a_result, "deltanet", FALLS), diverged])
     assert found.recalls.tolist() == [pytest.approx([1.0, 0.8, 0.2]), [0.0, 0.0, 0.0]]
@@ -225,7 +225,7 @@ def test_scores_that_no_run_has_do_no_harm(a_result: Make) -> None:
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_equal_variants_are_given_different_ranks_in_few_draws(a_result: Make) -> None:
-    """In at most 5 % of 300 pairs, and what chance adds to that (a standard deviation of 1.3 %)."""
+    """At most 5 % of 300 pairs are, and what chance adds to that (a standard deviation of 1.3 %)."""
     generator, wrong = np.random.default_rng(5), 0
     for _ in range(300):
         found = capacities(

@@ -1,4 +1,4 @@
-"""Where falling curves cross a level."""
+"""Falling curves that cross a level."""
 
 import math
 
@@ -38,14 +38,14 @@ def test_a_fit_is_that_of_scipy() -> None:
 
 
 def test_a_fit_by_hand() -> None:
-    """Where a curve rises, both points take the mean of the two; a falling one is its own fit."""
+    """At a rise both points take the mean of the two; a falling one is its own fit."""
     np.testing.assert_allclose(falling_fit(np.array([1.0, 0.6, 0.8, 0.1])), [1.0, 0.7, 0.7, 0.1])
     np.testing.assert_allclose(falling_fit(np.array([0.2, 0.4, 0.9])), [0.5, 0.5, 0.5])
     np.testing.assert_allclose(falling_fit(np.array([0.9, 0.5, 0.5, 0.0])), [0.9, 0.5, 0.5, 0.0])
 
 
 def test_between_two_loads_a_curve_is_linear_in_the_logarithm() -> None:
-    """From 1 at 32 to .8 at 64 half an octave is gone at .9; from .8 to .2 at 128 likewise at .5."""
+    """Half an octave is gone at .9 on the way from 1 at 32 to .8 at 64, and at .5 from there to .2 at 128."""
     curve = (1.0, 1.0, 0.8, 0.2)
     assert crossed(*curve) == pytest.approx(32 * math.sqrt(2))
     assert crossed(*curve, level=0.5) == pytest.approx(64 * math.sqrt(2))
@@ -157,7 +157,7 @@ def coverage(seeds: int, level: float, times: int, *, spread: float, steep: floa
 
 @pytest.mark.slow
 def test_intervals_over_five_seeds_cover_the_truth() -> None:
-    """Of 100 intervals that hold it nine times in ten, 83 and more do in 98 of 100 tries."""
+    """If each held it nine times in ten, 83 of 100 and more would do so in 98 of 100 tries."""
     assert coverage(5, 0.9, 100, spread=0.3, steep=3) >= 0.83
 
 
@@ -169,5 +169,5 @@ def test_intervals_over_five_seeds_cover_the_truth() -> None:
 def test_intervals_cover_the_truth(
     seeds: int, least: float, level: float, spread: float, steep: float
 ) -> None:
-    """Of 1,000 intervals; their share has a standard deviation of at most .01."""
+    """The share of 1,000 intervals has a standard deviation of at most .01."""
     assert coverage(seeds, level, 1000, spread=spread, steep=steep) >= least - 0.02
