@@ -85,6 +85,7 @@ QUANTITIES = {
     "overwrites": "how often the value had been overwritten",
     "slot": "place of the question, 0 nearest to the pairs",
     "writes_between": "writes of other keys in between",
+    "recall": "recall, from chance (0) to perfect (1)",
     "parity length": "place in the sequence: bits up to the answer",
     "accuracy": "test accuracy",
     "stale": "answers that are an older value",
