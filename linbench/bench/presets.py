@@ -11,7 +11,7 @@ from linbench.engine.layer_under_test import NEUTRAL_PRESET
 from linbench.experiments.cell import Cell
 from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.plan import plan
-from linbench.experiments.plan_models import STATE_FLOATS, has_heads
+from linbench.experiments.plan_models import has_heads, sized_by_state
 from linbench.experiments.precision import pick_precision
 from linbench.experiments.registry import registry
 from linbench.experiments.run_spec import RunSpec
@@ -132,7 +132,7 @@ def _planned_cells(
 ) -> list[Cell]:
     """Return a cell for each model. Its first layer is measured, the rest of it does not matter."""
     given = {"model.d_model": preset.d_model, **settings}
-    chosen = list(models) or _models_of(form, with_heads_only=f"model.{STATE_FLOATS}" in given)
+    chosen = list(models) or _models_of(form, with_heads_only=sized_by_state(given) is not None)
     heads = {} if "model.heads" in given else {"model.heads": preset.heads}
     own = [heads if with_heads(model) else {} for model in chosen]
     spec = RunSpec(

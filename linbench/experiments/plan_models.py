@@ -1,6 +1,6 @@
 """The specification of a model, made from its name and settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from linbench.common.errors import UserError, unknown
@@ -10,7 +10,12 @@ from linbench.common.task_io import IO
 from linbench.experiments.model_spec import Form, LayerSpec, ModelSpec
 from linbench.experiments.pattern import Term, parse_pattern, tidy
 from linbench.experiments.registry import Entry, registry
-from linbench.experiments.sizing import channel_width_for_parameters, check_layer_settings, head_dim_for_state
+from linbench.experiments.sizing import (
+    StatePart,
+    channel_width_for_parameters,
+    check_layer_settings,
+    head_dim_for_state,
+)
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
 from linbench.tasks.base import Task
@@ -21,13 +26,22 @@ STATE_FLOATS = "state_floats"
 It is met by choosing the head dimension.
 """
 
+RECURRENT_FLOATS = "recurrent_floats"
+"""The setting of a model that asks for the floats that its recurrences alone carry, without convolutions.
+
+It is met by choosing the head dimension, too.
+"""
+
 PARAMETERS = "parameters"
 """The setting of a model that asks for a total number of parameters.
 
 It is met by choosing the width of the channel mixer.
 """
 
-_CHOOSES = {STATE_FLOATS: "head_dim", PARAMETERS: "channel_width"}
+_STATES: dict[str, StatePart] = {STATE_FLOATS: "total", RECURRENT_FLOATS: "recurrent"}
+"""The sizes of a state that can be asked for, each with the part of a `StateSize` that it counts."""
+
+_CHOOSES = {**dict.fromkeys(_STATES, "head_dim"), PARAMETERS: "channel_width"}
 """The sizes that can be asked for, each with the setting that is chosen to meet it."""
 
 
@@ -40,8 +54,8 @@ def make_model(
         pattern: the layer pattern.
         form: native or controlled.
         from_preset: model settings of the task's preset.
-        given: model settings of the user, which override the preset's; `state_floats` and `parameters` choose
-            a head dimension and a channel mixer's width.
+        given: model settings of the user, which override the preset's; `state_floats` or `recurrent_floats`
+            chooses a head dimension, and `parameters` a channel mixer's width.
         task: the task the sizes are counted for.
 
     Raises UserError: a setting that is not allowed, or a size that no model has.
@@ -55,13 +69,20 @@ def make_model(
     def make(**chosen: int) -> ModelSpec:
         return _specify(pattern, form, from_preset, {**settings, **chosen})
 
-    if STATE_FLOATS in sizes:
+    asked = [name for name in _STATES if name in sizes]
+    if len(asked) > 1:
+        raise UserError(
+            f"model.{asked[0]} and model.{asked[1]} both choose model.head_dim; give one of the two."
+        )
+    for name in asked:
         if not has_heads(pattern):
             raise UserError(
-                f"{pattern} has no heads, so model.{STATE_FLOATS} cannot choose its size; run it without that"
+                f"{pattern} has no heads, so model.{name} cannot choose its size; run it without that"
                 " setting."
             )
-        head_dim = head_dim_for_state(lambda head_dim: make(head_dim=head_dim), task, sizes[STATE_FLOATS])
+        head_dim = head_dim_for_state(
+            lambda head_dim: make(head_dim=head_dim), task, sizes[name], setting=name, part=_STATES[name]
+        )
         if head_dim is not None:
             settings["head_dim"] = head_dim
     if PARAMETERS in sizes:
@@ -78,8 +99,13 @@ def _parse_size(name: str, value: Any) -> int:
     return count
 
 
+def sized_by_state(*rooms: Collection[str]) -> str | None:
+    """Return the name of the size of a state that settings by dotted names ask for; None if there is none."""
+    return next((name for name in _STATES if any(f"model.{name}" in settings for settings in rooms)), None)
+
+
 def has_heads(pattern: str) -> bool:
-    """Return whether a layer of the pattern has heads with a dimension, for `model.state_floats` to size."""
+    """Return whether a layer of the pattern has heads with a dimension, for the size of a state to choose."""
     mixers = [registry("model").find(term.name).cls for term in parse_pattern(pattern)]
     return any(
         {"heads", "head_dim"} <= mixer.Settings.model_fields.keys() or _takes_any_setting(mixer)

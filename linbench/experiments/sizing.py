@@ -4,7 +4,7 @@ The head dimension fits a number of state floats, the channel mixer's width a nu
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from linbench.common.errors import UserError
 from linbench.common.hashing import digest
@@ -31,39 +31,49 @@ All are multiples of the smallest, such as 2 for a model that rotates pairs.
 """
 
 
-def head_dim_for_state(make: Callable[[int], ModelSpec], task: Task, floats: int) -> int | None:
-    """Return the head dimension whose total state is nearest to `floats`.
+StatePart = Literal["total", "recurrent"]
+"""A part of a `StateSize` that models can be sized by."""
+
+
+def head_dim_for_state(
+    make: Callable[[int], ModelSpec], task: Task, floats: int, *, setting: str, part: StatePart
+) -> int | None:
+    """Return the head dimension whose state is nearest to `floats`.
 
     Args:
         make: returns the model with a head dimension.
         task: the task at whose length the state is counted.
-        floats: the number of state floats that is asked for.
+        floats: the number of floats that is asked for.
+        setting: the name by which it is asked for.
+        part: what is counted of the state.
 
     Returns: the head dimension, or None for a model whose state grows with the length: it has no fixed size.
 
     Raises UserError: the model declares no state, or none is within `TOLERANCE`.
     """
 
-    def total(head_dim: int) -> int:
-        return _state(make(head_dim), task).total
+    def count(head_dim: int) -> int:
+        return int(getattr(_state(make(head_dim), task, setting), part))
 
-    step = next((head_dim for head_dim in range(1, _COARSEST + 1) if _possible(make(head_dim), task)), 1)
-    if _state(make(step), task).cache:
+    step = next(
+        (head_dim for head_dim in range(1, _COARSEST + 1) if _possible(make(head_dim), task, setting)), 1
+    )
+    if _state(make(step), task, setting).cache:
         return None
     low, high = 0, step
-    while total(high) < floats and high < _LARGEST:
+    while count(high) < floats and high < _LARGEST:
         low, high = high, 2 * high
     while high - low > step:
         middle = (low + high) // (2 * step) * step
-        low, high = (middle, high) if total(middle) < floats else (low, middle)
-    near = {head_dim: total(head_dim) for head_dim in (low, high) if head_dim > 0}
+        low, high = (middle, high) if count(middle) < floats else (low, middle)
+    near = {head_dim: count(head_dim) for head_dim in (low, high) if head_dim > 0}
     best = min(near, key=lambda head_dim: abs(near[head_dim] - floats))
     if abs(near[best] - floats) > TOLERANCE * floats:
         sizes = ", ".join(f"head_dim {head_dim} has {size:,}" for head_dim, size in near.items())
         label = make(best).label
         raise UserError(
-            f"{label} has no head dimension with {floats:,} state floats within {TOLERANCE:.0%}: {sizes}; set"
-            " model.state_floats to one of these, or change model.heads."
+            f"{label} has no head dimension with {floats:,} {setting.replace('_', ' ')} within"
+            f" {TOLERANCE:.0%}: {sizes}; set model.{setting} to one of these, or change model.heads."
         )
     return best
 
@@ -102,9 +112,9 @@ def _mixer(make: Callable[[int], ModelSpec]) -> str:
     return make(WIDTH_STEP).backbone.channel_mixer
 
 
-def _possible(model: ModelSpec, task: Task) -> bool:
+def _possible(model: ModelSpec, task: Task, setting: str) -> bool:
     try:
-        _state(model, task)
+        _state(model, task, setting)
     except UserError:
         return False
     return True
@@ -117,14 +127,14 @@ The tasks of a grid ask for the same ones.
 """
 
 
-def _state(model: ModelSpec, task: Task) -> StateSize:
+def _state(model: ModelSpec, task: Task, setting: str) -> StateSize:
     name = digest(model.identity())
     if name in _CONSTANT:
         return _CONSTANT[name]
     size = model.sketch(task).state_size(task.seq_len)
     if size is None:
         raise UserError(
-            f"{model.label} does not declare its state, so model.state_floats cannot size it; choose its"
+            f"{model.label} does not declare its state, so model.{setting} cannot size it; choose its"
             " settings yourself."
         )
     if not size.cache:

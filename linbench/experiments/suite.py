@@ -17,7 +17,7 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings, refuse_rate
 from linbench.experiments.pattern import parse_pattern, split_task, tidy
 from linbench.experiments.plan import plan
-from linbench.experiments.plan_models import STATE_FLOATS, has_heads
+from linbench.experiments.plan_models import has_heads, sized_by_state
 from linbench.experiments.plan_tasks import make_task
 from linbench.experiments.protocol import suite_block
 from linbench.experiments.registry import Kind, registry
@@ -280,8 +280,9 @@ def _able_models(
     able = list(models)
     if form == "controlled":
         able = [model for model in able if _has_controlled_form(model.model, missing)]
-    if any(f"model.{STATE_FLOATS}" in settings for settings in (suite.set, suite.grid, task.set)):
-        able = [model for model in able if _can_be_sized(model.model, missing)]
+    size = sized_by_state(suite.set, suite.grid, task.set)
+    if size:
+        able = [model for model in able if _can_be_sized(model.model, size, missing)]
     return able
 
 
@@ -293,10 +294,8 @@ def _has_controlled_form(pattern: str, missing: dict[str, str]) -> bool:
     return True
 
 
-def _can_be_sized(pattern: str, missing: dict[str, str]) -> bool:
+def _can_be_sized(pattern: str, size: str, missing: dict[str, str]) -> bool:
     if not has_heads(pattern):
-        missing[f"model {pattern}, {STATE_FLOATS}"] = (
-            f"{pattern} has no heads, so its state has no size to choose."
-        )
+        missing[f"model {pattern}, {size}"] = f"{pattern} has no heads, so its state has no size to choose."
         return False
     return True

@@ -37,6 +37,52 @@ def test_models_have_the_state_that_is_asked_for(floats: int) -> None:
         assert state(cell) == pytest.approx(floats, rel=0.05), cell.model.label
 
 
+@pytest.mark.parametrize("floats", [2112, pytest.param(4736, marks=pytest.mark.slow)])
+def test_models_have_the_recurrent_floats_that_are_asked_for(floats: int) -> None:
+    """DeltaProduct has more convolutions than others, and linear attention a denominator."""
+    models = ["deltanet", "gated_deltaproduct", "linear_attention", "3xdeltanet+gated_deltanet"]
+    found = recurrent_cells(*models, floats=floats)
+    sizes = [cell.model.sketch(cell.task).state_size(64) for cell in found]
+    assert [size and size.recurrent for size in sizes] == [pytest.approx(floats, rel=0.05)] * 4
+    assert len({size.total for size in sizes if size}) > 1
+
+
+def recurrent_cells(*models: str, floats: object, **settings: object) -> list[Cell]:
+    """Return cells whose recurrences have so many floats."""
+    sized = {"model.recurrent_floats": floats, "model.heads": 4, **settings}
+    return plan("mqar", list(models), form="controlled", device="cpu", settings=sized)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "sentence"),
+    [
+        (
+            "deltanet",
+            {"floats": 9},
+            r"deltanet has no head dimension with 9 recurrent floats.*recurrent_floats",
+        ),
+        (
+            "deltanet",
+            {"floats": 1152, "model.head_dim": 8},
+            r"model\.recurrent_floats chooses model\.head_dim",
+        ),
+        ("deltanet", {"floats": 1152, "model.state_floats": 9}, r"model\.state_floats and model\.recurrent_"),
+        ("lstm", {"floats": 1152}, r"^lstm has no heads, so model\.recurrent_floats"),
+    ],
+)
+def test_recurrent_floats_that_cannot_be_had_are_one_sentence(
+    model: str, settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UserError, match=sentence):
+        recurrent_cells(model, **settings)
+
+
+def test_what_grows_has_no_recurrent_floats_to_choose() -> None:
+    (sized,) = recurrent_cells("attention", floats=1152)
+    (plain,) = plan("mqar", ["attention"], form="controlled", device="cpu", settings={"model.heads": 4})
+    assert sized.id == plain.id
+
+
 def test_the_nearest_is_taken() -> None:
     (cell,) = cells("deltanet")
     chosen = state(cell)
