@@ -87,7 +87,8 @@ class Capacity(Task):
 
     All writes come first, then as many queries as there are keys. With unique keys only the number of
     associations makes the task hard. With keys drawn with replacement, old values must also be replaced. It
-    does not tell whether a layer can bind neighbouring tokens, or leave out what does not matter.
+    does not tell whether a layer can bind neighbouring tokens, or leave out what does not matter. The suite
+    of the same name (`linbench sweep capacity`) asks mqar instead.
 
     Layout: every token has two ids, whose embeddings are summed. A write is a key and a value, a query a key
     and no value (0). Each query is the key of a randomly chosen write, no write twice. If keys are drawn with

@@ -455,3 +455,47 @@ def test_a_suite_is_one_file(
         "sweep", "zebra", "--dry-run", "--device", "cpu", "--json", "--results", tmp_path / "results"
     )
     assert len(json.loads(planned.out)["cells"]) == len(expand(load("zebra"), device="cpu").cells) == 1
+
+
+def test_capacity_raises_the_pairs_at_one_number_of_recurrent_floats() -> None:
+    suite_ = load("capacity")
+    assert [model.model for model in suite_.models] == [model.model for model in load("zoo").models]
+    few = suite_.model_copy(update={"models": suite_.models[3:18:7], "seeds": "0"})
+    for cell in expand(few, device="cpu").cells:
+        tests = [(test.settings.seq_len, test.settings.kv_pairs) for test in cell.tests]
+        assert tests == [(4 * pairs, pairs) for pairs in (16, 32, 64, 128, 256, 512)]
+        trained = [segment.task.settings for segment in cell.segments]
+        assert [(task.seq_len, task.kv_pairs) for task in trained] == [(64, 4), *tests]
+        size = cell.model.sketch(cell.task).state_size(64)
+        assert size is not None
+        assert size.recurrent == pytest.approx(2112, rel=0.05)
+        assert cell.curriculum.tokens(cell.steps) == pytest.approx(87e6, rel=0.01)
+        assert cell.steps == 23_452, "as the file says"
+
+
+def test_capacity_quick_is_short_first_and_tested_beyond() -> None:
+    cells = expand(load("capacity-quick"), device="cpu").cells
+    assert len(cells) == 15
+    trained = [segment.task.settings.kv_pairs for segment in cells[0].segments]
+    assert (trained, [test.settings.kv_pairs for test in cells[0].tests]) == (
+        [4, 8, 16, 32],
+        [4, 8, 16, 32, 64],
+    )
+    assert (cells[0].steps, cells[0].curriculum.tokens(cells[0].steps)) == (
+        1050,
+        pytest.approx(1.7e6, rel=0.01),
+    )
+
+
+def test_the_suite_and_the_task_of_one_name_are_told_apart(linbench: Callable[..., Any]) -> None:
+    """`sweep` takes the suite, `run` and `show task` the task."""
+    assert "capacity" in completion.suites("cap")
+    assert "capacity" in completion.tasks("cap")
+    planned = linbench("sweep", "capacity", "--dry-run", "--device", "cpu", "--only", "deltanet")
+    assert planned.code == 0, planned.err
+    assert "mqar deltanet" in planned.out
+    card = linbench("show", "task", "capacity").out
+    suites_listed = linbench("list", "suites").out
+    (line,) = (line for line in suites_listed.splitlines() if line.startswith("capacity\t"))
+    assert "mqar" in line
+    assert "linbench sweep capacity" in card

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from linbench.experiments.sizing import TOLERANCE
 from linbench.report.data import ReportData
 from linbench.report.style.wording import three_digits, training
 from linbench.report.table import NO_VALUE, Cell, Column, Table
@@ -98,8 +97,7 @@ def _matching(found: Sequence[Capacity]) -> str:
     floats = [one.recurrent_floats for one in found if one.recurrent_floats]
     if len(floats) < 2:
         return ""
-    apart = max(floats) / min(floats) - 1
-    return f" (they differ by {apart:.1%}{'' if apart <= TOLERANCE else ' and are NOT matched'})"
+    return f" (they differ by {max(floats) / min(floats) - 1:.1%})"
 
 
 def _row(line: Line) -> tuple[Cell, ...]:
