@@ -150,11 +150,10 @@ def capacities(comparison: Comparison) -> list[Capacity]:
 def pairs_of_tests(result: CellResult) -> list[int]:
     """Return the number of pairs of each test, in their order; none where tests differ in something else."""
     tests: list[Mapping[str, Any]] = [{**test["settings"]} for test in result["cell"]["task"].get("test", [])]
-    pairs = [test.get(PAIRS) for test in tests]
+    counts = [count for test in tests if (count := number_of_pairs(test))]
     others = [
         {name: value for name, value in test.items() if name not in {PAIRS, "seq_len"}} for test in tests
     ]
-    counts = [count for count in pairs if isinstance(count, int) and whole_number(count, 1)]
     several = len(counts) == len(set(counts)) == len(tests) > 1
     return counts if several and all(other == others[0] for other in others) else []
 
@@ -165,10 +164,19 @@ def recall_curve(result: CellResult) -> list[tuple[int, float]] | None:
     if accuracies is None:
         return None
     chances = [test["chance"] for test in result["tests"]]
-    recalls = map(above_chance, accuracies, chances)
-    # what lies beyond comes from no run, and its sums may be infinite
-    within = [min(1.0, max(-1.0, recall)) for recall in recalls]
-    return sorted(zip(pairs_of_tests(result), within, strict=True))
+    recalls = map(clipped_recall, accuracies, chances)
+    return sorted(zip(pairs_of_tests(result), recalls, strict=True))
+
+
+def clipped_recall(accuracy: float, chance: float) -> float:
+    """Return accuracy above chance between -1 and 1: what lies beyond comes from no run, and has no mean."""
+    return min(1.0, max(-1.0, above_chance(accuracy, chance)))
+
+
+def number_of_pairs(settings: Mapping[str, Any]) -> int | None:
+    """Return the number of pairs in the settings of a task; None if there is none."""
+    count = settings.get(PAIRS)
+    return whole_number(count, 1) if isinstance(count, int) else None
 
 
 def _capacity(row: Row) -> Capacity | None:

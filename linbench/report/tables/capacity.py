@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from linbench.common.files import file_name
 from linbench.report.data import ReportData
 from linbench.report.style.wording import three_digits, training
 from linbench.report.table import NO_VALUE, Cell, Column, Table
@@ -20,13 +21,21 @@ from linbench.results.capacity import (
 )
 from linbench.results.comparison import Comparison, law_warning
 from linbench.results.falling_curve import CONFIDENCE, Crossing
+from linbench.results.separate_capacity import SeparateCapacities, separate_capacities
 
 HIGH, LOW = LEVELS
 
 
 def capacity_tables(data: ReportData) -> list[Table]:
-    """Return a table for each comparison whose tests have several numbers of pairs."""
-    return [made for comparison in data.comparisons for made in tables_of(comparison)]
+    """Return a table for each comparison whose tests have several numbers of pairs.
+
+    Tables of comparisons that differ in the number of pairs, with a model of its own for each, follow.
+    """
+    apart = separate_capacities(data.comparisons)
+    return [
+        *(_mixed(comparison, found) for comparison in data.comparisons if (found := capacities(comparison))),
+        *map(_apart, apart),
+    ]
 
 
 TABLES = TableKind("capacity", capacity_tables, order=15)
@@ -39,17 +48,37 @@ class Line(NamedTuple):
     ranks: Ranks | None
 
 
-def tables_of(comparison: Comparison) -> list[Table]:
-    """Return the table of a comparison, the most pairs per float first; none where it has no capacities."""
-    found = capacities(comparison)
+def _mixed(comparison: Comparison, found: Sequence[Capacity]) -> Table:
+    """Return the table of models that were each tested with several numbers of pairs."""
+    name, about = f"{comparison.title}, {comparison.form}", training(comparison)
+    return _table(comparison, found, name=name, about=about, slug=f"{comparison.slug}-capacity")
+
+
+def _apart(group: SeparateCapacities) -> Table:
+    """Return the table of variants of which a model was trained for each number of pairs."""
+    last = group.comparisons[-1]
+    about = (
+        f"A model of its own was trained for each number of pairs ({', '.join(map(str, group.pairs))}); with"
+        f" the most: {training(last)}"
+    )
+    slug = file_name(f"{last.task}-{last.key[:8]}-{last.form}-capacity")
+    return _table(last, group.found, name=f"{last.task}, each apart, {last.form}", about=about, slug=slug)
+
+
+def _table(comparison: Comparison, found: Sequence[Capacity], *, name: str, about: str, slug: str) -> Table:
+    """Return a table of capacities, the most pairs per float first.
+
+    Args:
+        comparison: that the capacities are of, or one of several.
+        found: the capacities, in order.
+        name: of what was compared.
+        about: the setting.
+        slug: the name of the files.
+    """
     lines = [Line(*pair) for pair in zip(found, rank_intervals(found, HIGH), strict=True)]
-    return [_table(comparison, lines)] if lines else []
-
-
-def _table(comparison: Comparison, lines: Sequence[Line]) -> Table:
-    words = caption(comparison, [line.found for line in lines])
+    words = f"{about} {caption(found)} {law_warning([one.row for one in found])}".rstrip()
     return Table(
-        f"Capacity: {comparison.title}, {comparison.form}",
+        f"Capacity: {name}",
         (
             Column("model", numeric=False),
             Column(f"pairs per 1,000 floats at {HIGH:.0%}"),
@@ -66,19 +95,19 @@ def _table(comparison: Comparison, lines: Sequence[Line]) -> Table:
         ),
         tuple(map(_row, lines)),
         words,
-        f"{comparison.slug}-capacity",
+        slug,
         records=[_record(line) for line in lines],
         device=comparison.device,
         latex_caption=words,
     )
 
 
-def caption(comparison: Comparison, found: Sequence[Capacity]) -> str:
-    """Return the setting of a comparison, and what the columns of its table mean."""
+def caption(found: Sequence[Capacity]) -> str:
+    """Return what the columns of a table of capacities mean."""
     fewest, most = found[0].pairs[0], found[0].pairs[-1]
-    words = (
-        f"{training(comparison)} Recall is accuracy scaled so that chance is 0 and a perfect score 1. Pairs"
-        f" at {HIGH:.0%} are those at which the mean recall over seeds falls to {HIGH:g}, on a line between"
+    return (
+        "Recall is accuracy scaled so that chance is 0 and a perfect score 1. Pairs at"
+        f" {HIGH:.0%} are those at which the mean recall over seeds falls to {HIGH:g}, on a line between"
         " two tests over the logarithm of their pairs; where recall rises from test to test, the line is a"
         f" least-squares fit that does not. >= {most}: it does not fall so far; < {fewest}: it is below with"
         f" the fewest pairs. Brackets: {CONFIDENCE:.0%} interval by a bootstrap over seeds. Runs that"
@@ -89,7 +118,6 @@ def caption(comparison: Comparison, found: Sequence[Capacity]) -> str:
         f" at {LEARNED_FROM:.0%}. Missing: seeds that the interval lacks, of {SEEDS}, or of"
         f" {SEEDS_WHERE_TWO_VALUED} where some have learned and others have not."
     )
-    return f"{words} {law_warning(comparison.rows)}".rstrip()
 
 
 def _matching(found: Sequence[Capacity]) -> str:
