@@ -87,6 +87,10 @@ def tail(seeds: int) -> float:
     It is less than half of what the confidence leaves, since few seeds resampled spread too little:
     Hesterberg 2015 (arXiv:1411.5279) widens percentile intervals by the factor sqrt(n / (n - 1)) and by the
     ratio of the quantile of Student's t to the normal one.
+
+    Simulated by tests/results/test_falling_curve.py, intervals hold the truth 91 to 93 times in 100 with five
+    seeds and 94 to 95 times with ten. Where one seed in ten learns nothing, it is 88 to 90 times: most sets
+    of five hold none of these.
     """
     from scipy.special import ndtr, stdtrit  # where it is needed: scipy takes half a second to load
 

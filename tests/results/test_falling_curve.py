@@ -134,20 +134,26 @@ def test_the_middle_of_draws_may_be_infinite() -> None:
     assert middle(draws, 0.25) == (3.0, 5.0)
 
 
-def simulated(generator: np.random.Generator, seeds: int, *, spread: float, steep: float) -> np.ndarray:
-    """Curves of seeds whose capacities differ by octaves of standard deviation `spread`, with some noise."""
+def simulated(
+    generator: np.random.Generator, seeds: int, *, spread: float, steep: float, fail: float = 0.0
+) -> np.ndarray:
+    """Curves of seeds, with some noise.
+
+    Their capacities differ by octaves of standard deviation `spread`. A share of them, `fail`, learn nothing.
+    """
     capacities = 90 * 2 ** (spread * generator.standard_normal((seeds, 1)))
     noise = 0.02 * generator.standard_normal((seeds, len(LOADS)))
-    return 1 / (1 + (LOADS / capacities) ** steep) + noise
+    learned = generator.random((seeds, 1)) >= fail
+    return learned / (1 + (LOADS / capacities) ** steep) + noise
 
 
-def coverage(seeds: int, level: float, times: int, *, spread: float, steep: float) -> float:
+def coverage(seeds: int, level: float, times: int, **population: float) -> float:
     """The share of intervals that hold the crossing of the mean over all seeds there might be."""
     generator = np.random.default_rng(seeds)
-    truth = crossed(*simulated(generator, 200_000, spread=spread, steep=steep).mean(axis=0), level=level)
+    truth = crossed(*simulated(generator, 200_000, **population).mean(axis=0), level=level)
     held = 0
     for key in range(times):
-        curves = simulated(generator, seeds, spread=spread, steep=steep)
+        curves = simulated(generator, seeds, **population)
         found = crossing(curves, LOADS, level, draws=resampled_means(curves, key))
         assert found.low is not None
         assert found.high is not None
@@ -171,3 +177,11 @@ def test_intervals_cover_the_truth(
 ) -> None:
     """The share of 1,000 intervals has a standard deviation of at most .01."""
     assert coverage(seeds, level, 1000, spread=spread, steep=steep) >= least - 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("seeds", [5, 10])
+def test_intervals_cover_less_where_some_seeds_learn_nothing(seeds: int) -> None:
+    """Nothing tells a set of seeds without such a one that there are any."""
+    assert 0.8 <= coverage(seeds, 0.5, 1000, spread=0.3, steep=3, fail=0.1) <= 0.93

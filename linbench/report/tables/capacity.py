@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from linbench.common.files import file_name
@@ -77,7 +78,7 @@ def _table(comparison: Comparison, found: Sequence[Capacity], *, name: str, abou
     """
     lines = [Line(*pair) for pair in zip(found, rank_intervals(found, HIGH), strict=True)]
     words = f"{about} {caption(found)} {law_warning([one.row for one in found])}".rstrip()
-    return Table(
+    made = Table(
         f"Capacity: {name}",
         (
             Column("model", numeric=False),
@@ -100,6 +101,8 @@ def _table(comparison: Comparison, found: Sequence[Capacity], *, name: str, abou
         device=comparison.device,
         latex_caption=words,
     )
+    shown = made.without_empty()
+    return replace(made, columns=shown.columns, rows=shown.rows)
 
 
 def caption(found: Sequence[Capacity]) -> str:
@@ -172,12 +175,14 @@ def _held(found: Capacity, held: Crossing, *, per_thousand: bool = False) -> Cel
 
 
 def held_words(found: Capacity, held: Crossing, *, per_thousand: bool = False) -> str:
-    """Return pairs in words: `41.3 [35.0, 52.1]`, `>= 512 [433, >= 512]`, `< 16.0`."""
+    """Return pairs in words: `41.3 [35.0, 52.1]`, `>= 512 [433, >= 512]`, `< 16`."""
 
     def number(pairs: float) -> str:
         within = min(max(pairs, found.pairs[0]), found.pairs[-1])
         value = found.per_thousand(within) if per_thousand else within
         sign = "< " if pairs == 0 else ">= " if math.isinf(pairs) else ""
+        if sign and not per_thousand:
+            return f"{sign}{within:,.0f}"
         return f"{sign}{three_digits(value or 0.0)}"
 
     if held.low is None or held.high is None:
