@@ -40,7 +40,7 @@ def test_models_have_the_state_that_is_asked_for(floats: int) -> None:
 @pytest.mark.parametrize("floats", [2112, pytest.param(4736, marks=pytest.mark.slow)])
 def test_models_have_the_recurrent_floats_that_are_asked_for(floats: int) -> None:
     """DeltaProduct has more convolutions than others, and linear attention a denominator."""
-    models = ["deltanet", "gated_deltaproduct", "linear_attention", "3xdeltanet+gated_deltanet"]
+    models = ["deltanet", "gated_deltaproduct", "linear_attention", "deltanet+gated_deltanet"]
     found = recurrent_cells(*models, floats=floats)
     sizes = [cell.model.sketch(cell.task).state_size(64) for cell in found]
     assert [size and size.recurrent for size in sizes] == [pytest.approx(floats, rel=0.05)] * 4
