@@ -7,7 +7,6 @@ result. What a memory can hold is read from the last rung.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from linbench.engine.progress import Progress
@@ -125,7 +124,7 @@ def known_rungs(cell: Cell, look_up: LookUp) -> list[Cell]:
         if result is None:
             break
         scores.append(_score(result))
-        if ending(scores, optimum=optimum(cell), most=cell.protocol.rungs):
+        if ending(scores, optimum=cell.optimum, most=cell.protocol.rungs):
             break
     return rungs
 
@@ -174,15 +173,10 @@ def _is_flat(before: Rung, after: Rung) -> bool:
     return not gains and after.loss > (1 - LEAST_LOSS_GAIN) * before.loss
 
 
-def optimum(cell: Cell) -> float:
-    """Return the accuracy of the exact solver, as the mean over the tests of a cell."""
-    return fmean(test.optimum() for test in cell.tested_on)
-
-
 def summarize(cell: Cell, done: Sequence[CellResult]) -> LadderSummary:
     """Return the field `ladder` of the result of the last rung."""
     scores = [_score(result) for result in done]
-    ended = ending(scores, optimum=optimum(cell), most=cell.protocol.rungs)
+    ended = ending(scores, optimum=cell.optimum, most=cell.protocol.rungs)
     assert ended is not None, "a ladder is summarized at its end"
     return {
         "ended": ended,

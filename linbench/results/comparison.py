@@ -1,7 +1,7 @@
 """Comparisons: stored results that may stand in one table, with a row for each model."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean, stdev
@@ -191,10 +191,10 @@ def comparisons(results: Iterable[CellResult], order: Sequence[str] = ()) -> lis
         if result["purpose"] == "rung":
             continue
         if result["purpose"] == "report":
-            groups.setdefault(_comparable(result, ladder="ladder" in result), []).append(result)
+            groups.setdefault(comparable_key(result, ladder="ladder" in result), []).append(result)
         else:
             for ladder in (False, True):
-                tuning.setdefault(_comparable(result, ladder=ladder), []).append(result)
+                tuning.setdefault(comparable_key(result, ladder=ladder), []).append(result)
     found = _with_titles(
         [_comparison(key, members, tuning.get(key, []), order) for key, members in groups.items()]
     )
@@ -274,17 +274,19 @@ _LAST = ("version", "version of draws", "protocol.version", "source", "compariso
 the key."""
 
 
-def _comparable(result: CellResult, *, ladder: bool) -> str:
+def comparable_key(result: CellResult, *, ladder: bool, but: Collection[str] = ()) -> str:
     """Return a digest of all in which results of one comparison agree.
 
     Args:
+        result: a result.
         ladder: whether the result stands for a ladder, with whatever budget that has reached.
+        but: further settings of task and protocol, by bare names, in which they may differ.
     """
     cell = result["cell"]
-    differing = {"lr", "doublings"} if ladder else {"lr"}
-    protocol = {name: value for name, value in cell["protocol"]["settings"].items() if name not in differing}
+    differing = {"lr", *but, *(("doublings",) if ladder else ())}
+    protocol = _without(differing, cell["protocol"]["settings"])
     kept: dict[str, Any] = {
-        "task": cell["task"],
+        "task": {**cell["task"], "settings": _without(but, cell["task"]["settings"])},
         "form": cell["model"]["form"],
         "protocol": [cell["protocol"]["version"], protocol],
         **({"ladder": True} if ladder else {}),
@@ -292,6 +294,10 @@ def _comparable(result: CellResult, *, ladder: bool) -> str:
     if kept["form"] == "controlled":
         kept["surroundings"] = _surroundings(cell["model"])
     return digest({**kept, "device": cell["device"], "schema": cell["schema"]})
+
+
+def _without(names: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 def _surroundings(model: Model) -> list[str]:

@@ -43,7 +43,9 @@ def separate_capacities(comparisons: Iterable[Comparison]) -> list[SeparateCapac
     for comparison in comparisons:
         first = comparison.results[0]
         if not comparison.tests and _pairs(comparison):
-            families.setdefault(comparable_key(first, but=SCALED), []).append(comparison)
+            families.setdefault(comparable_key(first, ladder="ladder" in first, but=SCALED), []).append(
+                comparison
+            )
     groups = [_group(members) for members in families.values()]
     return [group for group in groups if group.found]
 

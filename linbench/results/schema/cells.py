@@ -190,21 +190,6 @@ class Ladder(TypedDict):
     rungs: Annotated[list[Rung], Field(min_length=1)]
 
 
-Ending = Literal["optimum", "flat", "cap", "failed"]
-"""The reason why a ladder ended: its optimum, no more gain, the largest budget, or a rung without a score."""
-
-
-class Rung(TypedDict):
-    tokens: Size
-    accuracy: Number | None
-
-
-class Ladder(TypedDict):
-    ended: Ending
-    most: Size
-    rungs: Annotated[list[Rung], Field(min_length=1)]
-
-
 class Stack(TypedDict):
     size: Size
     note: str | None
