@@ -1,0 +1,97 @@
+"""The tables of decision 11, from the stored scores beside it.
+
+`python -m tests.results.schedules` writes them into docs/decisions/0011-ladders.md. The scores were measured by
+`linbench sweep docs/decisions/0011-schedules.yaml --workers 4` and `linbench sweep
+docs/decisions/0011-mixture.yaml`, and kept as columns of `linbench.load(folder)`, those of ladders with the
+number of their rung and how they ended.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+from scipy import stats
+
+FOLDER = Path(__file__).parents[2] / "docs" / "decisions"
+PAGE = FOLDER / "0011-ladders.md"
+SCORES, RUNGS = FOLDER / "0011-schedules.csv.xz", FOLDER / "0011-mixture.csv.xz"
+MOST_RUNGS = 3
+"""Rungs that the table of ladders shows: of higher ones the campaign ran too few."""
+
+
+def load_scores() -> pd.DataFrame:
+    """Return a row for each of the runs."""
+    return pd.read_csv(SCORES)
+
+
+def gain(scores: pd.DataFrame, setting: str, usual: str, other: str) -> str:
+    """Return the mean gain of `other` over `usual` with its 95 % interval, paired by seed.
+
+    A seed's gain is the mean over learning rates and whatever else differs.
+    """
+    pairs = scores.pivot_table(
+        index=["seed", "protocol.lr", "protocol.precision", "protocol.schedule"],
+        values="accuracy",
+    ).unstack(setting)["accuracy"]
+    of_seeds = (pairs[other] - pairs[usual]).groupby("seed").mean()
+    low, high = stats.ttest_1samp(of_seeds, 0).confidence_interval()
+    return f"{of_seeds.mean():+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def table() -> str:
+    """Return the table in Markdown: for each task and variant what wsd and bf16 gain."""
+    lines = [
+        "| task | variant | cosine, fp32 | wsd, fp32 | wsd, bf16 | wsd less cosine | bf16 less fp32 |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (task, model), own in load_scores().groupby(["task", "model"]):
+        means = own.groupby(["protocol.schedule", "protocol.precision"])["accuracy"].mean()
+        columns = [
+            *(f"{means[at]:.3f}" for at in (("cosine", "fp32"), ("wsd", "fp32"), ("wsd", "bf16"))),
+            gain(own, "protocol.schedule", "cosine", "wsd"),
+            gain(own, "protocol.precision", "fp32", "bf16"),
+        ]
+        lines.append(f"| {task} | {model} | {' | '.join(columns)} |")
+    return "\n".join(lines) + "\n"
+
+
+def ladder_table() -> str:
+    """Return the table in Markdown: mean accuracy at each rung, an ended ladder counted as it ended."""
+    lines = [
+        "| trained on | variant | 1x | 2x | 4x | at the optimum | flat | not ended |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (training, model), own in pd.read_csv(RUNGS).groupby(["training", "model"]):
+        by_rung = own.pivot_table(index="seed", columns="rung", values="accuracy")
+        ended = own.dropna(subset="ended").set_index("seed")["ended"]
+        reached = by_rung.reindex(columns=range(1, MOST_RUNGS + 1))
+        reached.loc[ended.index] = reached.loc[ended.index].ffill(axis=1)
+        means = [
+            "–" if reached[rung].isna().any() else f"{reached[rung].mean():.3f}"
+            for rung in range(1, MOST_RUNGS + 1)
+        ]
+        counts = [int((ended == how).sum()) for how in ("optimum", "flat")]
+        left = len(by_rung) - len(ended)
+        lines.append(f"| {training} | {model} | {' | '.join(means)} | {counts[0]} | {counts[1]} | {left} |")
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {"schedules": table, "ladders": ladder_table}
+"""The functions that make the tables, by the names of their places in the page."""
+
+
+def shown(name: str) -> str:
+    """Return a table as the page has it."""
+    return _divide(name)[1]
+
+
+def _divide(name: str) -> tuple[str, str, str]:
+    """Return the page before a table, the table, and the page after it."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
+    inside, end, after = rest.partition(f"<!-- end of {name} -->\n")
+    return f"{before}<!-- {name} -->\n", inside, end + after
+
+
+if __name__ == "__main__":
+    for name, make in TABLES.items():
+        before, _, after = _divide(name)
+        PAGE.write_text(before + make() + after, encoding="utf-8")
