@@ -86,9 +86,9 @@ class Capacity(Task):
     """If key and value stand in one token, which value was last written to this key?
 
     All writes come first, then as many queries as there are keys. With unique keys only the number of
-    associations makes the task hard. With keys drawn with replacement, old values must also be replaced. It
-    does not tell whether a layer can bind neighbouring tokens, or leave out what does not matter. The suite
-    of the same name (`linbench sweep capacity`) asks mqar instead.
+    associations makes the task hard. With keys drawn with replacement, old values must also be replaced. The
+    suite of the same name (`linbench sweep capacity`) asks mqar instead. It does not tell whether a layer can
+    bind neighbouring tokens, or leave out what does not matter.
 
     Layout: every token has two ids, whose embeddings are summed. A write is a key and a value, a query a key
     and no value (0). Each query is the key of a randomly chosen write, no write twice. If keys are drawn with

@@ -1,14 +1,14 @@
 """Comparisons: stored results that may stand in one table, with a row for each model."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean, stdev
 from typing import Any
 
 from linbench.common.files import file_name
-from linbench.common.hashing import canonical, digest
+from linbench.common.hashing import canonical
 from linbench.experiments.labels import (
     describe_mixture,
     distinguishing_labels,
@@ -16,7 +16,7 @@ from linbench.experiments.labels import (
     unique_labels,
 )
 from linbench.experiments.presets import preset_of
-from linbench.models.blocks.heads import CONTROLLED
+from linbench.results.comparable import comparable_key
 from linbench.results.record import (
     NO_VERDICT,
     UNLAWFUL,
@@ -27,7 +27,7 @@ from linbench.results.record import (
     seed_of,
 )
 from linbench.results.schema import Result
-from linbench.results.schema.cells import CellResult, Model
+from linbench.results.schema.cells import CellResult
 from linbench.results.scores import accuracy
 
 _ABSENT = object()
@@ -272,49 +272,6 @@ def _settings(c: Comparison) -> dict[str, Any]:
 _LAST = ("version", "version of draws", "protocol.version", "source", "comparison")
 """The settings shown last to distinguish comparisons: versions, the digest of a user's task, and the start of
 the key."""
-
-
-def comparable_key(result: CellResult, *, ladder: bool, but: Collection[str] = ()) -> str:
-    """Return a digest of all in which results of one comparison agree.
-
-    Args:
-        result: a result.
-        ladder: whether the result stands for a ladder, with whatever budget that has reached.
-        but: further settings of task and protocol, by bare names, in which they may differ.
-    """
-    cell = result["cell"]
-    differing = {"lr", *but, *(("doublings",) if ladder else ())}
-    protocol = _without(differing, cell["protocol"]["settings"])
-    kept: dict[str, Any] = {
-        "task": {**cell["task"], "settings": _without(but, cell["task"]["settings"])},
-        "form": cell["model"]["form"],
-        "protocol": [cell["protocol"]["version"], protocol],
-        **({"ladder": True} if ladder else {}),
-    }
-    if kept["form"] == "controlled":
-        kept["surroundings"] = _surroundings(cell["model"])
-    return digest({**kept, "device": cell["device"], "schema": cell["schema"]})
-
-
-def _without(names: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in names}
-
-
-def _surroundings(model: Model) -> list[str]:
-    """Return the settings that the controlled form promises to be the same for all models.
-
-    A layer that lacks one of these settings cannot differ in it, so it counts as having the promised value.
-    """
-    backbone = {
-        name: value
-        for name, value in model["backbone"]["settings"].items()
-        if name not in {"d_model", "layers", "channel_width"}
-    }
-    layers = (
-        {name: layer["settings"].get(name, own) for name, own in CONTROLLED.items()}
-        for layer in model["layers"]
-    )
-    return sorted({canonical({**backbone, **layer}) for layer in layers})
 
 
 def _comparison(

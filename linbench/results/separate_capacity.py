@@ -7,7 +7,8 @@ import numpy as np
 
 from linbench.common.hashing import canonical
 from linbench.results.capacity import PAIRS, Capacity, clipped_recall, number_of_pairs
-from linbench.results.comparison import Comparison, Row, comparable_key
+from linbench.results.comparable import comparable_key
+from linbench.results.comparison import Comparison, Row
 from linbench.results.record import learning_rate_of, seed_of
 from linbench.results.schema.cells import CellResult
 from linbench.results.scores import accuracy

@@ -1,7 +1,7 @@
 """The tables of decision 11, from the stored scores beside it.
 
-`python -m tests.results.schedules` writes them into docs/decisions/0011-ladders.md. The scores were measured by
-`linbench sweep docs/decisions/0011-schedules.yaml --workers 4` and `linbench sweep
+`python -m tests.results.schedules` writes them into docs/decisions/0011-ladders.md. The scores were measured
+by `linbench sweep docs/decisions/0011-schedules.yaml --workers 4` and `linbench sweep
 docs/decisions/0011-mixture.yaml`, and kept as columns of `linbench.load(folder)`, those of ladders with the
 number of their rung and how they ended.
 """
