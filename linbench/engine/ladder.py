@@ -16,7 +16,7 @@ from linbench.experiments.cell import Cell
 from linbench.results.record import UNDERTRAINED
 from linbench.results.schema.cells import CellResult, Ending
 from linbench.results.schema.cells import Ladder as LadderSummary
-from linbench.results.scores import validation_accuracy, validation_loss
+from linbench.results.scores import AT_CHANCE, validation_accuracy, validation_loss
 from linbench.results.store import Store
 
 NEAR_OPTIMUM = 0.995
@@ -26,10 +26,7 @@ LEAST_GAIN = 0.01
 """Gain in validation accuracy from rung to rung below which a rung is flat, by convention: one point."""
 
 LEAST_LOSS_GAIN = 0.02
-"""Share of the validation loss by which a flat rung lowers it at most.
-
-A model at chance often lowers its loss for a while before its accuracy moves. The figure was chosen.
-"""
+"""Share of the validation loss by which a flat rung lowers it at most: chosen, not measured."""
 
 FLAT_RUNGS = 2
 """Flat rungs, one after the other, at which a ladder ends."""
@@ -124,7 +121,7 @@ def known_rungs(cell: Cell, look_up: LookUp) -> list[Cell]:
         if result is None:
             break
         scores.append(_score(result))
-        if ending(scores, optimum=cell.optimum, most=cell.protocol.rungs):
+        if ending(scores, chance=cell.chance, optimum=cell.optimum, most=cell.protocol.rungs):
             break
     return rungs
 
@@ -141,11 +138,14 @@ def without_ladder(result: CellResult) -> CellResult:
     return kept
 
 
-def ending(rungs: Sequence[Rung], *, optimum: float, most: int) -> Ending | None:
+def ending(rungs: Sequence[Rung], *, chance: float, optimum: float, most: int) -> Ending | None:
     """Return why a ladder ends after these rungs; None if it goes on.
+
+    What is at chance is never flat: it has not begun to learn, and may do so after many rungs (decision 11).
 
     Args:
         rungs: the scores of the rungs so far, the lowest first.
+        chance: the accuracy of the best blind guess.
         optimum: the accuracy that can be expected of the exact solver.
         most: the number of rungs at which every ladder ends.
     """
@@ -154,7 +154,7 @@ def ending(rungs: Sequence[Rung], *, optimum: float, most: int) -> Ending | None
         return "failed"
     if last >= NEAR_OPTIMUM * optimum:
         return "optimum"
-    if _ends_flat(rungs, FLAT_RUNGS):
+    if last > chance + AT_CHANCE and _ends_flat(rungs, FLAT_RUNGS):
         return "flat"
     return "cap" if len(rungs) >= most else None
 
@@ -176,7 +176,7 @@ def _is_flat(before: Rung, after: Rung) -> bool:
 def summarize(cell: Cell, done: Sequence[CellResult]) -> LadderSummary:
     """Return the field `ladder` of the result of the last rung."""
     scores = [_score(result) for result in done]
-    ended = ending(scores, optimum=cell.optimum, most=cell.protocol.rungs)
+    ended = ending(scores, chance=cell.chance, optimum=cell.optimum, most=cell.protocol.rungs)
     assert ended is not None, "a ladder is summarized at its end"
     return {
         "ended": ended,

@@ -18,16 +18,12 @@ from linbench.results.power import (
     seeds_to_show_noisy_collapse,
     significant,
 )
+from linbench.results.scores import AT_CHANCE
 from linbench.results.statistics import Difference, fisher, holm, welch
 
 _ROUNDING = 1e-9
 """The rounding error allowed in a drop: in floats 0.9 - 0.88 is more than 0.02. Accuracies over a million
 answers differ by a thousand times as much."""
-
-
-AT_CHANCE = 0.02
-"""The distance above chance within which mean accuracy counts as chance: two points, the drop that the
-default policy lets pass."""
 
 
 class Verdict(StrEnum):

@@ -32,6 +32,10 @@ def tokens_trained(result: CellResult) -> int:
     return result["curve"][-1]["tokens"] if result["curve"] else 0
 
 
+AT_CHANCE = 0.02
+"""The distance above chance within which mean accuracy counts as chance: two points, the drop that the
+default policy lets pass."""
+
 LEARNED = 0.9
 """The accuracy from which on a run has learned, where the steps to learn are counted."""
 

@@ -3,7 +3,8 @@
 `python -m tests.results.schedules` writes them into docs/decisions/0011-ladders.md. The scores were measured
 by `linbench sweep docs/decisions/0011-schedules.yaml --workers 4` and `linbench sweep
 docs/decisions/0011-mixture.yaml`, and kept as columns of `linbench.load(folder)`, those of ladders with the
-number of their rung and how they ended.
+number of their rung and how they ended. The curves of long runs are the field
+`curve` of results of `linbench run`, whose command the page has.
 """
 
 from pathlib import Path
@@ -14,6 +15,7 @@ from scipy import stats
 FOLDER = Path(__file__).parents[2] / "docs" / "decisions"
 PAGE = FOLDER / "0011-ladders.md"
 SCORES, RUNGS = FOLDER / "0011-schedules.csv.xz", FOLDER / "0011-mixture.csv.xz"
+CURVES = FOLDER / "0011-plateaus.csv.xz"
 MOST_RUNGS = 3
 """Rungs that the table of ladders shows: of higher ones the campaign ran too few."""
 
@@ -75,7 +77,33 @@ def ladder_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES = {"schedules": table, "ladders": ladder_table}
+BASE_TOKENS = 12_288_000
+"""Tokens of the lowest rung of the long runs."""
+
+
+def plateau_table() -> str:
+    """Return the table in Markdown: seeds of a long training that have reached .9 by each budget."""
+    budgets = [2**doublings for doublings in range(6)]
+    lines = [
+        f"| variant | {' | '.join(f'{times}x' for times in budgets)} | at the end |",
+        f"|---|{'---|' * (len(budgets) + 1)}",
+    ]
+    for model, own in pd.read_csv(CURVES).groupby("model"):
+        reached = [
+            int((own[own["tokens"] <= times * BASE_TOKENS].groupby("seed")["accuracy"].max() >= 0.9).sum())
+            for times in budgets
+        ]
+        tested = own.groupby("seed")["test_accuracy"].first()
+        ends = f"{int((tested >= 0.9).sum())} of {len(tested)}, the others {', '.join(_low(tested))}"
+        lines.append(f"| {model} | {' | '.join(map(str, reached))} | {ends.removesuffix(', the others ')} |")
+    return "\n".join(lines) + "\n"
+
+
+def _low(tested: "pd.Series[float]") -> list[str]:
+    return [f"{value:.3f}" for value in sorted(tested) if value < 0.9]
+
+
+TABLES = {"schedules": table, "ladders": ladder_table, "plateaus": plateau_table}
 """The functions that make the tables, by the names of their places in the page."""
 
 
