@@ -298,6 +298,11 @@ def _print_plan(
     print(_summary(groups, len(tuning) + len(cells), cost.cells if cost else 0))
     if search and most_to_come:
         print(_what_may_come(search, most_to_come))
+    if (rungs := max(cell.protocol.rungs for cell in cells)) > 1:
+        times = pluralize(rungs - 1, "time")
+        print(
+            f"Training goes on with twice the budget until it is learned, at most {times}; not counted above."
+        )
 
 
 def _what_may_come(search: "SearchSettings", cells: int) -> str:

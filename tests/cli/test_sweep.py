@@ -281,7 +281,7 @@ def test_a_mixture_runs_and_its_table_is_right(
         for results in found.values()
         for result in results
     )
-    (shown,) = json.loads(linbench("table", "--json").out)
+    shown, *_ = json.loads(linbench("table", "--json").out)
     for row in shown["rows"]:
         results = found[row["model"]]
         assert row["accuracy"] == pytest.approx(sum(r["metrics"]["accuracy"] for r in results) / 2)
@@ -312,3 +312,11 @@ def test_workers_run_a_suite_side_by_side(sweep: Callable[..., Any]) -> None:
     assert ended.code == 0, ended.err
     assert len(lines(ended.err)) == 4
     assert sweep().out == ended.out
+
+
+def test_a_plan_of_ladders_says_that_they_may_go_on(
+    sweep: Callable[..., Any], tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    ladder = "  protocol.schedule: wsd\n  protocol.rungs: 3\n"
+    (tmp_path / "tiny.yaml").write_text(TINY.replace("set:\n", f"set:\n{ladder}", 1))
+    assert sweep("--dry-run").out.splitlines()[-1] == snapshot
