@@ -97,7 +97,7 @@ class Ladders:
         annotated: CellResult = {
             **last,
             "purpose": "report",
-            "marks": [*others, UNDERTRAINED] if rising else others,
+            "marks": [UNDERTRAINED, *others] if rising else others,
             "ladder": summary,
         }
         if annotated != last:

@@ -89,7 +89,9 @@ def final_fields(run: Run, evaluation: EvaluationResult | None) -> FinalFields:
     loss = metrics[run.cell.task.loss]
     if not math.isfinite(loss):
         return {"status": "diverged", "reason": f"the test loss was {loss}"}
-    marks = [UNDERTRAINED] if not run.stopped and undertrained(run.curve) else []
+    # while its rate falls every run gains, so with wsd a ladder tells what more training brings
+    judged = not run.stopped and run.cell.protocol.schedule != "wsd"
+    marks = [UNDERTRAINED] if judged and undertrained(run.curve) else []
     if len(tests) == 1:
         return {"metrics": metrics, "slices": tests[0].slices, "marks": marks}
     records = [_test_record(task, measured) for task, measured in zip(run.cell.tests, tests, strict=True)]

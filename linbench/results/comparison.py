@@ -17,6 +17,7 @@ from linbench.experiments.labels import (
 )
 from linbench.experiments.presets import preset_of
 from linbench.results.comparable import comparable_key
+from linbench.results.open_ladders import highest_rungs
 from linbench.results.record import (
     NO_VERDICT,
     UNLAWFUL,
@@ -179,20 +180,22 @@ class Comparison:
 def comparisons(results: Iterable[CellResult], order: Sequence[str] = ()) -> list[Comparison]:
     """Group results into comparisons.
 
-    Results that chose a learning rate make no row; they go with the row of their model. Models of one label
-    get labels with the settings in which they differ. Controlled and native forms never meet.
+    Results that chose a learning rate make no row; they go with the row of their model. Of a ladder the last
+    rung counts, or the highest so far, which is marked. Models of one label get labels with the settings in
+    which they differ. Controlled and native forms never meet.
 
     Args:
         order: labels of the rows that stand first; all others follow by label.
     """
     groups: dict[str, list[CellResult]] = {}
     tuning: dict[str, list[CellResult]] = {}
-    for result in results:
-        if result["purpose"] == "rung":
-            continue
+    every = list(results)
+    for result in highest_rungs(every):
+        groups.setdefault(comparable_key(result, ladder=True), []).append(result)
+    for result in every:
         if result["purpose"] == "report":
             groups.setdefault(comparable_key(result, ladder="ladder" in result), []).append(result)
-        else:
+        elif result["purpose"] == "tuning":
             for ladder in (False, True):
                 tuning.setdefault(comparable_key(result, ladder=ladder), []).append(result)
     found = _with_titles(

@@ -12,6 +12,7 @@ from linbench.engine import ladder
 from linbench.engine.ladder import LEAST_GAIN, NEAR_OPTIMUM, Rung, ending, known_rungs, run_ladders
 from linbench.engine.lr_search import run_searched
 from linbench.engine.measure import measure
+from linbench.engine.runner import run_cells
 from linbench.engine.schedule import evaluation_steps, learning_rate_factors, stable_steps
 from linbench.engine.trunk import SUFFIX, Trunks
 from linbench.experiments.cell import Cell
@@ -203,6 +204,20 @@ def test_last_rungs_of_different_budgets_stand_in_one_table(tmp_path: Path) -> N
     (comparison,) = comparisons(Store(tmp_path).all())
     assert [row.label for row in comparison.rows] == ["attention", "deltanet"]
     assert [len(row.results) for row in comparison.rows] == [2, 2]
+
+
+@pytest.mark.slow
+def test_seeds_that_still_climb_stand_in_the_table_and_take_part_in_no_verdict(tmp_path: Path) -> None:
+    cells = ladder_cells(protocol__rungs=2)
+    climb(cells[:1], tmp_path)
+    run_cells([replace(cells[1].rung(0), purpose="rung")], Store(tmp_path), RecordingProgress())
+    (comparison,) = comparisons(Store(tmp_path).all())
+    (row,) = comparison.rows
+    seeds = {result["cell"]["seed"]: result for result in row.results}
+    assert seeds.keys() == {0, 1}
+    assert "ladder" not in seeds[1]
+    assert seeds[1]["marks"] == [UNDERTRAINED]
+    assert not row.eligible
 
 
 @pytest.mark.slow

@@ -44,6 +44,7 @@ class ProtocolSettings(TypedDict):
     test_examples: NotRequired[Size]
     examples: NotRequired[Size | None]
     epochs: NotRequired[Size | None]
+    doublings: NotRequired[Whole]
     stop_at: NotRequired[Share | None]
 
 

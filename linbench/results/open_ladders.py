@@ -1,0 +1,40 @@
+"""Ladders of training that have not ended: cells that are still to be trained with larger budgets."""
+
+from collections.abc import Iterable
+
+from linbench.common.hashing import digest
+from linbench.results.record import UNDERTRAINED
+from linbench.results.schema.cells import CellResult
+
+
+def highest_rungs(results: Iterable[CellResult]) -> list[CellResult]:
+    """Return the highest rung of each ladder that has not ended, marked as undertrained.
+
+    Without them a table of an unfinished sweep would show only the seeds that learned soonest.
+    """
+    highest: dict[str, CellResult] = {}
+    ended: set[str] = set()
+    for result in results:
+        key = _ladder(result)
+        if "ladder" in result:
+            ended.add(key)
+        elif result["purpose"] == "rung" and (
+            key not in highest or _doublings(result) > _doublings(highest[key])
+        ):
+            highest[key] = result
+    return [
+        {**result, "marks": [UNDERTRAINED, *(mark for mark in result["marks"] if mark != UNDERTRAINED)]}
+        for key, result in highest.items()
+        if key not in ended
+    ]
+
+
+def _ladder(result: CellResult) -> str:
+    """Return what the rungs of a ladder have in common."""
+    cell = result["cell"]
+    protocol = {name: value for name, value in cell["protocol"]["settings"].items() if name != "doublings"}
+    return digest({**cell, "protocol": protocol, "label": result["label"]})
+
+
+def _doublings(result: CellResult) -> int:
+    return result["cell"]["protocol"]["settings"].get("doublings", 0)
