@@ -1,6 +1,6 @@
 """Typed settings that refuse unknown names and wrong values with one sentence."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -16,6 +16,12 @@ _MUST_BE = {
     "tuple_type": "a list",
 }
 """The values a setting takes, by pydantic's name for the error."""
+
+
+def without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return settings, or other values by name, that are not among these names."""
+    return {name: value for name, value in values.items() if name not in names}
+
 
 ABSENT = "absent"
 """Key in a field's `json_schema_extra` for the value that stands for results older than the setting.

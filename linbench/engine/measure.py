@@ -186,9 +186,9 @@ def _run_group(
         training.note = note
         if checkpoint is not None and checkpoint.fits(training):
             checkpoint.restore(training)
-            began -= training.seconds
-        elif trunks is not None and trunks.restore(training):
-            began -= training.seconds
+        elif trunks is not None:
+            trunks.restore(training)
+        began -= training.seconds
         for runs, trained in train(training, on_report, on_checkpoint):
             evaluations: Sequence[EvaluationResult | None] = [None] * len(runs)
             if trained is not None:

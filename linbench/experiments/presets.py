@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from linbench.common.settings import without
 from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.experiments.registry import registry
 from linbench.tasks.base import Task
@@ -61,10 +62,10 @@ def matching_preset(
     for name, preset in task.presets.items():
         of_task = task.Settings.parse(preset.task, where="task")
         of_protocol = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol")
-        of_model = _without({"form": "native", **preset.model}, but)
+        of_model = without({"form": "native", **preset.model}, but)
         if (
             of_task.model_dump(mode="json") == settings
-            and _without(of_protocol.identity(), but) == _without(protocol, but)
+            and without(of_protocol.identity(), but) == without(protocol, but)
             and all(_agrees(layer, of_model) for layer in layers)
         ):
             return name
@@ -73,7 +74,3 @@ def matching_preset(
 
 def _agrees(layer: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return all(layer.get(setting, value) == value for setting, value in wanted.items())
-
-
-def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in names}

@@ -1,9 +1,10 @@
 """The key of a result: results with the same key may stand in one comparison."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from linbench.common.hashing import canonical, digest
+from linbench.common.settings import without
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.results.schema.cells import CellResult, Model
 
@@ -18,9 +19,9 @@ def comparable_key(result: CellResult, *, ladder: bool, but: Collection[str] = (
     """
     cell = result["cell"]
     differing = {"lr", *but, *(("doublings",) if ladder else ())}
-    protocol = _without(differing, cell["protocol"]["settings"])
+    protocol = without(cell["protocol"]["settings"], differing)
     kept: dict[str, Any] = {
-        "task": {**cell["task"], "settings": _without(but, cell["task"]["settings"])},
+        "task": {**cell["task"], "settings": without(cell["task"]["settings"], but)},
         "form": cell["model"]["form"],
         "protocol": [cell["protocol"]["version"], protocol],
         **({"ladder": True} if ladder else {}),
@@ -30,20 +31,12 @@ def comparable_key(result: CellResult, *, ladder: bool, but: Collection[str] = (
     return digest({**kept, "device": cell["device"], "schema": cell["schema"]})
 
 
-def _without(names: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in names}
-
-
 def _surroundings(model: Model) -> list[str]:
     """Return the settings that the controlled form promises to be the same for all models.
 
     A layer that lacks one of these settings cannot differ in it, so it counts as having the promised value.
     """
-    backbone = {
-        name: value
-        for name, value in model["backbone"]["settings"].items()
-        if name not in {"d_model", "layers", "channel_width"}
-    }
+    backbone = without(model["backbone"]["settings"], {"d_model", "layers", "channel_width"})
     layers = (
         {name: layer["settings"].get(name, own) for name, own in CONTROLLED.items()}
         for layer in model["layers"]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from linbench.results.comparison import Comparison, Row, broken_laws
 from linbench.results.record import DIVERGED, FINAL
 from linbench.results.schema.cells import CellResult
-from linbench.results.scores import LEARNED
+from linbench.results.scores import LEARNED, tokens_trained
 from linbench.results.statistics import holm
 from linbench.results.survival import Median, Time, log_rank, median
 
@@ -112,9 +112,9 @@ class Learning(NamedTuple):
         return len(self.times) >= FEWEST and not broken_laws(self.row.results)
 
 
-def tokens_trained(comparison: Comparison) -> int:
+def largest_budget(comparison: Comparison) -> int:
     """Return the largest number of tokens that any run of a comparison was trained with; 0 if none was."""
-    return max((result["curve"][-1]["tokens"] for result in comparison.results if result["curve"]), default=0)
+    return max(map(tokens_trained, comparison.results), default=0)
 
 
 def learning(comparison: Comparison, baseline: str | None = None) -> list[Learning]:
@@ -131,7 +131,7 @@ def learning(comparison: Comparison, baseline: str | None = None) -> list[Learni
     """
     found = [_learning(row) for row in comparison.rows]
     if baseline is None:
-        references = _fastest(found, tokens_trained(comparison))
+        references = _fastest(found, largest_budget(comparison))
     else:
         references = {i for i, one in enumerate(found) if one.row.label == baseline and one.comparable}
         if not references:

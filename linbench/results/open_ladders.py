@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from linbench.common.hashing import digest
+from linbench.common.settings import without
 from linbench.results.record import UNDERTRAINED
 from linbench.results.schema.cells import CellResult
 
@@ -15,13 +16,11 @@ def highest_rungs(results: Iterable[CellResult]) -> list[CellResult]:
     highest: dict[str, CellResult] = {}
     ended: set[str] = set()
     for result in results:
-        key = _ladder(result)
         if "ladder" in result:
-            ended.add(key)
-        elif result["purpose"] == "rung" and (
-            key not in highest or _doublings(result) > _doublings(highest[key])
-        ):
-            highest[key] = result
+            ended.add(_ladder(result))
+        elif result["purpose"] == "rung":
+            key = _ladder(result)
+            highest[key] = max(highest.get(key, result), result, key=_doublings)
     return [
         {**result, "marks": [UNDERTRAINED, *(mark for mark in result["marks"] if mark != UNDERTRAINED)]}
         for key, result in highest.items()
@@ -32,7 +31,7 @@ def highest_rungs(results: Iterable[CellResult]) -> list[CellResult]:
 def _ladder(result: CellResult) -> str:
     """Return what the rungs of a ladder have in common."""
     cell = result["cell"]
-    protocol = {name: value for name, value in cell["protocol"]["settings"].items() if name != "doublings"}
+    protocol = without(cell["protocol"]["settings"], {"doublings"})
     return digest({**cell, "protocol": protocol, "label": result["label"]})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from linbench.results.comparison import Comparison, comparisons
-from linbench.results.learning_time import Learning, learning, learning_time, threshold, tokens_trained
+from linbench.results.learning_time import Learning, largest_budget, learning, learning_time, threshold
 from linbench.results.scores import steps_to_reach
 from linbench.results.survival import Time
 from tests.helpers.learning import GRID, a_curve, learners
@@ -136,7 +136,7 @@ def test_the_others_are_compared_with_the_fastest_among_all_pairs(a_result: Make
     assert [label for label, one in found.items() if one.reference] == ["deltanet"]
     assert found["deltanet"].p is None
     assert found["attention"].p == found["gla"].p == pytest.approx(3 * least)
-    assert tokens_trained(comparison) == GRID[-1]
+    assert largest_budget(comparison) == GRID[-1]
 
 
 def test_beside_a_baseline_named_before_others_are_the_only_tests(a_result: Make) -> None:

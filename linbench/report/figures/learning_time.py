@@ -14,7 +14,7 @@ from linbench.report.style.layout import fit_rows
 from linbench.report.style.lines import marker_face, styled
 from linbench.report.style.wording import HOLLOW, SHADES
 from linbench.results.comparison import Comparison, Row
-from linbench.results.learning_time import can_be_shown, learning_times, slowness, tokens_trained
+from linbench.results.learning_time import can_be_shown, largest_budget, learning_times, slowness
 from linbench.results.survival import median, survival
 
 THICKNESS = 0.84
@@ -26,7 +26,7 @@ def draw(sheet: Sheet, comparison: Comparison) -> bool:
 
     Curves in common axes would hide each other: they have few values, and fall at the same looks.
     """
-    budget = tokens_trained(comparison)
+    budget = largest_budget(comparison)
     fastest_first = sorted(styled(comparison.rows), key=lambda one: slowness(learning_times(one[0]), budget))
     rows = fastest_first[::-1]
     fit_rows(sheet, comparison)

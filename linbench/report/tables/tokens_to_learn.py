@@ -13,9 +13,9 @@ from linbench.results.learning_time import (
     Learning,
     can_be_shown,
     count_pairs,
+    largest_budget,
     learning,
     threshold,
-    tokens_trained,
 )
 from linbench.results.side_by_side import ALPHA
 from linbench.results.survival import MOST_EXACT, Median, seeds_to_differ
@@ -26,7 +26,7 @@ def table(comparison: Comparison) -> Table | None:
     if not can_be_shown(comparison):
         return None
     found = learning(comparison)
-    budget, columns = tokens_trained(comparison), _columns(compared=count_pairs(found) > 0)
+    budget, columns = largest_budget(comparison), _columns(compared=count_pairs(found) > 0)
     rows = [_row(one, budget) for one in found]
     return Table(
         f"{comparison.title}, {comparison.form}: tokens to learn",
@@ -102,7 +102,7 @@ def caption(comparison: Comparison, found: Sequence[Learning]) -> str:
         f" {threshold(comparison.results[0]):.3f} (nine tenths of the way from chance to the optimum, or what"
         f" ends a run), of all that were measured. A run that diverged{flat} never learns. Median: the tokens"
         f" by which half of the seeds had learned, by Kaplan and Meier; runs were looked at {looks} times in"
-        f" {million_tokens(tokens_trained(comparison))}. Its interval, of the log-log kind, begins at the"
+        f" {million_tokens(largest_budget(comparison))}. Its interval, of the log-log kind, begins at the"
         " look before. There is none with fewer than five seeds, and no upper end where that may lie beyond"
         f" the budget.{_tests(found)}"
     )
