@@ -10,7 +10,7 @@ from linbench.engine.workers import Outcome
 class InProcess:
     """An executor that trains one group after another in this process."""
 
-    sharing, places = 1, 1
+    sharing, places, devices = 1, 1, 1
     timeout = float("inf")
 
     def alone(self) -> "InProcess":

@@ -38,6 +38,12 @@ class Pool(NamedTuple):
         """Groups that run side by side."""
         return len(self.environments)
 
+    @property
+    def devices(self) -> int:
+        """GPUs, or workers on a CPU."""
+        gpus = {_gpu(environment) for environment in self.environments}
+        return self.places if gpus == {None} else len(gpus)
+
     def alone(self) -> "Pool":
         """Return a pool with one worker for each GPU."""
         if self.sharing == 1:

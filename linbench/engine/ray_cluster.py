@@ -168,6 +168,11 @@ class Cluster(NamedTuple):
         """Groups that are handed out at most: one more than there is room for."""
         return self._room() + 1
 
+    @property
+    def devices(self) -> int:
+        """GPUs of the cluster, or groups side by side on its CPUs."""
+        return max(1, self._room() // self.sharing)
+
     def _room(self) -> int:
         """Return how many groups the cluster can run at a time; it may grow and shrink."""
         import ray

@@ -12,6 +12,7 @@ from linbench.engine.checkpoint import Checkpoints
 from linbench.engine.executors.base import OpenExecutor
 from linbench.engine.groups import groups
 from linbench.engine.in_process import IN_PROCESS
+from linbench.engine.job_queue import GroupQueue, WaitingGroup, divide
 from linbench.engine.jobs import Job, Message, Reported, plugin_sources
 from linbench.engine.limits import require_files
 from linbench.engine.probe import Marks
@@ -115,6 +116,8 @@ class _RunLedger:
         self.claims: dict[str, ExitStack] = {}
         self.needs_exclusive_gpu: set[str] = set()
         """Ids of cells that ran out of memory on a GPU that they shared."""
+        self.running = 0
+        """Jobs that are being done."""
         self.losses = Counter[str]()
         """Times that each cell was lost with its worker or GPU, by id."""
         self.requeued: list[Cell] = []
@@ -145,27 +148,33 @@ class _RunLedger:
         handed_out: list[Job] = []
         before = len(self.results)
         shared = executor.sharing > 1
-        jobs = self._jobs_until_done(cells, grouping, handed_out)
+        self.running = 0
+        queue = GroupQueue(executor.devices)
+        queue.add(grouping(cells))
+        jobs = self._jobs_until_done(queue, grouping, handed_out)
         for number, outcome in executor(jobs, tell=partial(self.on_message, shared=shared)):
+            self.running -= 1
             self.on_job_end(handed_out[number], outcome)
         return len(self.results) > before
 
     def _jobs_until_done(
-        self, cells: Sequence[Cell], grouping: Grouping, handed_out: list[Job]
+        self, queue: GroupQueue, grouping: Grouping, handed_out: list[Job]
     ) -> Iterator[Job | None]:
-        """Yield jobs for cells and for cells that follow from their results.
+        """Yield jobs for groups that wait, and for cells that follow from results.
 
         None is yielded while all depends on jobs that are running. Jobs are noted in `handed_out`.
         """
         while True:
-            for group in grouping(cells):
-                for job in self.jobs(group):
+            queue.add(grouping(self.more_cells()))
+            if waiting := queue.next(self.running):
+                for job in self.jobs(waiting):
                     handed_out.append(job)
+                    self.running += 1
                     yield job
-            while not (cells := self.more_cells()):
-                if not self.claims:
-                    return
+            elif self.claims:
                 yield None
+            else:
+                return
 
     def more_cells(self) -> list[Cell]:
         """Return cells that were lost, and new ones that results lead to."""
@@ -175,8 +184,12 @@ class _RunLedger:
             return requeued
         return requeued + self.add(self.next_cells(self.results))
 
-    def jobs(self, group: Sequence[Cell]) -> Iterator[Job]:
-        """Claim the cells of a group, and yield jobs for those that have no final result."""
+    def jobs(self, waiting: WaitingGroup) -> Iterator[Job]:
+        """Claim the cells of a group, and yield jobs for those that have no final result.
+
+        Cells that go on from a checkpoint stay together.
+        """
+        group = waiting.cells
         claimed = [cell for cell in group if self.claim(cell)]
         for cell in claimed:
             if self.is_final(self.store.get(cell.id)):
@@ -186,8 +199,8 @@ class _RunLedger:
         for name, cells in self.checkpoints.resumable(group, missing, self.results.keys()):
             resumed = [cell.id for cell in cells if missing.pop(cell.id, None)]
             yield Job(cells, resumed, folder, name)
-        if missing:
-            yield Job(list(missing.values()), list(missing), folder)
+        for part in divide(list(missing.values()), waiting.parts):
+            yield Job(part, [cell.id for cell in part], folder)
 
     def on_message(self, message: Message, *, shared: bool) -> None:
         """Pass on a report, or store a result that is waited for.

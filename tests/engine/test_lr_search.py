@@ -337,7 +337,7 @@ class ByModel:
     """An executor that has a place for every job, and ends those of `first` before any other; `breaks` after
     so many."""
 
-    sharing, places, timeout = 1, 1, 1800.0
+    sharing, places, devices, timeout = 1, 1, 1, 1800.0
 
     def __init__(self, result: Callable[[Cell], Result], first: str, breaks: int = -1) -> None:
         self.result, self.first, self.breaks = result, first, breaks

@@ -292,6 +292,7 @@ def test_workers_that_share_a_gpu_are_told_from_those_that_have_one_each(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     five = make_pool("cuda", 5)
     assert five.sharing == 3
+    assert (five.devices, five.alone().devices, make_pool("cpu", 3).devices) == (2, 2, 3)
     assert [each["CUDA_VISIBLE_DEVICES"] for each in five.alone().environments] == ["0", "1"]
     assert (
         five.alone().sharing

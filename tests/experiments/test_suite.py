@@ -469,8 +469,8 @@ def test_capacity_raises_the_pairs_at_one_number_of_recurrent_floats() -> None:
         size = cell.model.sketch(cell.task).state_size(64)
         assert size is not None
         assert size.recurrent == pytest.approx(2112, rel=0.05)
-        assert cell.curriculum.tokens(cell.steps) == pytest.approx(22e6, rel=0.01)
-        assert cell.steps == 5_888, "as the file says"
+        assert cell.curriculum.tokens(cell.steps) == pytest.approx(11e6, rel=0.01)
+        assert cell.steps == 2_944, "as the file says"
         assert (cell.protocol.rungs, cell.protocol.fresh) == (6, True)
 
 

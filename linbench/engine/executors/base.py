@@ -43,6 +43,10 @@ class OpenExecutor(Protocol):
     def places(self) -> int:
         """Groups that are held side by side, at most."""
 
+    @property
+    def devices(self) -> int:
+        """GPUs, or groups side by side on CPUs, that should all be busy."""
+
     def alone(self) -> "OpenExecutor":
         """Return an executor like this one in which every group has a GPU of its own."""
 
