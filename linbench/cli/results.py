@@ -58,6 +58,13 @@ def pack(
         str | None,
         typer.Option(metavar="TEXT", help="The command that measured them, for the manifest; with --name."),
     ] = None,
+    thin: Annotated[
+        bool,
+        typer.Option(
+            "--thin",
+            help="Leave out the slices of runs that no table shows: those of searches, and lower rungs.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Move the result files of a folder into new packs, NAME.jsonl.xz, and list these in packs.json.
@@ -72,7 +79,7 @@ def pack(
     if command and not name:
         raise UserError("--command needs --name: each pack has a command of its own.")
     store = store_at(folder, "DIR")
-    packed = pack(store, name, command)
+    packed = pack(store, name, command, thin=thin)
     warn_ignored_files(store.set_aside)
     if as_json:
         packs = [

@@ -33,6 +33,7 @@ from linbench.results.result_text import NewerResultError, check_text, read_file
 from linbench.results.schema import Result
 from linbench.results.schema.cells import CellResult
 from linbench.results.store import Store
+from linbench.results.thin import thinned
 
 UNKNOWN = "unknown"
 """The command in the manifest of a pack whose writer did not say, or was killed before it could."""
@@ -73,7 +74,7 @@ class _Loose(NamedTuple):
     line: bytes
 
 
-def pack(store: Store, name: str | None = None, command: str | None = None) -> Packing:
+def pack(store: Store, name: str | None = None, command: str | None = None, *, thin: bool = False) -> Packing:
     """Move the loose results of a folder into new packs.
 
     Results that do not count stay where they are, in `store.set_aside`; those of an older schema stay, too.
@@ -81,6 +82,7 @@ def pack(store: Store, name: str | None = None, command: str | None = None) -> P
     Args:
         name: the one pack that all go to. Without it each goes to the pack that `pack_names` gives.
         command: the command that measured them, for the manifest.
+        thin: leave out what `linbench.results.thin` says nothing reads.
 
     Raises UserError: the name cannot be one or is taken; the store is read-only; another process packs there.
     StorageError: something cannot be read, written, or is not read back as it was written.
@@ -90,7 +92,7 @@ def pack(store: Store, name: str | None = None, command: str | None = None) -> P
         _list_unlisted(store.folder)
         packed = {cell_id: lines[0].text for cell_id, lines in store.packed_lines().items()}
         new, redundant = list[_Loose](), list[_Loose]()
-        for loose in _loose_results(store):
+        for loose in _loose_results(store, thin=thin):
             members = redundant if packed.get(loose.result["id"]) == loose.line else new
             members.append(loose)
         names = {} if name else pack_names([loose.result for loose in new], store.folder)
@@ -236,8 +238,12 @@ def _checked(line: Line, cell_id: str) -> Result | None:
     return None if isinstance(found, str) else found
 
 
-def _loose_results(store: Store) -> list[_Loose]:
-    """Return the sound loose results of a folder; what does not count is set aside, and stays."""
+def _loose_results(store: Store, *, thin: bool = False) -> list[_Loose]:
+    """Return the sound loose results of a folder; what does not count is set aside, and stays.
+
+    Args:
+        thin: whether their lines are those of a thin pack.
+    """
     found = []
     for cell_id in sorted(store.loose_ids()):
         path = store.folder / f"{cell_id}.json"
@@ -249,7 +255,8 @@ def _loose_results(store: Store) -> list[_Loose]:
         if isinstance(result, str):
             store.set_aside.setdefault(path, result)
         elif result is not None and isinstance(content, bytes):
-            found.append(_Loose(path, content, result, result_text(result)))
+            line = result_text(thinned(result) if thin else result)
+            found.append(_Loose(path, content, result, line))
     return found
 
 

@@ -18,6 +18,7 @@ from linbench.results.packs import MANIFEST, SUFFIX, read_lines, read_manifest
 from linbench.results.result_text import UNREADABLE, NewerResultError, result_text
 from linbench.results.schema import Result
 from linbench.results.store import Store, find_stores
+from linbench.results.thin import thinned
 from tests.helpers.records import a_record
 
 IDS = ["a" * 64, "b" * 64, "c" * 64, "d" * 64]
@@ -358,6 +359,23 @@ def test_unpacked_results_are_the_files_that_were_packed(store: Store, tmp_path:
     assert unpack(store, store)[:2] == (3, 0)
     assert Store(store.folder).all() == records
     assert pack(store).removed == 3
+
+
+def test_a_thin_pack_leaves_out_slices_of_runs_that_no_table_shows(store: Store) -> None:
+    sliced = {"slices": {"slot": {"at": [0, 1], "accuracy": {"sum": [0, 1], "weight": [1, 1]}}}}
+    purposes = ["report", "tuning", "rung"]
+    whole = [a_record(one, purpose=each, **sliced) for one, each in zip(IDS, purposes, strict=False)]
+    for record in whole:
+        store.put(record)
+    pack(store, "zoo", thin=True)
+    assert verify(store) == []
+    assert store.all() == [whole[0], *({**record, "slices": {}} for record in whole[1:])]
+
+
+def test_tests_lose_their_slices_in_a_thin_pack() -> None:
+    test = {"seq_len": 8, "slices": {"slot": {}}}
+    thin = thinned(a_record(IDS[0], purpose="tuning", tests=[test, test]))
+    assert thin["tests"] == [{"seq_len": 8, "slices": {}}] * 2
 
 
 def test_unpacking_never_replaces_a_file_that_differs(store: Store) -> None:
