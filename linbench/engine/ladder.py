@@ -6,38 +6,17 @@ result. What a memory can hold is read from the last rung.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from linbench.engine.progress import Progress
 from linbench.engine.runner import run_cells
 from linbench.engine.trunk import Trunks
 from linbench.experiments.cell import Cell
-from linbench.results.record import UNDERTRAINED
-from linbench.results.schema.cells import CellResult, Ending
+from linbench.results.rungs import Rung, ending
+from linbench.results.schema.cells import CellResult
 from linbench.results.schema.cells import Ladder as LadderSummary
-from linbench.results.scores import AT_CHANCE, validation_accuracy, validation_loss
 from linbench.results.store import Store
-
-NEAR_OPTIMUM = 0.995
-"""Share of the optimum at which a ladder ends. The figure is a convention of linbench."""
-
-LEAST_GAIN = 0.01
-"""Gain in validation accuracy from rung to rung below which a rung is flat, by convention: one point."""
-
-LEAST_LOSS_GAIN = 0.02
-"""Share of the validation loss by which a flat rung lowers it at most: chosen, not measured."""
-
-FLAT_RUNGS = 2
-"""Flat rungs, one after the other, at which a ladder ends."""
-
-
-class Rung(NamedTuple):
-    """The score of a rung: final validation accuracy, None if it measured nothing, and loss."""
-
-    accuracy: float | None
-    loss: float
-
+from linbench.results.undertrained import is_undertrained, mark
 
 LookUp = Callable[[Cell], CellResult | None]
 """A look-up of a cell's result."""
@@ -92,14 +71,8 @@ class Ladders:
         for result in lower:
             if result["purpose"] == "report":  # of a ladder that had fewer rungs
                 self.store.put({**without_ladder(result), "purpose": "rung"})
-        others = [mark for mark in last["marks"] if mark != UNDERTRAINED]
-        rising = summary["ended"] == "cap" and not _ends_flat([_score(result) for result in done])
-        annotated: CellResult = {
-            **last,
-            "purpose": "report",
-            "marks": [UNDERTRAINED, *others] if rising else others,
-            "ladder": summary,
-        }
+        ended: CellResult = {**last, "purpose": "report", "ladder": summary}
+        annotated = mark(ended, is_undertrained(ended, ()))
         if annotated != last:
             self.store.put(annotated)
         self.trunks.delete(cell)
@@ -120,7 +93,7 @@ def known_rungs(cell: Cell, look_up: LookUp) -> list[Cell]:
         result = look_up(rungs[-1])
         if result is None:
             break
-        scores.append(_score(result))
+        scores.append(Rung.of(result))
         if ending(scores, chance=cell.chance, optimum=cell.optimum, most=cell.protocol.rungs):
             break
     return rungs
@@ -138,44 +111,9 @@ def without_ladder(result: CellResult) -> CellResult:
     return kept
 
 
-def ending(rungs: Sequence[Rung], *, chance: float, optimum: float, most: int) -> Ending | None:
-    """Return why a ladder ends after these rungs; None if it goes on.
-
-    What is at chance is never flat: it has not begun to learn, and may do so after many rungs (decision 11).
-
-    Args:
-        rungs: the scores of the rungs so far, the lowest first.
-        chance: the accuracy of the best blind guess.
-        optimum: the accuracy that can be expected of the exact solver.
-        most: the number of rungs at which every ladder ends.
-    """
-    last = rungs[-1].accuracy
-    if last is None:
-        return "failed"
-    if last >= NEAR_OPTIMUM * optimum:
-        return "optimum"
-    if last > chance + AT_CHANCE and _ends_flat(rungs, FLAT_RUNGS):
-        return "flat"
-    return "cap" if len(rungs) >= most else None
-
-
-def _ends_flat(rungs: Sequence[Rung], count: int = 1) -> bool:
-    """Return whether the last `count` rungs are flat."""
-    return len(rungs) > count and all(
-        _is_flat(before, after) for before, after in pairwise(rungs[-count - 1 :])
-    )
-
-
-def _is_flat(before: Rung, after: Rung) -> bool:
-    if before.accuracy is None or after.accuracy is None:
-        return False
-    gains = after.accuracy - before.accuracy >= LEAST_GAIN
-    return not gains and after.loss > (1 - LEAST_LOSS_GAIN) * before.loss
-
-
 def summarize(cell: Cell, done: Sequence[CellResult]) -> LadderSummary:
     """Return the field `ladder` of the result of the last rung."""
-    scores = [_score(result) for result in done]
+    scores = [Rung.of(result) for result in done]
     ended = ending(scores, chance=cell.chance, optimum=cell.optimum, most=cell.protocol.rungs)
     assert ended is not None, "a ladder is summarized at its end"
     return {
@@ -186,9 +124,3 @@ def summarize(cell: Cell, done: Sequence[CellResult]) -> LadderSummary:
             for number, score in enumerate(scores)
         ],
     }
-
-
-def _score(result: CellResult) -> Rung:
-    if result["status"] != "ok":
-        return Rung(None, validation_loss(result))
-    return Rung(validation_accuracy(result), validation_loss(result))

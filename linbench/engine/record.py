@@ -6,20 +6,13 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from linbench.engine.evaluate import EvaluationResult, TestMetrics
-from linbench.engine.step import Curve, Run
+from linbench.engine.step import Run
 from linbench.experiments.cell import SCHEMA, Cell
 from linbench.models.base import StateSize
 from linbench.results.environment import environment
-from linbench.results.record import UNDERTRAINED
 from linbench.results.schema.cells import BuiltModel, CellResult, Metrics, Slices, State, TakenTest
 from linbench.results.schema.fields import STATUSES
 from linbench.tasks.base import Task
-
-UNDERTRAINED_GAIN = 0.01
-"""Gain in accuracy over the last fifth of a run above which the run is marked.
-
-It has not shown what it can do. The figure is a convention of linbench.
-"""
 
 
 def new_record(cell: Cell, stacked: int, note: str | None) -> CellResult:
@@ -78,7 +71,6 @@ class FinalFields(TypedDict, total=False):
     metrics: Metrics
     slices: Slices
     tests: list[TakenTest]
-    marks: list[str]
 
 
 def final_fields(run: Run, evaluation: EvaluationResult | None) -> FinalFields:
@@ -89,19 +81,10 @@ def final_fields(run: Run, evaluation: EvaluationResult | None) -> FinalFields:
     loss = metrics[run.cell.task.loss]
     if not math.isfinite(loss):
         return {"status": "diverged", "reason": f"the test loss was {loss}"}
-    # while its rate falls every run gains, so with wsd a ladder tells what more training brings
-    judged = not run.stopped and run.cell.protocol.schedule != "wsd"
-    marks = [UNDERTRAINED] if judged and undertrained(run.curve) else []
     if len(tests) == 1:
-        return {"metrics": metrics, "slices": tests[0].slices, "marks": marks}
+        return {"metrics": metrics, "slices": tests[0].slices}
     records = [_test_record(task, measured) for task, measured in zip(run.cell.tests, tests, strict=True)]
-    return {"metrics": metrics, "tests": records, "marks": marks}
-
-
-def undertrained(curve: Curve) -> bool:
-    """Return whether validation accuracy rose by more than `UNDERTRAINED_GAIN` in the last fifth of a run."""
-    before_last_fifth = curve[len(curve) * 4 // 5 - 1]
-    return curve[-1]["accuracy"] - before_last_fifth["accuracy"] > UNDERTRAINED_GAIN
+    return {"metrics": metrics, "tests": records}
 
 
 def model_size(cell: Cell, model: Any) -> BuiltModel:

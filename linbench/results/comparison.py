@@ -30,6 +30,7 @@ from linbench.results.record import (
 from linbench.results.schema import Result
 from linbench.results.schema.cells import CellResult
 from linbench.results.scores import accuracy
+from linbench.results.undertrained import judged
 
 _ABSENT = object()
 
@@ -189,7 +190,7 @@ def comparisons(results: Iterable[CellResult], order: Sequence[str] = ()) -> lis
     """
     groups: dict[str, list[CellResult]] = {}
     tuning: dict[str, list[CellResult]] = {}
-    every = list(results)
+    every = judged(results)
     for result in highest_rungs(every):
         groups.setdefault(comparable_key(result, ladder=True), []).append(result)
     for result in every:

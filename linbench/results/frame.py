@@ -7,6 +7,7 @@ from linbench.common.hashing import canonical
 from linbench.results.record import model_size_of
 from linbench.results.schema.cells import CellResult
 from linbench.results.scores import above_chance, accuracy
+from linbench.results.undertrained import judged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +17,7 @@ def frame(results: Iterable[CellResult]) -> "pd.DataFrame":
     """Return a data frame with a row for each result and a column for each setting."""
     import pandas as pd  # it takes long to load, and training does not need it
 
-    return pd.DataFrame([_row(result) for result in results])
+    return pd.DataFrame([_row(result) for result in judged(results)])
 
 
 def _row(result: CellResult) -> dict[str, Any]:

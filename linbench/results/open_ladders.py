@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from linbench.common.hashing import digest
 from linbench.common.settings import without
-from linbench.results.record import UNDERTRAINED
 from linbench.results.schema.cells import CellResult
+from linbench.results.undertrained import mark
 
 
 def highest_rungs(results: Iterable[CellResult]) -> list[CellResult]:
@@ -21,11 +21,7 @@ def highest_rungs(results: Iterable[CellResult]) -> list[CellResult]:
         elif result["purpose"] == "rung":
             key = _ladder(result)
             highest[key] = max(highest.get(key, result), result, key=_doublings)
-    return [
-        {**result, "marks": [UNDERTRAINED, *(mark for mark in result["marks"] if mark != UNDERTRAINED)]}
-        for key, result in highest.items()
-        if key not in ended
-    ]
+    return [mark(result, True) for key, result in highest.items() if key not in ended]
 
 
 def _ladder(result: CellResult) -> str:

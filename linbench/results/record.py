@@ -29,7 +29,7 @@ _OUTSIDE = (
 """The first words of the reasons of results that were lost with their worker, in files without `outside`."""
 
 UNDERTRAINED = "undertrained"
-"""The mark of a result that was still improving when its training ended."""
+"""The mark of a result of which more training is known to be missing (`linbench.results.undertrained`)."""
 
 EDGE = "lr_edge"
 """The mark of a result whose learning rate is the lowest or highest of all that were tried."""

@@ -16,7 +16,7 @@ from linbench.bench import run as measured
 from linbench.bench.timing import DevicePeaks
 from linbench.claims import claim as file
 from linbench.claims.claim import read_section
-from linbench.engine import measure, record
+from linbench.engine import measure
 
 TEXT = {"source": "x", "published": "y", "setting": "z", "rule": "w"}
 
@@ -143,7 +143,13 @@ def test_what_was_still_getting_better_is_run_again_with_twice_the_training(
     values["claims"]["C1"]["measure"] = {}
     claims = {claim.id: claim for claim in read_section(values, where="a.yaml")}
     monkeypatch.setattr(file, "claims", lambda: claims)
-    monkeypatch.setattr(record, "undertrained", lambda curve: curve[-1]["tokens"] < 1000)
+    final_fields = measure.final_fields
+
+    def marked(run: Any, *evaluated: Any) -> Any:
+        marks = ["undertrained"] if run.curve[-1]["tokens"] < 1000 else []
+        return {**final_fields(run, *evaluated), "marks": marks}
+
+    monkeypatch.setattr(measure, "final_fields", marked)
     words = ("claims", "C1", "--run", "--device", "cpu", "--workers", "0", "--results", "mine")
     assert from_verdict(linbench(*words).out) == snapshot
     assert len(list((tmp_path / "mine").glob("*.json"))) == 12

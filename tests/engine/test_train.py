@@ -8,7 +8,6 @@ from linbench.common.errors import UserError
 from linbench.engine import train
 from linbench.engine.measure import measure
 from linbench.engine.progress import Report
-from linbench.engine.record import undertrained
 from linbench.engine.schedule import learning_rate_factors
 from linbench.experiments.cell import Cell
 from linbench.experiments.protocol import Protocol, default_protocol
@@ -38,22 +37,6 @@ def test_a_constant_rate_stays() -> None:
 def test_steps_follow_from_the_budget() -> None:
     assert cell(protocol__tokens=64 * 32 * 100).steps == 100
     assert cell(protocol__tokens=1).steps == 20, "at least one step per evaluation"
-
-
-@pytest.mark.parametrize(
-    ("gain", "marked"), [(0.0, False), (0.0099, False), (0.011, True), (-0.2, False), (math.inf, True)]
-)
-def test_a_run_that_still_gains_in_its_last_fifth_is_undertrained(gain: float, marked: bool) -> None:
-    curve = [
-        {"step": float(step), "accuracy": 0.5 if step < 100 else 0.5 + gain} for step in range(5, 101, 5)
-    ]
-    assert undertrained(curve) is marked
-
-
-def test_gains_before_the_last_fifth_do_not_count() -> None:
-    assert not undertrained(
-        [{"step": float(step), "accuracy": min(step, 80) / 100} for step in range(5, 101, 5)]
-    )
 
 
 def test_the_epoch_cosine_falls_once_an_epoch() -> None:

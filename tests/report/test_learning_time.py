@@ -68,7 +68,7 @@ def test_what_takes_part_in_no_verdict_has_a_hollow_mark(a_result: Make) -> None
     axes = drawn(
         [
             *learners(a_result, "attention", [100] * 2),
-            *learners(a_result, "gla", [200] * 2, marks=["undertrained"]),
+            *learners(a_result, "gla", [200] * 2, marks=["lr_edge"]),
         ]
     )
     faces = [line.get_markerfacecolor() for line in axes.lines]

@@ -204,7 +204,7 @@ def test_without_failures_it_says_so(a_result: Any, snapshot: SnapshotAssertion)
 def test_a_model_in_several_comparisons_has_a_row_of_them_all(a_result: Any) -> None:
     results = [
         a_result("deltanet", score=0.5),
-        a_result("deltanet", score=0.7, kv_pairs=16, marks=["undertrained"]),
+        a_result("deltanet", score=0.7, kv_pairs=16, marks=["lr_edge"]),
         a_result("gla", kv_pairs=16),
     ]
     overview = part(page(results, title="mine"), 'id="overview">', "</details>")

@@ -188,7 +188,7 @@ def test_a_picture_says_what_its_hollow_marks_are_and_of_how_many_tests_a_number
 ) -> None:
     found = [
         a_result(name, curve=curve(0.1, 0.5), recurrent=size, marks=marks)
-        for name, size, marks in (("gla", 100, ["undertrained"]), ("kda", 200, []))
+        for name, size, marks in (("gla", 100, ["lr_edge"]), ("kda", 200, []))
     ]
     hollow, of_tests = "hollow: undertrained, or its learning rate in doubt", "accuracy: the mean of 2 tests"
     assert (foot(found, "learning-curves"), foot(found, "state"), foot(found[1:], "learning-curves")) == (

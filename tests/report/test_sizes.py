@@ -39,7 +39,7 @@ def test_the_front_is_the_best_that_so_much_state_does_of_rows_without_marks(a_r
         a_result("gla", seed=0, score=score, recurrent=floats, heads=floats)
         for floats, score in scores.items()
     ]
-    results += [a_result("deltanet", score=1.0, recurrent=150, marks=["undertrained"])]
+    results += [a_result("deltanet", score=1.0, recurrent=150, marks=["lr_edge"])]
     (axes,) = drawn("state", results)
     assert front(axes) == [(100, 0.4), (200, 0.9), (400, 0.95), (400, 0.95)]
 

@@ -253,7 +253,7 @@ def test_recall_meets_the_speed_of_the_very_same_layers(a_result: Any) -> None:
         for label, score in (("deltanet", 0.9), ("attention", 1.0), ("kda", 0.5))
         for seed in (0, 1)
     ]
-    cells[0]["marks"] = ["undertrained"]
+    cells[0]["marks"] = ["lr_edge"]
     layers = {result["label"]: layer_of(result) for result in cells}
     fast = [
         a_speed(label, seconds=seconds, bench={"layer": layers[label]})

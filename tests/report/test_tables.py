@@ -268,7 +268,7 @@ def test_csv_has_numbers_that_a_program_can_read(a_result: Make) -> None:
 def test_accuracy_by_task_is_written_in_every_format(a_result: Make, tmp_path: Path) -> None:
     results = [
         a_result("deltanet", score=0.5),
-        a_result("deltanet", kv_pairs=4, score=0.75, marks=["undertrained"]),
+        a_result("deltanet", kv_pairs=4, score=0.75, marks=["lr_edge"]),
     ]
     found = comparisons(results)
     written = {

@@ -136,9 +136,9 @@ def test_diverged_runs_count_as_chance_and_marks_excuse_nothing(
     assert [(one.red, one.diverges) for one in gated(runs(score=0.09), once).rows] == [(False, True)], (
         "one of six may be luck"
     )
-    slower = gated(runs(), runs(score=0.6, marks=["undertrained"]))
+    slower = gated(runs(), runs(score=0.6, marks=["lr_edge"]))
     assert slower.exit_code == 4
-    assert slower.rows[0].marks == ("candidate: undertrained 6/6",)
+    assert slower.rows[0].marks == ("candidate: lr_edge 6/6",)
 
 
 def test_what_is_missing_is_named(

@@ -188,7 +188,9 @@ def _budget(comparison: Comparison, protocol: ProtocolSettings) -> str:
     of = f" of {examples:,} examples" if examples else ""
     base = f"{epochs} epochs{of}" if epochs else f"{protocol['tokens']:,} tokens{of}"
     most = [result["ladder"]["most"] for result in comparison.results if "ladder" in result]
-    return f"{base}, doubled up to {max(most) - 1} times until learned," if most else base
+    if not most:  # what more training would bring is not known
+        return f"one budget of {base}"
+    return f"{base}, doubled up to {max(most) - 1} times until learned,"
 
 
 def _search(comparison: Comparison) -> str:
