@@ -1,12 +1,9 @@
-"""The search for learning rates, by one rule for every model.
+"""Running cells at learning rates that searches find.
 
-All models have the same grid of half decades, which is refined by quarter decades around the best rate. The
-rate is chosen by validation on tuning seeds; results are reported on other seeds.
+All models are searched side by side, each as far as its results lead, by one rule (`engine.rate_search`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import NamedTuple
 
 from linbench.common.errors import HopelessError, UserError
@@ -18,173 +15,16 @@ from linbench.engine.jobs import plugin_sources
 from linbench.engine.ladder import Ladders, final_result
 from linbench.engine.probe import Marks
 from linbench.engine.progress import Progress
+from linbench.engine.rate_search import Search
 from linbench.engine.runner import is_final, run_cells
-from linbench.experiments.cell import Cell, Purpose
+from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import (
-    HALF_DECADE,
     SearchSettings,
     default_search,
-    learning_rate,
 )
 from linbench.results.record import EDGE, UNTRIED
 from linbench.results.schema.cells import CellResult
-from linbench.results.schema.cells import Search as SearchSummary
-from linbench.results.scores import tokens_trained, validation_accuracy, validation_loss
 from linbench.results.store import Store
-
-
-class RateScore(NamedTuple):
-    """The score of a learning rate on the tuning seeds."""
-
-    trained: bool
-    """True if no seed diverged.
-
-    A rate with a diverged seed stands below all others: its accuracy counts as chance, which may be more than
-    others have learned so far.
-    """
-    accuracy: float
-    """Mean validation accuracy."""
-    loss: float
-    """Mean validation loss."""
-
-    @classmethod
-    def of(cls, results: Sequence[CellResult]) -> "RateScore | None":
-        """Return the score of a rate's results; None if one of them has no accuracy."""
-        accuracies = [validation_accuracy(result) for result in results]
-        known = [accuracy for accuracy in accuracies if accuracy is not None]
-        if len(known) < len(results):
-            return None
-        trained = all(result["status"] == "ok" for result in results)
-        return cls(trained, fmean(known), fmean(map(validation_loss, results)))
-
-    def rank(self, ties: str) -> tuple[float, ...]:
-        """Return what rates are compared by: the greater the better.
-
-        Args:
-            ties: how ties are broken; "loss" adds the loss.
-        """
-        return (self.trained, self.accuracy, *((-self.loss,) if ties == "loss" else ()))
-
-
-@dataclass
-class Search:
-    """The search for one model's learning rate, whatever the seed.
-
-    Rates are numbered in quarter decades. A rate that was tried has a score, or None if it has no number to
-    be judged by.
-    """
-
-    cell: Cell
-    settings: SearchSettings
-    tried: dict[int, RateScore | None] = field(default_factory=dict)
-    trials: dict[int, list[Cell]] = field(init=False)
-    """Cells to run now, by rate."""
-    runs: int = field(init=False, default=0)
-    """The runs of all rates that were tried."""
-    tokens: int = field(init=False, default=0)
-    """The tokens that these were trained on."""
-
-    def __post_init__(self) -> None:
-        self._plan_trials()
-
-    @property
-    def failed(self) -> bool:
-        """True if no rate that was tried has a score."""
-        return not any(self.tried.values())
-
-    @property
-    def best(self) -> int:
-        """The rate with the best score; among equals the one that `ties` of the settings says."""
-        return self._best_of(self.tried)
-
-    def _best_of(self, rates: Iterable[int]) -> int:
-        scores = {n: score for n in sorted(rates) if (score := self.tried[n])}
-        ranks = {n: score.rank(self.settings.ties) for n, score in scores.items()}
-        equals = [n for n, rank in ranks.items() if rank == max(ranks.values())]
-        return equals[(len(equals) - (self.settings.ties == "loss")) // 2]
-
-    @property
-    def on_edge(self) -> bool:
-        """True if the best is the first or last of those tried."""
-        return self.best in (min(self.tried), max(self.tried))
-
-    @property
-    def marks(self) -> list[str]:
-        """Marks of a result at the best rate, which keep it out of every verdict."""
-        edge = [EDGE] if self.on_edge else []
-        untried = [UNTRIED] if None in self.tried.values() else []
-        return edge + untried
-
-    @property
-    def next(self) -> list[int]:
-        """The rates to try now; none if the search is over.
-
-        First comes the grid, then one rate at a time beyond the edge that the best rate lies on, then the
-        neighbours of the best rate a quarter decade away.
-        """
-        if not self.tried:
-            return self.settings.grid
-        if self.failed:
-            return []
-        on_grid = [n for n in self.tried if n % HALF_DECADE == 0]
-        best, lowest, highest = self._best_of(on_grid), min(on_grid), max(on_grid)
-        if lowest < best < highest:
-            neighbours = (best - 1, best + 1) if self.settings.refine else ()
-            return [n for n in neighbours if n not in self.tried]
-        if len(on_grid) >= self._most_on_grid:
-            return []
-        return [lowest - HALF_DECADE if best == lowest else highest + HALF_DECADE]
-
-    @property
-    def most_to_come(self) -> int:
-        """The most cells that the search may add to those that are pending, as far as is known."""
-        if not self.trials or any(n % HALF_DECADE for n in self.trials):
-            return 0
-        extensions = self._most_on_grid - len(self.tried) - len(self.trials)
-        return (extensions + 2 * self.settings.refine) * len(self.settings.seeds)
-
-    @property
-    def _most_on_grid(self) -> int:
-        return self.settings.rates + self.settings.extensions
-
-    def at(self, n: int, seeds: Sequence[int], purpose: Purpose) -> list[Cell]:
-        """Return the model's cells of some seeds at a learning rate."""
-        rungs = self.cell.protocol.rungs if purpose == "report" else 1
-        protocol = self.cell.protocol.model_copy(update={"lr": learning_rate(n), "rungs": rungs})
-        return [replace(self.cell, protocol=protocol, seed=seed, purpose=purpose) for seed in seeds]
-
-    @property
-    def pending(self) -> list[Cell]:
-        """Cells to run now to score rates; none if the search is over."""
-        return [cell for cells in self.trials.values() for cell in cells]
-
-    def record(self, results: Mapping[str, CellResult]) -> None:
-        """Take up the results, by id, of the cells that were pending."""
-        for n, cells in self.trials.items():
-            of_rate = [results[cell.id] for cell in cells]
-            self.tried[n] = RateScore.of(of_rate)
-            self.runs += len(of_rate)
-            self.tokens += sum(map(tokens_trained, of_rate))
-        self._plan_trials()
-
-    def _plan_trials(self) -> None:
-        self.trials = {n: self.at(n, self.settings.seeds, "tuning") for n in self.next}
-
-    def at_best(self, cell: Cell) -> Cell:
-        """Return a cell of the model at the best rate."""
-        return self.at(self.best, [cell.seed], "report")[0]
-
-    def summary(self) -> SearchSummary:
-        """Return the field `search` of results: rates with accuracies, tuning seeds, choice and cost."""
-        scores = sorted(self.tried.items())
-        return {
-            "accuracies": [[learning_rate(n), score and score.accuracy] for n, score in scores],
-            "seeds": list(self.settings.seeds),
-            "best": learning_rate(self.best),
-            "edge": self.on_edge,
-            "runs": self.runs,
-            "tokens": self.tokens,
-        }
 
 
 def run_searched(
@@ -225,6 +65,9 @@ def run_searched(
         for cell, search in with_searches:
             if search.pending and all(trial.id in results for trial in search.pending):
                 search.record(results)
+                if not search.pending:
+                    for tuned in search.lowest_rungs:
+                        ladders.trunks.delete(tuned)
             if search.pending:
                 yield from search.pending
             elif not search.failed:

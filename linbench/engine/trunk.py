@@ -31,7 +31,7 @@ class Trunks:
         Raises StorageError: it cannot be kept.
         """
         cell = training.runs[0].cell
-        if cell.purpose != "rung" or not can_go_on(cell) or training.step != stable_steps(cell):
+        if not _may_climb(cell) or training.step != stable_steps(cell):
             return
         tensors = {name: x.detach().cpu() for name, x in tensors_of(training).items()}
         for r, run in enumerate(training.runs):
@@ -59,7 +59,7 @@ class Trunks:
         Returns: whether there was one.
         """
         cell = training.runs[0].cell
-        if cell.purpose != "rung" or not can_go_on(cell):
+        if not _may_climb(cell):
             return False
         steps = [{_step(path) for path in self._paths(run.cell)} for run in training.runs]
         last = stable_steps(cell)
@@ -89,6 +89,11 @@ class Trunks:
 def ladder_id(cell: Cell) -> str:
     """Return what all rungs of a ladder have in common: the id of the cell with the smallest budget."""
     return cell.rung(-cell.protocol.doublings).id
+
+
+def _may_climb(cell: Cell) -> bool:
+    """Return whether a cell may be a rung of a ladder, or of a search on rungs, that can go on."""
+    return cell.purpose != "report" and cell.protocol.schedule == "wsd" and can_go_on(cell)
 
 
 def can_go_on(cell: Cell) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from linbench.common.errors import UserError
-from linbench.common.settings import Settings
+from linbench.common.settings import ABSENT, Settings
 from linbench.experiments.protocol import suite_block
 
 HALF_DECADE = 2
@@ -37,6 +37,15 @@ class SearchSettings(Settings):
             "which of several rates with equal accuracy is chosen; loss: that with the lowest validation"
             " loss, then the lower median; upper: the upper median"
         ),
+    )
+
+    halving: bool = Field(
+        False,
+        description=(
+            "whether of rates on the lowest rung of a ladder the better half is tried on the next, and so on;"
+            " without rungs there is nothing to halve"
+        ),
+        json_schema_extra={ABSENT: False},
     )
 
     @model_validator(mode="after")

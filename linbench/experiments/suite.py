@@ -75,7 +75,7 @@ class Suite(Settings):
         None,
         description=(
             "true: each model's learning rate is searched for; a mapping of lowest, rates, extensions, seeds,"
-            " refine, ties: in another way than by default"
+            " refine, ties, halving: in another way than by default"
         ),
     )
     seeds: str = Field("0", description="such as 0,1,2 or 0-4")

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from linbench.common.hashing import digest
 from linbench.common.settings import without
+from linbench.results.record import doublings_of
 from linbench.results.schema.cells import CellResult
 from linbench.results.undertrained import mark
 
@@ -20,7 +21,7 @@ def highest_rungs(results: Iterable[CellResult]) -> list[CellResult]:
             ended.add(_ladder(result))
         elif result["purpose"] == "rung":
             key = _ladder(result)
-            highest[key] = max(highest.get(key, result), result, key=_doublings)
+            highest[key] = max(highest.get(key, result), result, key=doublings_of)
     return [mark(result, True) for key, result in highest.items() if key not in ended]
 
 
@@ -29,7 +30,3 @@ def _ladder(result: CellResult) -> str:
     cell = result["cell"]
     protocol = without(cell["protocol"]["settings"], {"doublings"})
     return digest({**cell, "protocol": protocol, "label": result["label"]})
-
-
-def _doublings(result: CellResult) -> int:
-    return result["cell"]["protocol"]["settings"].get("doublings", 0)

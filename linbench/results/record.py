@@ -117,6 +117,11 @@ def seed_of(result: CellResult) -> int:
     return int(result["cell"]["seed"])
 
 
+def doublings_of(result: CellResult) -> int:
+    """Return how many times the budget of a cell was doubled: the number of its rung."""
+    return result["cell"]["protocol"]["settings"].get("doublings", 0)
+
+
 STATE: Final = ("recurrent", "cache", "convolution", "shift")
 """The parts of a state."""
 

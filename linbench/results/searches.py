@@ -6,7 +6,7 @@ from statistics import fmean
 
 from linbench.common.hashing import canonical
 from linbench.results.comparison import Row
-from linbench.results.record import learning_rate_of, seed_of
+from linbench.results.record import doublings_of, learning_rate_of, seed_of
 from linbench.results.schema.cells import CellResult, Search
 from linbench.results.scores import tokens_trained, validation_accuracy
 
@@ -15,8 +15,8 @@ from linbench.results.scores import tokens_trained, validation_accuracy
 class SearchOutcome:
     """The outcome of a search for a model's learning rate.
 
-    Both scores are the mean validation accuracy at the chosen rate and the budget of the search, so that
-    nothing but the seeds differs.
+    Both scores are the mean validation accuracy at the chosen rate and the budget that this was chosen with,
+    so that nothing but the seeds differs.
     """
 
     model: str
@@ -51,8 +51,10 @@ def search_outcomes(row: Row) -> list[SearchOutcome]:
 
 def _outcome(row: Row, search: Search) -> SearchOutcome:
     reported = [result for result in row.results if result["search"] == search]
-    scores = [score for result in reported if (score := _at_search_budget(result)) is not None]
     tried = {rate: score for rate, score in search["accuracies"] if rate is not None}
+    rungs = dict(zip((rate for rate, _ in search["accuracies"]), search.get("rungs", ()), strict=False))
+    rung = rungs.get(search["best"], 0)
+    scores = [score for result in reported if (score := _score_on(result, rung)) is not None]
     return SearchOutcome(
         model=row.label,
         learning_rate=search["best"],
@@ -65,9 +67,21 @@ def _outcome(row: Row, search: Search) -> SearchOutcome:
     )
 
 
-def _at_search_budget(result: CellResult) -> float | None:
-    """Return final validation accuracy at the budget of searches, which is that of a ladder's first rung."""
-    return result["ladder"]["rungs"][0]["accuracy"] if "ladder" in result else validation_accuracy(result)
+def _score_on(result: CellResult, rung: int) -> float | None:
+    """Return final validation accuracy on a rung of a ladder, or on its last if it ended before."""
+    if "ladder" not in result:
+        return validation_accuracy(result)
+    rungs = result["ladder"]["rungs"]
+    return rungs[min(rung, len(rungs) - 1)]["accuracy"]
+
+
+def highest_trials(row: Row) -> list[CellResult]:
+    """Return the results that chose a row's learning rate, of each rate and seed that of the highest rung."""
+    highest: dict[tuple[float, int], CellResult] = {}
+    for result in row.tuning:
+        run = learning_rate_of(result), seed_of(result)
+        highest[run] = max(highest.get(run, result), result, key=doublings_of)
+    return list(highest.values())
 
 
 def _tokens(tuning: Iterable[CellResult], rates: Iterable[float], seeds: Iterable[int]) -> int | None:

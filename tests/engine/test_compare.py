@@ -50,7 +50,7 @@ def keep(a_result: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
         store.prepare()
         cells = expand(narrow(suite, models=models), device="cpu").cells
         if suite.search:
-            from linbench.engine.lr_search import Search
+            from linbench.engine.rate_search import Search
 
             chosen = [Search(cell, suite.search) for cell in cells]
             tuning = [

@@ -12,8 +12,9 @@ import linbench
 from linbench.common.errors import UserError
 from linbench.engine import lr_search as what
 from linbench.engine.jobs import Job, Message
-from linbench.engine.lr_search import RateScore, Search, run_searched
+from linbench.engine.lr_search import run_searched
 from linbench.engine.progress import NoProgress
+from linbench.engine.rate_search import RateScore, Search
 from linbench.engine.runner import NextCells
 from linbench.engine.workers import ArgumentQueue, Outcome
 from linbench.experiments.cell import SCHEMA, Cell, Purpose

@@ -13,7 +13,7 @@ from linbench.report.tables import all_tables
 from linbench.report.tables.searches import search_table
 from linbench.results.comparison import comparisons
 from linbench.results.schema import misfit
-from linbench.results.searches import search_outcomes
+from linbench.results.searches import highest_trials, search_outcomes
 from tests.helpers.records import a_point, a_record
 
 RATES = {1e-3: 0.4, 3.16e-3: 0.9, 1e-2: 0.5}
@@ -88,13 +88,29 @@ def test_a_diverged_seed_counts_as_chance_and_one_without_a_number_not_at_all(a_
     assert (nothing.reported_score, nothing.optimism) == (None, None)
 
 
-def test_of_a_ladder_the_first_rung_has_the_budget_of_the_search(a_result: Make) -> None:
-    climbed = reported(a_result, "deltanet", [1.0, 1.0])
-    for result, first in zip(climbed, (0.6, 0.8), strict=True):
-        rungs = [{"tokens": 64, "accuracy": first}, {"tokens": 128, "accuracy": 1.0}]
-        result["ladder"] = {"ended": "optimum", "most": 6, "rungs": rungs}
+@pytest.mark.parametrize(
+    ("rungs", "expected"), [({}, 0.7), ({"rungs": [0, 0, 1]}, 0.7), ({"rungs": [0, 1, 0]}, 0.85)]
+)
+def test_of_a_ladder_the_rung_on_which_the_rate_was_chosen_has_the_score(
+    a_result: Make, rungs: dict[str, Any], expected: float
+) -> None:
+    climbed = reported(a_result, "deltanet", [1.0, 1.0], **rungs)
+    for result, scores in zip(climbed, ((0.6, 0.9, 1.0), (0.8,)), strict=True):
+        of_rungs = [{"tokens": 64 << n, "accuracy": score} for n, score in enumerate(scores)]
+        result["ladder"] = {"ended": "optimum", "most": 6, "rungs": of_rungs}
     (outcome,) = search_outcomes(comparisons(climbed)[0].rows[0])
-    assert (outcome.reported_score, outcome.optimism) == (pytest.approx(0.7), pytest.approx(0.2))
+    assert outcome.reported_score == pytest.approx(expected)
+    assert outcome.optimism == pytest.approx(0.9 - expected)
+
+
+def test_of_a_rate_on_several_rungs_the_highest_counts(a_result: Make) -> None:
+    runs = [a_result("gla", 1000, purpose="tuning", curve=[a_point(score)]) for score in (0.4, 0.6)]
+    for doublings, run in enumerate(runs):
+        run["cell"]["protocol"]["settings"] |= {"doublings": doublings}
+    ladder = {"ended": "optimum", "most": 6, "rungs": [{"tokens": 64, "accuracy": 1.0}]}
+    (found,) = comparisons([a_result("gla", search=SEARCH, ladder=ladder), *runs])
+    assert len(found.rows[0].tuning) == 2
+    assert highest_trials(found.rows[0]) == [runs[1]]
 
 
 def test_searches_on_other_seeds_that_found_the_same_rate_have_a_row_each(a_result: Make) -> None:

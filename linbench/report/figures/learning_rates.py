@@ -18,6 +18,7 @@ from linbench.report.style.lines import styled
 from linbench.results.comparison import Comparison, Row
 from linbench.results.record import EDGE, UNTRIED, learning_rate_of, seed_of
 from linbench.results.scores import LEARNED, above_chance, validation_accuracy
+from linbench.results.searches import highest_trials
 
 Tried = list[tuple[float, list[float]]]
 """Rising learning rates, each with the accuracies of the tuning seeds."""
@@ -220,7 +221,7 @@ def _rank(of: Tried) -> tuple[float, float]:
 def tried(row: Row) -> Tried:
     """Return the accuracies of the tuning runs of a model by learning rate."""
     found: dict[float, list[float]] = {}
-    for result in sorted(row.tuning, key=seed_of):
+    for result in sorted(highest_trials(row), key=seed_of):
         if (value := validation_accuracy(result)) is not None:
             found.setdefault(learning_rate_of(result), []).append(value)
     return sorted(found.items())
@@ -266,7 +267,8 @@ FIGURE = ComparisonFigure(
     caption="""Validation accuracy of the runs that chose the learning rate. A row is a model, the one with
         the widest window at the top, and a cell is a learning rate that was tried. The darker a cell, the
         higher the accuracy, with a strip for each tuning seed; the number is their mean, which is never
-        rounded up to 0.90. The chosen rate is bold and underlined. If the choice is in doubt, it is not bold
+        rounded up to 0.90. Of rates that were tried on several rungs of a ladder the highest counts. The
+        chosen rate is bold and underlined. If the choice is in doubt, it is not bold
         and its line is hollow: it is the lowest or the highest rate that was tried, a rate next to it could
         not be tried, or no rate came further than a twentieth of the way from chance to 1. The frame is the
         window around the best rate in which accuracy is at least 0.9. The number at the right is its width in

@@ -23,9 +23,10 @@ COLUMNS = (
 CAPTION = (
     "The learning rate of each model is the one with the highest tuning score: validation accuracy at the"
     " end of training, the mean over tuning seeds. Reported score is the same of the seeds that are reported,"
-    " at that rate; of a ladder it is that of the first rung, which has the budget of the search. Optimism is"
-    " the tuning score less the reported score. Runs and tokens are what a search cost: all tuning seeds at"
-    " all rates that were tried, each run up to its last evaluation. –: not known."
+    " at that rate; of a ladder it is that of the rung on which the rate was chosen. Optimism is the tuning"
+    " score less the reported score. Runs and tokens are what a search cost: all tuning seeds at all rates"
+    " that were tried, each run up to its last evaluation, and a rung from where the one below leaves off."
+    " –: not known."
 )
 
 

@@ -174,6 +174,7 @@ class Search(TypedDict):
     seeds: list[Whole]
     runs: NotRequired[Size]
     tokens: NotRequired[Whole]
+    rungs: NotRequired[list[Whole]]
 
 
 Ending = Literal["optimum", "flat", "cap", "failed"]
