@@ -38,6 +38,13 @@ def table(
             metavar="DIR", help="Write every table into this folder, as Markdown, CSV, LaTeX and JSON."
         ),
     ] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Show ladders as they stood with N times their base budget: 1, 2, 4 ...",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print stored results as tables, one for everything that may be compared.
@@ -48,12 +55,15 @@ def table(
 
     from linbench.report.data import ReportData
     from linbench.report.table import save_tables
-    from linbench.report.tables import all_tables
+    from linbench.report.tables import all_tables, tables_at_budget
     from linbench.results.reference import store_at
 
     store = store_at(results)
     data = ReportData.from_kinds(store.by_kind())
-    tables = all_tables(data, printed=save is None)
+    if budget is None:
+        tables = all_tables(data, printed=save is None)
+    else:
+        tables = tables_at_budget(data, budget, printed=save is None)
     warn_ignored_files(store.set_aside)
     if not tables:
         tell(f"linbench: the results in {results} have nothing that a table shows.")

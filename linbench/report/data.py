@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from linbench.common.errors import UserError
+from linbench.results.budgets import at_budget
 from linbench.results.comparison import Comparison, comparisons
 from linbench.results.record import benchmark_results
 from linbench.results.schema import Result, ResultsByKind
@@ -30,6 +32,15 @@ class ReportData:
     def from_kinds(cls, results: ResultsByKind) -> "ReportData":
         """Return the data for what a store holds, by kind of result."""
         return cls(results[CELL], results[SPEED], benchmark_results(results))
+
+    def at_budget(self, times: int) -> "ReportData":
+        """Return the ladders as they stood with so many times their base budget.
+
+        Raises UserError: there is no such budget, as each is twice the one before.
+        """
+        if times < 1 or times & (times - 1):
+            raise UserError(f"ladders have 1, 2, 4, 8, ... times their base budget, not {times} times.")
+        return ReportData(at_budget(self.cells, times.bit_length() - 1))
 
     @cached_property
     def comparisons(self) -> list[Comparison]:

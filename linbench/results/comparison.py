@@ -22,6 +22,7 @@ from linbench.results.record import (
     NO_VERDICT,
     UNLAWFUL,
     ModelSize,
+    doublings_of,
     fingerprint,
     learning_rate_of,
     model_size_of,
@@ -43,6 +44,8 @@ class Row:
     results: tuple[CellResult, ...]
     tuning: tuple[CellResult, ...] = ()
     """Results of the runs that chose the learning rate."""
+    rungs: tuple[CellResult, ...] = ()
+    """Results of the rungs of its ladders, but for the last."""
 
     @property
     def accuracies(self) -> list[float]:
@@ -175,7 +178,7 @@ class Comparison:
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all results, with those that chose learning rates."""
-        return fingerprint(one for row in self.rows for one in (*row.results, *row.tuning))
+        return fingerprint(one for row in self.rows for one in (*row.results, *row.tuning, *row.rungs))
 
 
 def comparisons(results: Iterable[CellResult], order: Sequence[str] = ()) -> list[Comparison]:
@@ -190,6 +193,7 @@ def comparisons(results: Iterable[CellResult], order: Sequence[str] = ()) -> lis
     """
     groups: dict[str, list[CellResult]] = {}
     tuning: dict[str, list[CellResult]] = {}
+    rungs: dict[str, list[CellResult]] = {}
     every = judged(results)
     for result in highest_rungs(every):
         groups.setdefault(comparable_key(result, ladder=True), []).append(result)
@@ -199,8 +203,13 @@ def comparisons(results: Iterable[CellResult], order: Sequence[str] = ()) -> lis
         elif result["purpose"] == "tuning":
             for ladder in (False, True):
                 tuning.setdefault(comparable_key(result, ladder=ladder), []).append(result)
+        else:
+            rungs.setdefault(comparable_key(result, ladder=True), []).append(result)
     found = _with_titles(
-        [_comparison(key, members, tuning.get(key, []), order) for key, members in groups.items()]
+        [
+            _comparison(key, _rows(members, tuning.get(key, []), rungs.get(key, [])), order)
+            for key, members in groups.items()
+        ]
     )
     return sorted(found, key=lambda c: (c.task, _with_numbers(c.title), c.form, c.key))
 
@@ -278,13 +287,11 @@ _LAST = ("version", "version of draws", "protocol.version", "source", "compariso
 the key."""
 
 
-def _comparison(
-    key: str, members: Sequence[CellResult], tuning: Sequence[CellResult], order: Sequence[str]
-) -> Comparison:
-    rows = _rows(members, tuning)
+def _comparison(key: str, rows: list[Row], order: Sequence[str]) -> Comparison:
     rank = {label: i for i, label in enumerate(order)}
     rows.sort(key=lambda row: (rank.get(row.results[0]["label"], len(rank)), _with_numbers(row.label)))
     rows = [_with_broken_laws(row) for row in rows]
+    members = [result for row in rows for result in row.results]
     cell, presets = members[0]["cell"], {member["preset"] for member in members}
     preset = presets.pop() if len(presets) == 1 else None
     display_preset = preset or preset_of([member["cell"] for member in members])
@@ -293,25 +300,35 @@ def _comparison(
     )
 
 
-def _rows(members: Iterable[CellResult], tuning: Iterable[CellResult]) -> list[Row]:
-    """Return a row for each model and learning rate, with the results that chose that rate."""
+def _rows(
+    members: Iterable[CellResult], tuning: Iterable[CellResult], rungs: Iterable[CellResult]
+) -> list[Row]:
+    """Return a row for each model and learning rate, with the results that chose that rate, and rungs."""
     by_model: dict[str, list[CellResult]] = {}
     for result in members:
-        cell = result["cell"]
-        # not `rate_of`: in `matching` a searched rate stands as a word
-        model = canonical([cell["model"], cell["protocol"]["settings"]["lr"]])
-        by_model.setdefault(model, []).append(result)
+        by_model.setdefault(_model_and_rate(result), []).append(result)
     tried: dict[str, list[CellResult]] = {}
     for result in tuning:
         tried.setdefault(canonical(result["cell"]["model"]), []).append(result)
+    climbed: dict[str, list[CellResult]] = {}
+    for result in rungs:
+        climbed.setdefault(_model_and_rate(result), []).append(result)
     groups = [sorted(group, key=seed_of) for group in by_model.values()]
     labels = unique_labels([group[0]["label"] for group in groups], [_flat(group[0]) for group in groups])
     rows = []
     for label, group in zip(labels, groups, strict=True):
         chose = tried.get(canonical(group[0]["cell"]["model"]), [])
         chose.sort(key=lambda one: (learning_rate_of(one), seed_of(one)))
-        rows.append(Row(label, tuple(group), tuple(chose)))
+        below = climbed.get(_model_and_rate(group[0]), [])
+        below.sort(key=lambda one: (seed_of(one), doublings_of(one)))
+        rows.append(Row(label, tuple(group), tuple(chose), tuple(below)))
     return rows
+
+
+def _model_and_rate(result: CellResult) -> str:
+    cell = result["cell"]
+    # not `learning_rate_of`: in `matching` a searched rate stands as a word
+    return canonical([cell["model"], cell["protocol"]["settings"]["lr"]])
 
 
 def broken_laws(results: Iterable[Result]) -> str:

@@ -18,14 +18,14 @@ def highest_rungs(results: Iterable[CellResult]) -> list[CellResult]:
     ended: set[str] = set()
     for result in results:
         if "ladder" in result:
-            ended.add(_ladder(result))
+            ended.add(ladder_key(result))
         elif result["purpose"] == "rung":
-            key = _ladder(result)
+            key = ladder_key(result)
             highest[key] = max(highest.get(key, result), result, key=doublings_of)
     return [mark(result, True) for key, result in highest.items() if key not in ended]
 
 
-def _ladder(result: CellResult) -> str:
+def ladder_key(result: CellResult) -> str:
     """Return what the rungs of a ladder have in common."""
     cell = result["cell"]
     protocol = without(cell["protocol"]["settings"], {"doublings"})

@@ -187,10 +187,10 @@ def _budget(comparison: Comparison, protocol: ProtocolSettings) -> str:
     examples, epochs = protocol.get("examples"), protocol.get("epochs")
     of = f" of {examples:,} examples" if examples else ""
     base = f"{epochs} epochs{of}" if epochs else f"{protocol['tokens']:,} tokens{of}"
-    most = [result["ladder"]["most"] for result in comparison.results if "ladder" in result]
-    if not most:  # what more training would bring is not known
+    rungs = max((result["ladder"]["most"] for result in comparison.results if "ladder" in result), default=1)
+    if rungs == 1:  # what more training would bring is not known
         return f"one budget of {base}"
-    return f"{base}, doubled up to {max(most) - 1} times until learned,"
+    return f"{base}, doubled up to {pluralize(rungs - 1, 'time')} until learned,"
 
 
 def _search(comparison: Comparison) -> str:

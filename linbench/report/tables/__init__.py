@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from linbench.common.scan import submodules
@@ -59,3 +59,17 @@ def table_kinds() -> list[TableKind]:
 def all_tables(data: ReportData, *, printed: bool = False) -> list[Table]:
     """Return the tables of stored results; with `printed` those alone that `linbench table` prints."""
     return [table for kind in table_kinds() if kind.printed or not printed for table in kind.make(data)]
+
+
+def tables_at_budget(data: ReportData, times: int, *, printed: bool = False) -> list[Table]:
+    """Return the tables of ladders as they stood with so many times their base budget.
+
+    Raises UserError: there is no such budget.
+    """
+    how = "their base budget" if times == 1 else f"{times} times their base budget"
+    note = (
+        f"Ladders stand as they did with {how}: one that ended before counts with its last rung, and one that"
+        " has not come so far with its highest. What went on or is to go on is marked undertrained."
+    )
+    tables = all_tables(data.at_budget(times), printed=printed)
+    return [replace(table, caption=f"{table.caption} {note}".strip()) for table in tables]
