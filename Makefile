@@ -46,6 +46,7 @@ figures: $(READY)  ## every table and figure of RESULTS (default results/cpu), f
 drawn: $(READY)  ## results/drawn.json, docs/claims.md, and the tables and pictures that pages show, anew from stored results
 	$(BIN)/python -m tests.results.drawn
 	$(BIN)/linbench claims --save docs/claims.md
+	$(BIN)/python -m tests.pages.blocks
 
 docs: $(READY)  ## the site of README and docs, in build/site; every link is checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --clean

@@ -1,10 +1,8 @@
 """The tables of docs/speed.md that stored results make.
 
-`python -m tests.bench.speed_page` writes them anew between their markers; `test_speed_page.py` holds the page
-to them.
+`python -m tests.pages.blocks` writes them anew below their marks.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from math import log
@@ -17,8 +15,6 @@ from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.store import DRAW, OPERATION, SPEED, STEP, Store
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "speed.md"
-MARKED = re.compile(r"<!-- table: ([a-z0-9-]+) -->\n(.*?)<!-- end -->", re.DOTALL)
 MIB, KIB = 1 << 20, 1 << 10
 
 Row = list[str]
@@ -333,12 +329,3 @@ TABLES: dict[str, Callable[[], str]] = {
         }
     ),
 }
-
-
-def drawn(text: str) -> str:
-    """Return the page with every marked table made anew from the stored results."""
-    return MARKED.sub(lambda found: f"<!-- table: {found[1]} -->\n{TABLES[found[1]]()}<!-- end -->", text)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

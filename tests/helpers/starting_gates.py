@@ -116,15 +116,11 @@ HEADS = 64
 
 
 def table() -> str:
-    """The table of docs/initial-values.md; `python -m tests.helpers.starting_gates` prints it."""
+    """Return the table of half-lives in docs/initial-values.md."""
 
     def three(values: list[float]) -> str:
         first, median, last = (f"{value:.2g}" if value < 100 else f"{value:.0f}" for value in values)
         return median if first == last else f"{median} ({first} to {last})"
 
     rows = [f"| `{name}` | {' | '.join(map(three, half_lives(name)))} |" for name in LOG_DECAYS]
-    return "\n".join(["| variant | first layer | second of two |", "|---|---|---|", *rows])
-
-
-if __name__ == "__main__":
-    print(table())
+    return "\n".join(["| variant | first layer | second of two |", "|---|---|---|", *rows]) + "\n"

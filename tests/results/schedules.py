@@ -1,6 +1,6 @@
 """The tables of decision 11, from the stored scores beside it.
 
-`python -m tests.results.schedules` writes them into docs/decisions/0011-ladders.md. The scores were measured
+`python -m tests.pages.blocks` writes them into docs/decisions/0011-ladders.md. The scores were measured
 by `linbench sweep docs/decisions/0011-schedules.yaml --workers 4` and `linbench sweep
 docs/decisions/0011-mixture.yaml`, and kept as columns of `linbench.load(folder)`, those of ladders with the
 number of their rung and how they ended. The curves of long runs are the field
@@ -8,12 +8,12 @@ number of their rung and how they ended. The curves of long runs are the field
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 from scipy import stats
 
 FOLDER = Path(__file__).parents[2] / "docs" / "decisions"
-PAGE = FOLDER / "0011-ladders.md"
 SCORES, RUNGS = FOLDER / "0011-schedules.csv.xz", FOLDER / "0011-mixture.csv.xz"
 CURVES = FOLDER / "0011-plateaus.csv.xz"
 MOST_RUNGS = 3
@@ -25,8 +25,20 @@ def load_scores() -> pd.DataFrame:
     return pd.read_csv(SCORES)
 
 
-def gain(scores: pd.DataFrame, setting: str, usual: str, other: str) -> str:
-    """Return the mean gain of `other` over `usual` with its 95 % interval, paired by seed.
+class Gain(NamedTuple):
+    """A mean gain of one setting over another, with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Return it as the table shows it."""
+        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+def gain(scores: pd.DataFrame, setting: str, usual: str, other: str) -> Gain:
+    """Return the gain of `other` over `usual`, paired by seed.
 
     A seed's gain is the mean over learning rates and whatever else differs.
     """
@@ -36,7 +48,12 @@ def gain(scores: pd.DataFrame, setting: str, usual: str, other: str) -> str:
     ).unstack(setting)["accuracy"]
     of_seeds = (pairs[other] - pairs[usual]).groupby("seed").mean()
     low, high = stats.ttest_1samp(of_seeds, 0).confidence_interval()
-    return f"{of_seeds.mean():+.3f} [{low:+.3f}, {high:+.3f}]"
+    return Gain(float(of_seeds.mean()), float(low), float(high))
+
+
+def gains(setting: str, usual: str, other: str) -> list[Gain]:
+    """Return the gain for each task and variant, in the order of the table."""
+    return [gain(own, setting, usual, other) for _, own in load_scores().groupby(["task", "model"])]
 
 
 def table() -> str:
@@ -49,8 +66,8 @@ def table() -> str:
         means = own.groupby(["protocol.schedule", "protocol.precision"])["accuracy"].mean()
         columns = [
             *(f"{means[at]:.3f}" for at in (("cosine", "fp32"), ("wsd", "fp32"), ("wsd", "bf16"))),
-            gain(own, "protocol.schedule", "cosine", "wsd"),
-            gain(own, "protocol.precision", "fp32", "bf16"),
+            str(gain(own, "protocol.schedule", "cosine", "wsd")),
+            str(gain(own, "protocol.precision", "fp32", "bf16")),
         ]
         lines.append(f"| {task} | {model} | {' | '.join(columns)} |")
     return "\n".join(lines) + "\n"
@@ -105,21 +122,3 @@ def _low(tested: "pd.Series[float]") -> list[str]:
 
 TABLES = {"schedules": table, "ladders": ladder_table, "plateaus": plateau_table}
 """The functions that make the tables, by the names of their places in the page."""
-
-
-def shown(name: str) -> str:
-    """Return a table as the page has it."""
-    return _divide(name)[1]
-
-
-def _divide(name: str) -> tuple[str, str, str]:
-    """Return the page before a table, the table, and the page after it."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
-    inside, end, after = rest.partition(f"<!-- end of {name} -->\n")
-    return f"{before}<!-- {name} -->\n", inside, end + after
-
-
-if __name__ == "__main__":
-    for name, make in TABLES.items():
-        before, _, after = _divide(name)
-        PAGE.write_text(before + make() + after, encoding="utf-8")

@@ -123,16 +123,6 @@ def test_every_picture_that_is_shown_is_there(page: Path) -> None:
     assert [name for name in shown if not (page.parent / name).is_file()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_table_that_is_shown_is_a_kept_one(page: Path) -> None:
-    for name, table in re.findall(
-        r"<!-- (results/\S+\.md) -->\n((?:\|.*\n)+)", page.read_text(encoding="utf-8")
-    ):
-        assert (ROOT / name).read_text(encoding="utf-8").split("\n\n")[1] == table.rstrip("\n"), (
-            f"{page.name} does not show {name}"
-        )
-
-
 def cpu_pages() -> str:
     """Return the README and the guide, which show the results of the CPU."""
     return "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/usage.md"))

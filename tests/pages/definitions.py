@@ -1,0 +1,74 @@
+"""Numbers of pages that nobody measured: settings, limits, formulas and published values, with reasons."""
+
+import re
+from typing import NamedTuple
+
+from tests.pages.numbers import spaced
+
+
+class Definition(NamedTuple):
+    """Words with numbers that are no measurement.
+
+    Attributes:
+        page: on which they stand; `*` for all.
+        words: a pattern of them.
+        reason: why they need no stored result.
+    """
+
+    page: str
+    words: re.Pattern[str]
+    reason: str
+
+
+def _phrase(page: str, words: str, reason: str) -> Definition:
+    return Definition(page, spaced(words), reason)
+
+
+def _pattern(page: str, words: str, reason: str) -> Definition:
+    return Definition(page, re.compile(words, re.MULTILINE), reason)
+
+
+INITIAL, CI, FIGURES, TASKS = "docs/initial-values.md", "docs/ci.md", "docs/figures.md", "docs/tasks.md"
+USAGE, SPEED, LADDERS = "docs/usage.md", "docs/speed.md", "docs/decisions/0011-ladders.md"
+
+DEFINITIONS = [
+    _pattern("*", r"95 %\s+interval", "the confidence of every interval"),
+    _pattern("*", r"\bat\s+0?\.05\b", "the level of every test"),
+    _pattern("*", r"N\(0, [^)]*\)", "a distribution"),
+    _pattern("*", r"\brate\s+\.\d+", "a learning rate, which the command or suite sets"),
+    _phrase("README.md", "written one to five times", "the task's setting"),
+    _pattern(INITIAL, r"^\|.*\|$", "published initial values with their sources, and linbench's own"),
+    _phrase(INITIAL, "log-uniform in (0.001, 0.1)", "a published distribution"),
+    _pattern(CI, r"^\| \d(?:, \d)? \|", "exit codes"),
+    _phrase(CI, "parameters differ by more than 5 %", "the tolerance of matched sizes"),
+    _phrase(CI, "red in at most 6 of 100 runs", "a bound that tests/results/test_gate.py holds"),
+    _phrase(CI, "seven for one cell at 0.001", "computed by linbench/results/power.py, and tested there"),
+    _pattern(FIGURES, r"levels\s+of\s+\.9\s+and\s+\.5", "the levels that the figure draws"),
+    _pattern(FIGURES, r"[59]0 %", "the levels that define capacity"),
+    _pattern(
+        FIGURES, r"(?:at\s+least|an\s+accuracy\s+of|below)\s+\.9\b", "the level that figures and tables draw"
+    ),
+    _pattern(TASKS, r"^\| (?:overwrites|a sum) \| [01] \| [01] \|", "arithmetic of update rules"),
+    _phrase(TASKS, "a normalised one 7.5", "arithmetic of update rules"),
+    _phrase(TASKS, "196 of 256 tokens are noise", "counted from the preset's settings"),
+    _phrase(TASKS, "870 of 1,024", "counted from the preset's settings"),
+    _phrase(USAGE, "parameters differ by more than 5 %", "the tolerance of matched sizes"),
+    _phrase(USAGE, "two, four and eight times the training", "budgets of claims that are run again"),
+    _phrase(USAGE, "within .5 % of the task's optimum", "a rule of ladders (engine/ladder.py)"),
+    _phrase(USAGE, "lower the loss by less than 2 %", "a rule of ladders (engine/ladder.py)"),
+    _phrase(SPEED, "It can exceed 100 %", "the whole of a roofline"),
+    _phrase(SPEED, "spend 40 % of their time or more", "a level that rows are counted from"),
+    _phrase(SPEED, "reach 33 % of the roofline or more", "a level that rows are counted from"),
+    _phrase("docs/decisions/0004-quick-presets.md", "1.2 M tokens at a learning rate of 5e-3", "a setting"),
+    _phrase("docs/decisions/0004-quick-presets.md", "(3e-3, of those tried", "a setting"),
+    _phrase("docs/decisions/0008-hashing.md", "five of six launches", "counted in the code of that time"),
+    _phrase(LADDERS, "twice that, four times, up to a cap", "the rule"),
+    _phrase(LADDERS, "takes 1.2 times the training of its last rung", "arithmetic of the rule"),
+    _phrase(LADDERS, "at .995 of the task's optimum", "a rule of ladders (engine/ladder.py)"),
+    _phrase(LADDERS, "lowers the loss by less than 2 %", "a rule of ladders (engine/ladder.py)"),
+    _phrase(LADDERS, "more than .1 wide", "a level that comparisons are counted from"),
+    _phrase(LADDERS, "were trained on 32 times the tokens", "the setting of the command"),
+    _phrase(LADDERS, "have reached .9 on validation", "the level that the table counts"),
+    _phrase(LADDERS, "flat at chance after four times the tokens", "the rung at which ladders ended"),
+    _phrase(LADDERS, "between 5 and 32 times", "read off the table above it"),
+]

@@ -1,0 +1,111 @@
+"""Sentences of the pages that follow from stored results or from code: the one list of them."""
+
+import pandas as pd
+import yaml
+
+from linbench.experiments.plan_tasks import make_task
+from linbench.experiments.protocol import Protocol, default_protocol
+from linbench.experiments.registry import registry
+from linbench.verify.split_overlap import collisions
+from tests.pages import speed_facts
+from tests.pages.fact import Fact, short
+from tests.results.drawn import compared
+from tests.results.schedules import FOLDER, gains
+
+LADDERS = "docs/decisions/0011-ladders.md"
+PRESETS = "docs/decisions/0004-quick-presets.md"
+
+
+def chance_of_overwriting() -> list[str]:
+    """Return today's chance level of the task that the README shows."""
+    (shown,) = (one for one in compared("cpu") if one.task == "variable_overwrite")
+    cls = registry("task").find(shown.task).cls
+    settings = shown.rows[0].results[0]["cell"]["task"]["settings"]
+    return [short(cls(cls.Settings.parse(settings, where="task")).chance(), 3)]
+
+
+def budget_of_recall() -> list[str]:
+    """Return the millions of tokens of the stored runs of recall in the controlled form of suite zoo."""
+    tokens = {
+        result["cell"]["protocol"]["settings"]["tokens"]
+        for one in compared("h200")
+        if one.task == "mqar" and one.form == "controlled"
+        for result in one.results
+    }
+    (millions,) = {count // 1_000_000 for count in tokens}
+    return [str(millions)]
+
+
+def seeds_of(slug: str, label: str) -> list[float]:
+    """Return the accuracies of a model in a stored comparison on the CPU."""
+    (found,) = (one for one in compared("cpu") if one.slug == slug)
+    (row,) = (row for row in found.rows if row.label == label)
+    return row.accuracies
+
+
+def best_and_worst() -> list[str]:
+    hard = "mqar-quick-hard-controlled"
+    return [f"{max(seeds_of(hard, 'gated_deltanet')):.3f}", f"{min(seeds_of(hard, 'deltanet')):.3f}"]
+
+
+def budget_of_schedules() -> list[str]:
+    suite = yaml.safe_load((FOLDER / "0011-schedules.yaml").read_text(encoding="utf-8"))
+    return [f"{suite['set']['protocol.tokens'] / 1e6:.1f}"]
+
+
+def better_with_wsd() -> list[str]:
+    low = [interval.low for interval in gains("protocol.schedule", "cosine", "wsd")]
+    return [str(sum(end > 0 for end in low)), str(len(low))]
+
+
+def wide_intervals() -> list[str]:
+    every = [*gains("protocol.schedule", "cosine", "wsd"), *gains("protocol.precision", "fp32", "bf16")]
+    return [str(sum(one.high - one.low > 0.2 for one in every)), str(len(every))]
+
+
+def longest_ladder() -> list[str]:
+    tokens = pd.read_csv(FOLDER / "0011-plateaus.csv.xz")["tokens"]
+    return [f"{tokens.max() / 1e6:.0f}"]
+
+
+def overlap(*presets: str) -> list[str]:
+    """Return the percentages of test examples that training has seen, by task and preset."""
+    found = []
+    for name in presets:
+        task_name, _, preset_name = name.partition("/")
+        task, _, preset = make_task(task_name, preset=preset_name)
+        protocol = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol")
+        counted = collisions(task, protocol)
+        found.append(f"{100 * counted.shared / counted.tested:.1f}".removesuffix(".0"))
+    return found
+
+
+FACTS = [
+    *speed_facts.FACTS,
+    Fact("README.md", "is right with {} (chance)", chance_of_overwriting),
+    Fact("README.md", "come from {} million tokens of training", budget_of_recall, slow=True),
+    Fact(PRESETS, "comes up to the worst of DeltaNet ({} and {})", best_and_worst),
+    Fact(
+        PRESETS,
+        "the stored seeds, 0 to 2, end at {} or more",
+        lambda: [f"{min(seeds_of('mqar-quick-native', 'gated_deltanet')):.3f}"],
+    ),
+    Fact(LADDERS, "were trained on {} million tokens", budget_of_schedules),
+    Fact(LADDERS, "better beyond noise in {} of {}", better_with_wsd),
+    Fact(LADDERS, "In {} of {} comparisons the interval is more than .1 wide on either side", wide_intervals),
+    Fact(LADDERS, "({} million, eight seeds, one H200, commit dcd27cf)", longest_ladder),
+    Fact(
+        "docs/tasks.md",
+        "`parity/grazzi` ({} %), `modular_arithmetic/grazzi` ({} %) and its settings with brackets ({} %),"
+        " `dyck/hewitt-2-*` ({} %) and `hewitt-8-*` ({} %), and `stack_manipulation/chomsky` ({} %)",
+        lambda: overlap(
+            "parity/grazzi",
+            "modular_arithmetic/grazzi",
+            "modular_arithmetic/grazzi-brackets",
+            "dyck/hewitt-2-3",
+            "dyck/hewitt-8-3",
+            "stack_manipulation/chomsky",
+        ),
+        slow=True,
+    ),
+]
