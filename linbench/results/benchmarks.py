@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from linbench.common.files import file_name
+from linbench.results.kernel_changes import newest_versions, older_reason
 from linbench.results.schema.benchmarks import (
     DrawResult,
     KernelShape,
@@ -32,12 +33,14 @@ class BenchmarkGroup(NamedTuple, Generic[ResultT_co]):
         about: the shape, precision and machine that all have in common.
         slug: a name for files.
         results: one for each row of the table.
+        outdated: the rows that are left out, as their kernels are older than those of others.
     """
 
     kind: str
     about: str
     slug: str
     results: tuple[ResultT_co, ...]
+    outdated: tuple[str, ...] = ()
 
     @property
     def peers(self) -> list[str]:
@@ -94,14 +97,20 @@ def _groups(
     row: Callable[[ResultT], str],
     order: Callable[[ResultT], str | tuple[str, int]],
 ) -> list[BenchmarkGroup[ResultT]]:
-    """Group results by `about`. Of several results of one `row` the `latest` one is taken."""
+    """Group results by `about`. Of several results of one `row` the `latest` one is taken.
+
+    What was measured with older kernels than others of its group is left out.
+    """
     groups: dict[str, dict[str, list[ResultT]]] = {}
     for result in results:
         groups.setdefault(about(result), {}).setdefault(row(result), []).append(result)
     found = []
     for words, rows in sorted(groups.items()):
-        shown = sorted((latest(members) for members in rows.values()), key=order)
-        found.append(BenchmarkGroup(kind, words, file_name(f"{NAMES[kind]} {words}"), tuple(shown)))
+        every = sorted((latest(members) for members in rows.values()), key=order)
+        newest = newest_versions(every)
+        shown = tuple(one for one in every if older_reason(one, newest) is None)
+        old = tuple(one["label"] for one in every if older_reason(one, newest))
+        found.append(BenchmarkGroup(kind, words, file_name(f"{NAMES[kind]} {words}"), shown, old))
     return found
 
 

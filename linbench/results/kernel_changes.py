@@ -1,13 +1,14 @@
-"""Stored speeds that were measured with kernels that have become much faster or slower since.
+"""Stored speeds that were measured with kernels that have changed since.
 
-A kernel family's `VERSION` says that its results changed. Its speed can change while results stay, and then
-an older speed beside a newer one compares two kernels and not two layers.
+An older speed beside a newer one compares two kernels and not two layers. A kernel family's `VERSION` says
+that its results changed, so speeds of several versions never stand side by side. Its speed can change much
+while results stay; such changes are listed here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from linbench.results.schema.benchmarks import SpeedResult
+from linbench.results.schema.benchmarks import BenchmarkResult, SpeedResult
 
 
 class Change(NamedTuple):
@@ -46,6 +47,36 @@ CHANGES = (
 )
 """The changes in the order of their commits. Whoever makes such a change adds a line. Every result says how
 many of them its code had."""
+
+
+def newest_versions(results: Iterable[BenchmarkResult]) -> dict[str, int]:
+    """Return the newest version of each kernel family that any of the results was measured with."""
+    newest: dict[str, int] = {}
+    for result in results:
+        for family, version in _versions(result):
+            newest[family] = max(version, newest.get(family, version))
+    return newest
+
+
+def older_reason(result: BenchmarkResult, newest: Mapping[str, int]) -> str | None:
+    """Return in words which kernel of a result is older than the newest; None if none is."""
+    for family, version in _versions(result):
+        if version < newest.get(family, version):
+            return f"of an older kernel ({family}, version {version} of {newest[family]}): not comparable"
+    return None
+
+
+def _versions(result: BenchmarkResult) -> Iterable[tuple[str, int]]:
+    """Return each kernel family of a result with its version; a family may come several times."""
+    if result["kind"] == "operation":
+        return result["bench"].get("kernels", {}).items()
+    if result["kind"] == "speed":
+        return result["bench"]["layer"].get("kernel", {}).items()
+    if result["kind"] == "draw":
+        return ()
+    model = result["bench"]["model"]
+    parts = [model["backbone"].get("kernel", {}), *(layer.get("kernel", {}) for layer in model["layers"])]
+    return [pair for part in parts for pair in part.items()]
 
 
 def outdated_reason(result: SpeedResult) -> str | None:

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from linbench.common.hashing import canonical
-from linbench.results.kernel_changes import outdated_reason
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.schema.cells import CellResult
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED, TIMING_LABELS
@@ -47,7 +46,8 @@ class SpeedSelection:
         result = self.results.get(layer)
         if result is None or layer in self.rates:
             return None
-        if outdated_reason(result):
+        own = (series for series in self.speeds.series if result in series.results.values())
+        if any(series.outdated(self.length) for series in own):
             return "older kernel"
         return str(result["status"]) if result["status"] != "ok" else ", ".join(result["marks"])
 

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from linbench.common.files import file_name
 from linbench.common.text import pluralize
 from linbench.experiments.labels import unique_labels
-from linbench.results.kernel_changes import outdated_reason
+from linbench.results.kernel_changes import newest_versions, older_reason, outdated_reason
 from linbench.results.roofline import growth, timing_of
 from linbench.results.schema.benchmarks import BenchmarkResult, SpeedResult, Timing
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
@@ -44,6 +44,8 @@ class Series:
     results: Mapping[int, SpeedResult]
     separate_runs: frozenset[int] = frozenset()
     """The lengths at which linbench's side, which a peer stands beside, is taken from another run."""
+    newest: Mapping[str, int] = field(default_factory=dict)
+    """The newest versions of kernels among the results that it stands beside."""
 
     @property
     def name(self) -> str:
@@ -71,7 +73,10 @@ class Series:
 
         See `linbench.results.kernel_changes`. A peer does not run linbench's kernels.
         """
-        return outdated_reason(self.results[length]) if self.side == OURS else None
+        if self.side != OURS:
+            return None
+        result = self.results[length]
+        return older_reason(result, self.newest) or outdated_reason(result)
 
     def rates(self, timing: str) -> dict[int, Rate]:
         """Return the rates by length, without lengths that have none."""
@@ -278,13 +283,14 @@ def _series(members: Sequence[SpeedResult]) -> tuple[Series, ...]:
         layer = {**result["bench"]["layer"], "backend": result["bench"]["backend"]}
         layers.setdefault(str(sorted(layer.items())), []).append(result)
     firsts = [group[0] for group in layers.values()]
+    newest = newest_versions(members)
     labels = unique_labels(
         [result["label"] for result in firsts], [distinguishing_fields(result) for result in firsts]
     )
     found = []
     for label, group in zip(labels, layers.values(), strict=True):
         ours = _by_length(group)
-        found.append(Series(label, OURS, ours))
+        found.append(Series(label, OURS, ours, newest=newest))
         peers = [side for result in group for side in result["sides"] if side != OURS]
         for peer in dict.fromkeys(peers):
             theirs = _by_length(result for result in group if peer in result["sides"])

@@ -5,12 +5,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import chain
 from math import log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from linbench.results.kernel_changes import newest_versions, older_reason, outdated_reason
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.store import DRAW, OPERATION, SPEED, STEP, Store
 
@@ -22,7 +24,14 @@ Row = list[str]
 
 @cache
 def stored(device: str, kind: str) -> list[dict[str, Any]]:
-    return Store(ROOT / "results" / device).by_kind()[kind]
+    """Return the stored results of a kind, without those of kernels that have changed since."""
+    by_kind = Store(ROOT / "results" / device).by_kind()
+    newest = newest_versions(chain(by_kind[SPEED], by_kind[OPERATION], by_kind[STEP]))
+    return [
+        result
+        for result in by_kind[kind]
+        if not older_reason(result, newest) and not (kind == SPEED and outdated_reason(result))
+    ]
 
 
 def number(value: float | None) -> str:

@@ -64,8 +64,15 @@ def _table(title: str, rows: Sequence[Cells], note: str, bench: BenchmarkGroup[T
         title,
         tuple(Column(name, numeric=name not in TEXT_COLUMNS) for name in names),
         tuple(tuple(row[name] for name in names) for row in rows),
-        " ".join([note, *peers, f"Code: {commits(bench.results)}."]),
+        " ".join([note, *peers, *_outdated(bench), f"Code: {commits(bench.results)}."]),
         bench.slug,
+    )
+
+
+def _outdated(bench: BenchmarkGroup[TimingResult]) -> list[str]:
+    """Return the sentence on rows that are left out; none where there are none."""
+    return [f"Left out, as they were measured with older kernels: {', '.join(bench.outdated)}."] * bool(
+        bench.outdated
     )
 
 

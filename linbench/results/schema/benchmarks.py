@@ -112,6 +112,7 @@ class KernelShape(TypedDict):
 
 class OperationIdentity(BenchIdentity):
     operation: Name
+    kernels: NotRequired[dict[str, Whole]]
     shape: KernelShape
     precision: str
 
