@@ -39,6 +39,8 @@ Examples:
   linbench compare gated_deltanet kda --suite quick --seeds 0-5 --format markdown
 
   linbench compare ./mine.py:Mine --suite quick --against reference
+
+  linbench compare gated_deltanet deltanet --protocol converged --seeds 0-5
 """
 
 
@@ -62,6 +64,20 @@ def compare(
     ] = "quick",
     form: FormOption = None,
     seeds: SeedsOption = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=(
+                "Published protocol in place of the suite's, or converged: each model is trained until it has"
+                " learned, and tokens to learn are compared, too."
+            ),
+        ),
+    ] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(metavar="TOKENS", min=1, help="Tokens to train with, in place of the suite's budget."),
+    ] = None,
     against: Annotated[
         str | None,
         typer.Option(
@@ -83,8 +99,9 @@ def compare(
     """Compare models on a suite: run what is missing, then print one table for each form.
 
     A table has each model's score, its difference to the first with an interval, a verdict, sizes, and the
-    speed of its layers if `linbench bench` has measured it. Models of different size are marked and get no
-    verdict. Finished cells are not repeated.
+    speed of its layers if `linbench bench` has measured it. Verdicts are better, worse, or no difference
+    shown, with the seeds that are lacking. What they must be read with stands beside them: marks, and sizes
+    that differ. Finished cells are not repeated.
     """
     from linbench.cli.running import run_with_progress
     from linbench.engine.compare import plan_comparison
@@ -101,6 +118,8 @@ def compare(
             chosen_suite,
             seeds=seeds,
             form=form,
+            protocol=protocol,
+            budget=budget,
             against=against,
             read=[store] if store.read_only else [],
             device=device,

@@ -57,6 +57,8 @@ def plan_comparison(
     *,
     seeds: str | None = None,
     form: str | None = None,
+    protocol: str | None = None,
+    budget: int | None = None,
     against: str | None = None,
     read: Sequence[Store] = (),
     device: str = "auto",
@@ -66,7 +68,8 @@ def plan_comparison(
     Args:
         models: names or patterns; the others are compared with the first.
         suite: the suite.
-        seeds, form: in place of those of the suite, as `--seeds` and `--form`.
+        seeds, form, protocol, budget: in place of those of the suite, as `--seeds`, `--form`, `--protocol`
+            and `--budget`.
         against: a folder or "reference". Its results are read, and the suite's own models are compared, too,
             as far as they are stored there; none of them is run.
         read: stores that are read as well.
@@ -81,8 +84,12 @@ def plan_comparison(
     if len(names) < 2 and not others:
         raise _nothing_to_compare(names, against)
     stores = [*(stores_at(against) if against else []), *read]
-    chosen = narrow(suite, models=[*names, *others], seeds=seeds, form=form)
+    if protocol is not None and budget is not None:
+        raise UserError("--protocol and --budget both say how long models are trained; keep one of the two.")
+    chosen = narrow(suite, models=[*names, *others], seeds=seeds, form=form, protocol=protocol, tokens=budget)
     all_blocks, missing = blocks(chosen, device=device)
+    if budget is not None:
+        _refuse_epochs(all_blocks)
     # a block without the first model has nothing to compare with
     compared = [block for block in all_blocks if block.rows[0][0].model == names[0]]
     refuse_left_out(names, compared, missing)
@@ -105,6 +112,15 @@ def plan_comparison(
                 own_cells += cells
     to_run = {cell.id: cell for cell in cells_to_run(own_cells, known)}
     return ComparisonPlan(compared, known, list(to_run.values()), missing, stores)
+
+
+def _refuse_epochs(suite_blocks: Sequence[SuiteBlock]) -> None:
+    """Raise UserError if a cell is trained for a number of epochs, which a budget does not change."""
+    if any(cell.protocol.epochs for block in suite_blocks for _, cells in block.rows for cell in cells):
+        raise UserError(
+            "--budget gives a number of tokens, but this suite is trained for a number of epochs; change"
+            " protocol.epochs in the suite."
+        )
 
 
 def _nothing_to_compare(models: Sequence[str], against: str | None) -> UserError:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
 from linbench.common.errors import UserError, unknown
 from linbench.common.parsing import parse_lengths, parse_seeds
 from linbench.common.scan import data_files
-from linbench.common.settings import Settings
+from linbench.common.settings import Settings, without
 from linbench.common.yaml_files import read_mapping
 from linbench.experiments import suites
 from linbench.experiments.cell import Cell
@@ -39,6 +39,9 @@ class Part(Settings):
     def _from_name(cls, value: Any) -> Any:
         own_name = next(name for name in cls.model_fields if name not in Part.model_fields)
         return {own_name: value} if isinstance(value, str) else value
+
+
+PartT = TypeVar("PartT", bound=Part)
 
 
 class SuiteTask(Part):
@@ -155,15 +158,23 @@ def load(name: str) -> Suite:
 
 
 def narrow(
-    suite: Suite, *, models: Sequence[str] = (), seeds: str | None = None, form: str | None = None
+    suite: Suite,
+    *,
+    models: Sequence[str] = (),
+    seeds: str | None = None,
+    form: str | None = None,
+    protocol: str | None = None,
+    tokens: int | None = None,
 ) -> Suite:
-    """Return the suite with other models, other seeds or another form.
+    """Return the suite with other models, other seeds, another form or another training.
 
     Args:
         suite: the suite to start from.
         models: models in place of the suite's, in this order. A model of the suite keeps its settings.
         seeds: seeds in place of the suite's.
         form: the form of all tasks.
+        protocol: a published protocol in place of the suite's.
+        tokens: a budget in place of the suite's, and of all further rungs.
     """
     changes: dict[str, Any] = {}
     if models:
@@ -173,7 +184,27 @@ def narrow(
     if form is not None:
         changes["form"] = form
         changes["tasks"] = tuple(task.model_copy(update={"form": None}) for task in suite.tasks)
-    return suite.model_copy(update=changes)
+    if protocol is not None:
+        changes["protocol"] = protocol
+    narrowed = suite.model_copy(update=changes)
+    return narrowed if tokens is None else _with_budget(narrowed, tokens)
+
+
+def _with_budget(suite: Suite, tokens: int) -> Suite:
+    """Return the suite with one budget for all its cells."""
+    budget = {"protocol.tokens": tokens, "protocol.rungs": 1, "protocol.doublings": 0}
+
+    def without_budget(part: PartT) -> PartT:
+        return part.model_copy(update={"set": without(part.set, budget)})
+
+    return suite.model_copy(
+        update={
+            "set": {**suite.set, **budget},
+            "grid": without(suite.grid, budget),
+            "tasks": tuple(map(without_budget, suite.tasks)),
+            "models": tuple(map(without_budget, suite.models)),
+        }
+    )
 
 
 def _entries_of(suite: Suite, model: str) -> list[SuiteModel]:

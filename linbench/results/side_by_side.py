@@ -1,39 +1,51 @@
 """Variants side by side: the scores of each on every task of a suite, compared with the first one's."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from linbench.common.text import pluralize
 from linbench.experiments.labels import distinguishing_labels
 from linbench.experiments.sizing import TOLERANCE
 from linbench.experiments.suite import SuiteBlock, SuiteModel
 from linbench.results.comparison import Row, broken_laws, comparisons
+from linbench.results.contrast import AccuracyContrast, Judgement, LearningContrast
 from linbench.results.layer_speeds import QUESTIONS, SpeedSelection, layer_key, select_speeds
+from linbench.results.learning_time import learning_times
 from linbench.results.record import DIVERGED, FINAL, NO_VERDICT
 from linbench.results.schema.cells import CellResult
 from linbench.results.speeds import Speeds
-from linbench.results.statistics import Difference, holm, welch
-
-ALPHA = 0.05
-"""The probability, at most, that any verdict of a table is false."""
+from linbench.results.statistics import Difference, holm
+from linbench.results.survival import Time
 
 
 class ComparisonRow(NamedTuple):
     """One variant on one task.
 
     Attributes:
-        difference: its mean accuracy less the first variant's, by Welch's t-test; None for the first variant,
-            or if either has fewer than two seeds.
-        p: the p of the difference, adjusted for all verdicts of the table; None without a verdict.
-        verdict: `better`, `worse`, `no difference shown`, or the reason why there is no verdict.
+        difference: its mean accuracy less the first variant's, with its own interval by Welch's t-test; None
+            for the first variant, or if either has fewer than two seeds.
+        obstacle: the reason why there is no verdict, without a period; empty if there is one.
+        remarks: what a reader of the verdict must know: marks, and sizes that differ.
+        accuracy: what is compared; None for the first variant, or if there is no verdict.
+        learning: the tokens to learn that are compared, of ladders alone.
+        verdict: on accuracy.
+        learning_verdict: on the tokens to learn.
     """
 
     task: str
     row: Row
-    difference: Difference | None
-    p: float | None
-    verdict: str
+    difference: Difference | None = None
+    obstacle: str = ""
+    remarks: tuple[str, ...] = ()
+    accuracy: AccuracyContrast | None = None
+    learning: LearningContrast | None = None
+    verdict: Judgement | None = None
+    learning_verdict: Judgement | None = None
+
+    @property
+    def times(self) -> tuple[Time, ...]:
+        """The tokens that each seed took to learn."""
+        return learning_times(self.row)
 
 
 @dataclass(frozen=True)
@@ -46,17 +58,28 @@ class VariantComparison:
     lines: tuple[ComparisonRow, ...]
     layer_speeds: Mapping[str, Mapping[str, SpeedSelection]]
     """The speeds of layers by task and question, where they were measured."""
+    tests: int = 0
+    """The number of verdicts of all tables, which are corrected together."""
+
+    @property
+    def converged(self) -> bool:
+        """True if any variant was trained until it was learned."""
+        return any(line.learning for line in self.lines)
 
     def speeds_of(self, line: ComparisonRow, question: str) -> SpeedSelection | None:
         """Return the speeds of the layers in a line's task; None if they were not measured."""
         return self.layer_speeds.get(line.task, {}).get(question)
 
     def unmeasured(self, question: str) -> list[ComparisonRow]:
-        """Return one line for every layer that was not measured as the others of its task were."""
+        """Return one line for every layer that was not measured as the others of its task were.
+
+        A layer that failed in every run is left out: it would fail again.
+        """
         found = dict[tuple[str, str], ComparisonRow]()
         for line in self.lines:
             layer, way = layer_key(line.row.results[0]), self.speeds_of(line, question)
-            if layer is not None and (way is None or layer not in way.results):
+            failed = all(result["status"] not in FINAL for result in line.row.results)
+            if layer is not None and not failed and (way is None or layer not in way.results):
                 found.setdefault((layer, "" if way is None else way.description), line)
         return list(found.values())
 
@@ -65,6 +88,8 @@ def compare_variants(
     blocks: Sequence[SuiteBlock], results: Mapping[str, CellResult], speeds: Sequence[Speeds] = ()
 ) -> list[VariantComparison]:
     """Return a table for each form, in which all models of a block are compared with its first.
+
+    Verdicts of all tables are corrected together.
 
     Args:
         blocks: of a suite. A block whose first model has no results is left out.
@@ -78,7 +103,7 @@ def compare_variants(
             forms.setdefault(rows[0].results[0]["cell"]["model"]["form"], []).append(
                 (title, [row for row in rows if row.results])
             )
-    return [_table(form, tasks, speeds) for form, tasks in forms.items()]
+    return _judged([_table(form, tasks, speeds) for form, tasks in forms.items()])
 
 
 def _rows(block: SuiteBlock, results: Mapping[str, CellResult]) -> list[Row]:
@@ -136,53 +161,72 @@ def _setting_words(settings: Mapping[str, object]) -> str:
 
 
 def _table(form: str, tasks: Sequence[tuple[str, list[Row]]], speeds: Sequence[Speeds]) -> VariantComparison:
-    """Return the table of one form. tasks: each with its title and rows, the first variant's first."""
-    lines: list[ComparisonRow] = []
-    open_verdicts: list[tuple[int, Row, Difference]] = []
+    """Return the table of one form, without verdicts.
+
+    Args:
+        tasks: each with its title and rows, the first variant's first.
+    """
+    lines = []
     for title, (first, *others) in tasks:
-        lines.append(ComparisonRow(title, first, None, None, "compared with"))
-        for row in others:
-            difference = None
-            if min(len(row.accuracies), len(first.accuracies)) > 1:
-                difference = welch(row.accuracies, first.accuracies)
-            reason = verdict_obstacle(row, first)
-            if difference and not reason:
-                reason = _win_by_divergence(row, first, difference)
-            if difference and not reason:
-                open_verdicts.append((len(lines), first, difference))
-            lines.append(ComparisonRow(title, row, difference, None, reason or ""))
-    adjusted = holm([difference.p for _, _, difference in open_verdicts])
-    for (place, first, difference), p in zip(open_verdicts, adjusted, strict=True):
-        verdict = f"{_verdict(difference, p)}{_reservation(lines[place].row, first)}"
-        lines[place] = lines[place]._replace(p=p, verdict=verdict)
+        lines.append(ComparisonRow(title, first))
+        lines += [_compared(title, row, first) for row in others]
     ways = {title: _layer_speeds(rows, speeds) for title, rows in tasks}
     return VariantComparison(form, tasks[0][1][0].label, tuple(lines), ways)
 
 
-def _verdict(difference: Difference, p: float) -> str:
-    if p > ALPHA:
-        return "no difference shown"
-    return "better" if difference.mean > 0 else "worse"
+def _compared(title: str, row: Row, first: Row) -> ComparisonRow:
+    """Return a variant beside the first, with what is to be judged."""
+    scores = AccuracyContrast(row.accuracies, first.accuracies)
+    difference = scores.difference
+    obstacle = verdict_obstacle(row, first)
+    if obstacle:
+        return ComparisonRow(title, row, difference, obstacle)
+    ladders = all("ladder" in result for result in (*row.results, *first.results))
+    own, its = learning_times(row), learning_times(first)
+    times = LearningContrast(own, its) if ladders and own and its else None
+    return ComparisonRow(title, row, difference, "", remarks(row, first), scores, times)
 
 
-def _reservation(row: Row, first: Row) -> str:
-    """Return the reservation of a verdict, for states that are not declared; empty if there is none."""
+def _judged(tables: Sequence[VariantComparison]) -> list[VariantComparison]:
+    """Return tables with the verdicts of all of them, corrected together by Holm's method."""
+    contrasts = [
+        (one, contrast)
+        for one, table in enumerate(tables)
+        for line in table.lines
+        for contrast in (line.accuracy, line.learning)
+        if contrast is not None
+    ]
+    adjusted = iter(holm([contrast.p for _, contrast in contrasts]))
+    count = len(contrasts)
+    return [
+        replace(
+            table, tests=count, lines=tuple(_with_verdicts(line, adjusted, count) for line in table.lines)
+        )
+        for table in tables
+    ]
+
+
+def _with_verdicts(line: ComparisonRow, adjusted: Iterator[float], tests: int) -> ComparisonRow:
+    """Return a line with its verdicts, whose adjusted p are the next."""
+    accuracy = line.accuracy and line.accuracy.judge(next(adjusted), tests)
+    learning = line.learning and line.learning.judge(next(adjusted), tests)
+    return line._replace(verdict=accuracy, learning_verdict=learning)
+
+
+def remarks(row: Row, first: Row) -> tuple[str, ...]:
+    """Return what a verdict on two variants must be read with: marks and statuses, and sizes that differ."""
+    found = [
+        f"{one.label} {mark} {count}/{len(one.results)}"
+        for one in (row, first)
+        for mark in (DIVERGED, *NO_VERDICT)
+        if (count := sum(mark in (*result["marks"], result["status"]) for result in one.results))
+    ]
     undeclared = [one.label for one in (row, first) if one.results[0]["model"]["state"] is None]
-    if not undeclared:
-        return ""
-    return f" at equal parameters; the state of {' and of '.join(undeclared)} is undeclared"
-
-
-def _win_by_divergence(row: Row, first: Row, difference: Difference) -> str | None:
-    """Return a reason if the variant that is ahead has diverged seeds.
-
-    They count as chance, which may be more than a run that ended gets.
-    """
-    ahead = row if difference.mean > 0 else first
-    diverged = sum(result["status"] == DIVERGED for result in ahead.results)
-    if not diverged:
-        return None
-    return f"no verdict: {ahead.label} diverged on {diverged} of {pluralize(len(ahead.results), 'seed')}"
+    if apart := _size_difference(row, first):
+        found.append(apart)
+    if undeclared:
+        found.append(f"the state of {' and of '.join(undeclared)} is undeclared")
+    return tuple(found)
 
 
 def _layer_speeds(rows: Sequence[Row], speeds: Sequence[Speeds]) -> dict[str, SpeedSelection]:
@@ -197,35 +241,24 @@ def _layer_speeds(rows: Sequence[Row], speeds: Sequence[Speeds]) -> dict[str, Sp
     return {question: way for question, way in found.items() if way is not None}
 
 
-def verdict_obstacle(row: Row, first: Row) -> str | None:
-    """Return the reason why two variants get no verdict, without a period; None if they get one."""
-    both = (row, first)
-    for one in both:
+def verdict_obstacle(row: Row, first: Row) -> str:
+    """Return the reason why two variants cannot be compared, without a period; empty if they can."""
+    for one in (row, first):
         if broken_laws(one.results):
-            return f"no verdict: {one.label}"
-    for one in both:
+            return one.label
+    for one in (row, first):
         for result in one.results:
             if result["status"] not in FINAL:
-                return f"no verdict: {one.label}, seed {result['cell']['seed']} {result['status']}"
+                return f"{one.label}, seed {result['cell']['seed']} {result['status']}"
     if len(comparisons([*row.results, *first.results])) > 1:
-        return "not comparable: trained, surrounded or run otherwise"
-    if apart := _size_difference(row, first):
-        return f"not comparable: {apart}"
-    for one in both:
-        for mark in NO_VERDICT:
-            count = sum(mark in result["marks"] for result in one.results)
-            if count:
-                return f"no verdict: {one.label} {mark} {count}/{len(one.results)}"
-    for one in both:
-        if len(one.results) < 2:
-            return f"no verdict: one seed of {one.label}"
-    return None
+        return "trained, surrounded or run otherwise"
+    return ""
 
 
 def _size_difference(row: Row, first: Row) -> str | None:
     """Return in words how sizes differ, where that is by more than `TOLERANCE`.
 
-    States are compared where both are declared; the verdict says where one is not.
+    States are compared where both are declared.
     """
     sizes = [one.results[0]["model"] for one in (row, first)]
     states = [size["state"] for size in sizes]

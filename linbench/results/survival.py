@@ -8,17 +8,9 @@ interval-censored data: nothing is known of the order of events within an interv
 import math
 import warnings
 from collections.abc import Sequence
-from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import numpy as np
-
-_ROUNDING = 1e-9
-
-MOST_EXACT = 32
-"""The most times in two groups up to which the log-rank test is exact. At 16 a side it takes 20 ms (measured
-by `timeit` on one core of a CPU); each two times more double that."""
+from linbench.results.permutation import MOST_EXACT, share_as_far
 
 
 class Time(NamedTuple):
@@ -155,7 +147,7 @@ def log_rank(first: Sequence[Time], second: Sequence[Time]) -> float:
     """
     if not (first and second):
         raise ValueError("the log-rank test needs a time in each group")
-    scores = _scores([*first, *second])
+    scores = log_rank_scores([*first, *second])
     if not any(scores):
         return 1.0
     if len(scores) > MOST_EXACT:
@@ -163,10 +155,10 @@ def log_rank(first: Sequence[Time], second: Sequence[Time]) -> float:
 
         beyond = 2 * max(time.by for time in (*first, *second) if time.happened)
         return float(logrank(_censored(first, beyond), _censored(second, beyond)).pvalue)
-    return _share_as_far(scores, len(first))
+    return share_as_far(scores, len(first))
 
 
-def _scores(times: Sequence[Time]) -> list[float]:
+def log_rank_scores(times: Sequence[Time]) -> list[float]:
     """Return the score of each time, whose sum over a group is its observed less its expected events.
 
     It is 1 for an event, else 0, less the hazards up to the time (Nelson and Aalen).
@@ -179,42 +171,3 @@ def _scores(times: Sequence[Time]) -> list[float]:
         time.happened - math.fsum(hazard for at, hazard in hazards.items() if at <= time.last)
         for time in times
     ]
-
-
-def _share_as_far(scores: Sequence[float], size: int) -> float:
-    """Return the share of all subsets of a size whose sum is as far from zero as that of the first scores.
-
-    All scores add up to zero. Sums of two halves are counted against each other, so that no subset is made.
-    """
-    import numpy as np
-
-    far = abs(math.fsum(scores[:size])) - _ROUNDING
-    if far <= 0:
-        return 1.0
-    half = len(scores) // 2
-    left, right = _sums_by_size(scores[:half]), _sums_by_size(scores[half:])
-    found = 0
-    for own in range(max(0, size - len(right) + 1), min(size, half) + 1):
-        others = np.sort(right[size - own])
-        above = len(others) - np.searchsorted(others, far - left[own], side="left")
-        below = np.searchsorted(others, -far - left[own], side="right")
-        found += int(above.sum() + below.sum())
-    return found / math.comb(len(scores), size)
-
-
-def _sums_by_size(scores: Sequence[float]) -> "list[np.ndarray[Any, Any]]":
-    """Return the sums of all subsets, by the number of their members."""
-    import numpy as np
-
-    sums, sizes = np.zeros(1), np.zeros(1, dtype=int)
-    for score in scores:
-        sums, sizes = np.concatenate([sums, sums + score]), np.concatenate([sizes, sizes + 1])
-    return [sums[sizes == size] for size in range(len(scores) + 1)]
-
-
-def seeds_to_differ(pairs: int, *, alpha: float) -> int:
-    """Return the fewest times in each group with which the most different of so many pairs can differ.
-
-    Of two groups of n that do not overlap the exact p is 2 over the number of ways to divide 2n in two.
-    """
-    return next(n for n in count(1) if pairs * 2 / math.comb(2 * n, n) <= alpha)

@@ -29,19 +29,8 @@ def test_what_is_missing_is_run_and_shown_side_by_side(
     ended = compare("deltanet", "gla")
     assert ended.code == 0, ended.err
     head, first, second = ended.out.splitlines()[:3]
-    assert head.split() == [
-        "task",
-        "model",
-        "accuracy",
-        "seeds",
-        "difference",
-        "p",
-        "verdict",
-        "state",
-        "floats",
-        "parameters",
-        "marks",
-    ]
+    names = ["task", "model", "accuracy", "seeds", "difference", "p", "verdict", "read with", "state floats"]
+    assert head.split() == [*" ".join(names).split(), "parameters", "marks"]
     assert (first.split()[:2], second.split()[:2]) == (["mqar", "deltanet"], ["mqar", "gla"])
     caption = next(line for line in ended.out.splitlines() if "Difference: " in line)
     assert caption[caption.index("Difference: ") :] == snapshot
@@ -58,7 +47,21 @@ def test_what_is_missing_is_run_and_shown_side_by_side(
     assert table["rows"][1]["difference"] == pytest.approx(
         sum(stored["gla", s] - stored["deltanet", s] for s in (0, 1)) / 2
     )
-    assert {"interval", "p_holm", "verdict", "state_floats", "parameters", "marks"} <= set(table["rows"][1])
+    assert {"interval", "p_holm", "verdict", "further_seeds", "read_with", "state_floats", "marks"} <= set(
+        table["rows"][1]
+    )
+
+
+@pytest.mark.slow
+def test_at_convergence_tokens_to_learn_are_compared_too(compare: Callable[..., Any]) -> None:
+    ended = compare("deltanet", "gla", "--protocol", "converged", "--json")
+    assert ended.code == 0, ended.err
+    ((first, second),) = (table["rows"] for table in json.loads(ended.out))
+    assert first["learning"]["seeds"] == second["learning"]["seeds"] == 2
+    assert second["learning"]["verdict"] == second["verdict"] == "no difference shown"
+    assert second["further_seeds"] >= 2
+    fixed = json.loads(compare("deltanet", "gla", "--budget", "900", "--json").out)
+    assert [row["learning"] for table in fixed for row in table["rows"]] == [None, None]
 
 
 def json_rows(linbench: Callable[..., Any]) -> list[dict[str, Any]]:
@@ -85,9 +88,9 @@ def test_a_layer_of_ones_own_beside_stored_ones(
     assert head.startswith("| task ")
     assert ended.err.count("Mine seed") == 2
     assert "deltanet seed" not in ended.err
-    assert re.findall(r"not comparable: .*?(?= \|)", ended.out) == snapshot, (
-        "and not that a state is undeclared"
-    )
+    rows = [[cell.strip() for cell in line.split("|")] for line in ended.out.splitlines()]
+    (at,) = (row.index("read with") for row in rows if "read with" in row)
+    assert [row[at] for row in rows if row[1:2] == ["mqar"]] == snapshot
 
 
 def test_a_path_may_have_spaces_in_every_verb(

@@ -8,7 +8,7 @@ from linbench.common.errors import UserError
 from linbench.common.hashing import digest
 from linbench.engine.compare import plan_comparison
 from linbench.experiments.cell import SCHEMA
-from linbench.experiments.suite import Suite
+from linbench.experiments.suite import Suite, SuiteModel
 from linbench.results.reference import stores_at
 from linbench.results.store import Store
 from tests.helpers.records import a_point
@@ -116,11 +116,34 @@ def test_the_first_is_compared_with_what_was_read(
         a_result("retnet", cell.seed, 0.9 + cell.seed / 100) | {"cell": cell.identity} for cell in plan.cells
     ]
     (table,) = plan.tables(mine, Store(tmp_path / "not there"))
-    assert [(line.row.label, line.verdict) for line in table.lines] == [
-        ("retnet", "compared with"),
-        ("deltanet", "worse"),
-        ("gla", "worse"),
-    ]
+    assert [line.row.label for line in table.lines] == ["retnet", "deltanet", "gla"]
+    assert [line.difference is None or line.difference.mean < 0 for line in table.lines] == [True] * 3
+    assert [line.verdict is None for line in table.lines] == [True, False, False]
+
+
+def test_the_training_is_that_of_the_suite_or_what_is_asked() -> None:
+    def trained(**asked: Any) -> set[tuple[int, int]]:
+        cells = plan_comparison(["deltanet", "gla"], SUITE, device="cpu", **asked).cells
+        return {(cell.protocol.tokens, cell.protocol.rungs) for cell in cells}
+
+    ((usual, _),) = trained()
+    assert trained(budget=5000) == {(5000, 1)}
+    assert trained(protocol="converged") == {(usual, 6)}
+    ladders = SUITE.model_copy(
+        update={
+            "protocol": "converged",
+            "models": (SuiteModel.parse({"model": "gla", "set": {"protocol.tokens": 7}}, where="m"),),
+        }
+    )
+    plan = plan_comparison(["deltanet", "gla"], ladders, budget=5000, device="cpu")
+    assert {(cell.protocol.tokens, cell.protocol.rungs) for cell in plan.cells} == {(5000, 1)}
+
+
+@pytest.mark.parametrize("asked", [{"budget": 5000}, {"budget": 5000, "protocol": "converged"}])
+def test_a_budget_that_would_not_count_is_refused(asked: dict[str, Any]) -> None:
+    suite = SUITE.model_copy(update={"set": {**SUITE.set, "protocol.epochs": 2, "protocol.examples": 64}})
+    with pytest.raises(UserError, match="--budget"):
+        plan_comparison(["deltanet", "gla"], suite, device="cpu", **asked)
 
 
 def test_speeds_are_read_from_both_stores(

@@ -315,7 +315,7 @@ def test_compare_gives_no_verdict(a_result: Callable[..., Any], snapshot: Snapsh
         result = a_result(label, cell.seed, 0.9, marks=["non-causal"] if label == "gla" else [])
         results[cell.id] = result | {"cell": cell.identity, "preset": cell.preset}
     (table,) = compare_variants(found, results, [])
-    assert table.lines[1].verdict == "no verdict: gla (non-causal)"
+    assert (table.lines[1].verdict, table.lines[1].obstacle) == (None, "gla (non-causal)")
     assert "gla (non-causal)" in table_beside(table).texts[1]
     assert table_beside(table).caption.split(". ")[-1] == snapshot
 

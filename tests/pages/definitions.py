@@ -40,7 +40,10 @@ DEFINITIONS = [
     _pattern(INITIAL, r"^\|.*\|$", "published initial values with their sources, and linbench's own"),
     _phrase(INITIAL, "log-uniform in (0.001, 0.1)", "a published distribution"),
     _pattern(CI, r"^\| \d(?:, \d)? \|", "exit codes"),
-    _phrase(CI, "parameters differ by more than 5 %", "the tolerance of matched sizes"),
+    _phrase(CI, "parameters that differ by more than 5 %", "the tolerance of matched sizes"),
+    _phrase(
+        CI, "different in at most 5 % of commands", "the level, which tests/results/test_contrast.py holds"
+    ),
     _phrase(CI, "red in at most 6 of 100 runs", "a bound that tests/results/test_gate.py holds"),
     _phrase(CI, "seven for one cell at 0.001", "computed by linbench/results/power.py, and tested there"),
     _pattern(FIGURES, r"levels\s+of\s+\.9\s+and\s+\.5", "the levels that the figure draws"),
@@ -52,7 +55,7 @@ DEFINITIONS = [
     _phrase(TASKS, "a normalised one 7.5", "arithmetic of update rules"),
     _phrase(TASKS, "196 of 256 tokens are noise", "counted from the preset's settings"),
     _phrase(TASKS, "870 of 1,024", "counted from the preset's settings"),
-    _phrase(USAGE, "parameters differ by more than 5 %", "the tolerance of matched sizes"),
+    _phrase(USAGE, "parameters that differ by more than 5 %", "the tolerance of matched sizes"),
     _phrase(USAGE, "two, four and eight times the training", "budgets of claims that are run again"),
     _phrase(USAGE, "within .5 % of the task's optimum", "a rule of ladders (engine/ladder.py)"),
     _phrase(USAGE, "lower the loss by less than 2 %", "a rule of ladders (engine/ladder.py)"),

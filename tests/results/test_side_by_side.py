@@ -52,7 +52,9 @@ def tables(a_result: Callable[..., Any]) -> Callable[..., list[VariantComparison
 
 
 def verdicts(table: VariantComparison) -> list[str]:
-    return [line.verdict for line in table.lines]
+    """Return the words of the column `verdict`, without the further seeds."""
+    at = table_of(table).names.index("verdict")
+    return [row[at].partition(";")[0] for row in table_of(table).texts]
 
 
 def test_all_stand_beside_the_first(tables: Callable[..., Any]) -> None:
@@ -64,24 +66,30 @@ def test_all_stand_beside_the_first(tables: Callable[..., Any]) -> None:
     assert table.lines[1].difference.mean == pytest.approx(0.2)
 
 
-def test_all_verdicts_of_a_table_are_counted(tables: Callable[..., Any]) -> None:
-    """A difference that is significant alone is not significant among many."""
+def test_all_verdicts_of_a_command_are_counted(tables: Callable[..., Any]) -> None:
+    """A difference that is significant alone is not significant among many, of whatever form."""
     (alone,) = tables(("deltanet", 0.6, {}), ("gla", 0.6125, {}))
     assert verdicts(alone)[1] == "better"
     others = ["retnet", "comba", "kda", "mamba2", "rwkv6", "rwkv7", "lightning"]
     (many,) = tables(("deltanet", 0.6, {}), ("gla", 0.6125, {}), *((name, 0.6, {}) for name in others))
     assert verdicts(many)[1:] == ["no difference shown"] * 8
-    assert many.lines[1].p == pytest.approx(8 * alone.lines[1].p)
+    assert many.lines[1].verdict.p == pytest.approx(8 * alone.lines[1].verdict.p)
+    forms = tables(
+        ("deltanet", 0.6, {}), ("gla", 0.6125, {}), tasks=["mqar/quick", "mqar/quick-hard"], set={}
+    )
+    assert [table.tests for table in forms] == [2, 2]
+    assert forms[0].lines[1].verdict.p == pytest.approx(2 * alone.lines[1].verdict.p)
 
 
 def test_what_has_no_verdict_does_not_count(tables: Callable[..., Any]) -> None:
     (table,) = tables(
         ("deltanet", 0.6, {}),
         ("gla", 0.6125, {}),
-        *((name, 0.6, {"recurrent": 200}) for name in ("retnet", "comba", "kda", "mamba2", "rwkv6")),
+        *((name, 0.6, {"marks": ["non-causal"]}) for name in ("retnet", "comba", "kda", "mamba2", "rwkv6")),
     )
     assert verdicts(table)[1] == "better"
-    assert [line.p for line in table.lines][2:] == [None] * 5
+    assert table.tests == 1
+    assert [line.verdict for line in table.lines][2:] == [None] * 5
 
 
 @pytest.mark.parametrize(
@@ -96,21 +104,24 @@ def test_what_has_no_verdict_does_not_count(tables: Callable[..., Any]) -> None:
         ),
         pytest.param({"marks": lambda i: ["undertrained"] if i < 2 else []}, id="undertrained"),
         pytest.param({"marks": ["lr_edge"]}, id="lr_edge"),
-        pytest.param({"status": lambda i: "failed" if i == 3 else "ok"}, id="failed"),
         pytest.param({"recurrent": 104, "parameters": 1050}, id="comparable"),
     ],
 )
-def test_what_is_not_comparable_is_said(
+def test_marks_and_sizes_stand_beside_a_verdict_and_take_none_away(
     tables: Callable[..., Any], more: Any, snapshot: SnapshotAssertion
 ) -> None:
     (table,) = tables(("deltanet", 0.6, {}), ("gla", 0.8, more))
-    verdict = table.lines[1].verdict
-    assert verdict == snapshot
-    assert table.lines[1].difference is not None, "the numbers stand there all the same"
+    assert verdicts(table)[1] == "better"
+    assert table.lines[1].remarks == snapshot
     (turned,) = tables(("gla", 0.8, more), ("deltanet", 0.6, {}))
-    assert turned.lines[1].verdict.partition(":")[0] == {"better": "worse"}.get(
-        verdict, verdict.partition(":")[0]
-    )
+    assert verdicts(turned)[1] == "worse"
+    assert len(turned.lines[1].remarks) == len(table.lines[1].remarks)
+
+
+def test_what_failed_is_not_compared(tables: Callable[..., Any], snapshot: SnapshotAssertion) -> None:
+    (table,) = tables(("deltanet", 0.6, {}), ("gla", 0.8, {"status": lambda i: "failed" if i == 3 else "ok"}))
+    assert verdicts(table)[1] == snapshot
+    assert table.lines[1].difference is not None, "the numbers stand there all the same"
 
 
 def test_a_state_that_is_undeclared_is_said_beside_the_verdict(
@@ -120,9 +131,9 @@ def test_a_state_that_is_undeclared_is_said_beside_the_verdict(
     (table,) = tables(
         ("deltanet", 0.6, {}), ("gla", 0.8, plain_module), ("kda", 0.8, {}), ("retnet", 0.6, plain_module)
     )
-    assert verdicts(table)[1:] == snapshot(name="beside a declared state")
+    assert [line.remarks for line in table.lines[1:]] == snapshot(name="beside a declared state")
     (turned,) = tables(("gla", 0.8, plain_module), ("deltanet", 0.6, {}), ("retnet", 0.6, plain_module))
-    assert verdicts(turned)[1:] == snapshot(name="beside an undeclared state")
+    assert [line.remarks for line in turned.lines[1:]] == snapshot(name="beside an undeclared state")
 
 
 def test_two_growing_states_are_compared_at_the_tested_length(tables: Callable[..., Any]) -> None:
@@ -130,10 +141,11 @@ def test_two_growing_states_are_compared_at_the_tested_length(tables: Callable[.
     assert verdicts(table)[1] == "better"
 
 
-def test_one_seed_is_no_verdict(tables: Callable[..., Any], snapshot: SnapshotAssertion) -> None:
+def test_one_seed_shows_nothing_and_the_seeds_that_are_lacking_are_told(tables: Callable[..., Any]) -> None:
     (table,) = tables(("deltanet", 0.6, {}), ("gla", 0.8, {}), seeds="3")
     assert table.lines[1].difference is None
-    assert verdicts(table)[1] == snapshot
+    assert verdicts(table)[1] == "no difference shown"
+    assert table.lines[1].verdict.further == 3
 
 
 def test_diverged_seeds_count_as_chance(tables: Callable[..., Any]) -> None:
@@ -142,13 +154,61 @@ def test_diverged_seeds_count_as_chance(tables: Callable[..., Any]) -> None:
     assert verdicts(table)[1] == "worse"
 
 
-def test_who_diverges_is_not_better_than_who_is_below_chance(
-    tables: Callable[..., Any], snapshot: SnapshotAssertion
-) -> None:
-    (table,) = tables(("deltanet", 0.05, {}), ("gla", 0.6, {"status": "diverged"}), ("kda", 0.04, {}))
-    assert verdicts(table)[1] == snapshot(name="the second")
-    (table,) = tables(("deltanet", 0.6, {"status": "diverged"}), ("gla", 0.05, {}))
-    assert verdicts(table)[1] == snapshot(name="the first")
+def test_a_win_over_who_is_below_chance_says_that_seeds_diverged(tables: Callable[..., Any]) -> None:
+    (table,) = tables(("deltanet", 0.05, {}), ("gla", 0.6, {"status": "diverged"}))
+    assert verdicts(table)[1] == "better"
+    assert table.lines[1].remarks == ("gla diverged 6/6",)
+
+
+def laddered(tokens: Sequence[int | None], **more: Any) -> dict[str, Any]:
+    """Return fields of results that learned after so many million tokens; None: at the cap, never."""
+
+    def curve(i: int) -> list[dict[str, Any]]:
+        looks = range(1, 9)
+        return [
+            {"step": at, "tokens": at * 1_000_000, "accuracy": _reached(tokens[i], at), "nll": 1.0}
+            for at in looks
+        ]
+
+    rungs = [{"tokens": 8_000_000, "accuracy": None}]
+    ladder = {"ended": "cap", "most": 6, "rungs": rungs}
+    return {"curve": curve, "ladder": lambda i: ladder, **more}
+
+
+def _reached(when: int | None, at: int) -> float:
+    return 1.0 if when is not None and at >= when else 0.2
+
+
+def test_ladders_are_compared_in_tokens_to_learn_too(tables: Callable[..., Any]) -> None:
+    (table,) = tables(
+        ("deltanet", 0.6, laddered([1, 1, 2, 2, 1, 2])),
+        ("gla", 0.6, laddered([6, 7, 8, None, 6, 7])),
+        ("kda", 0.6, laddered([1, 2, 1, 2, 2, 1])),
+    )
+    assert table.converged
+    assert table.tests == 4
+    assert [line.learning_verdict and line.learning_verdict.outcome for line in table.lines] == [
+        None,
+        "later",
+        "no difference shown",
+    ]
+    shown = table_of(table)
+    at = shown.names.index("learned")
+    assert [row[at : at + 2] for row in shown.texts] == [
+        ["6 of 6", "1.00 M"],
+        ["5 of 6", "7.00 M"],
+        ["6 of 6", "1.00 M"],
+    ]
+    record = shown.to_json()["rows"][1]["learning"]
+    assert (record["learned"], record["verdict"], record["median_tokens"]) == (5, "later", 7_000_000)
+    (turned,) = tables(("gla", 0.6, laddered([6, 7, 8, None, 6, 7])), ("deltanet", 0.6, laddered([1] * 6)))
+    assert turned.lines[1].learning_verdict.outcome == "sooner"
+
+
+def test_a_fixed_budget_has_no_columns_on_learning(tables: Callable[..., Any]) -> None:
+    (table,) = tables(("deltanet", 0.6, {}), ("gla", 0.8, {}))
+    assert not table.converged
+    assert "learned" not in table_of(table).names
 
 
 def test_forms_have_tables_of_their_own(tables: Callable[..., Any]) -> None:
@@ -207,6 +267,11 @@ def test_speeds_stand_beside_where_the_very_layers_were_measured(tables: Callabl
     assert first["tokens_per_second"]["decode"] is last["tokens_per_second"]["train"] is None
     assert [line.row.label for line in table.unmeasured("train")] == ["comba"]
     assert [line.row.label for line in table.unmeasured("decode")] == ["deltanet", "gla", "retnet", "comba"]
+
+
+def test_no_command_is_told_for_a_layer_that_failed(tables: Callable[..., Any]) -> None:
+    (table,) = tables(("deltanet", 0.6, {}), ("gla", 0.6, {"status": "failed"}))
+    assert [line.row.label for line in table.unmeasured("train")] == ["deltanet"]
 
 
 def test_no_speed_of_another_device_and_no_column_of_none(tables: Callable[..., Any]) -> None:

@@ -6,7 +6,8 @@ from math import comb, inf
 
 import pytest
 
-from linbench.results.survival import MOST_EXACT, Time, log_rank, median, seeds_to_differ, survival
+from linbench.results.permutation import MOST_EXACT, seeds_to_differ
+from linbench.results.survival import Time, log_rank, median, survival
 from tests.helpers.learning import on_grid
 
 NEVER = Time(inf, inf)

@@ -1,17 +1,35 @@
 """Tables of variants side by side: each compared with the first on every task."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from linbench.common import escape
+from linbench.common.text import pluralize
 from linbench.experiments.former_searches import describe_former_marks
 from linbench.experiments.sizing import TOLERANCE
-from linbench.report.style.wording import FORMS, TITLES, accuracy_words, probability, thousands
+from linbench.report.style.wording import (
+    FORMS,
+    TITLES,
+    accuracy_words,
+    million_tokens,
+    probability,
+    thousands,
+)
 from linbench.report.table import ABSENT, NO_VALUE, Cell, Column, Table
 from linbench.results.comparison import law_warning
+from linbench.results.contrast import ALPHA, MARGIN, POWER, AccuracyContrast, Judgement
 from linbench.results.layer_speeds import QUESTIONS, layer_key
+from linbench.results.permutation import MOST_EXACT, seeds_to_differ
+from linbench.results.power import MOST_SEEDS
 from linbench.results.schema.cells import CellResult
-from linbench.results.side_by_side import ALPHA, ComparisonRow, VariantComparison
+from linbench.results.scores import tokens_trained
+from linbench.results.side_by_side import ComparisonRow, VariantComparison
+from linbench.results.survival import Median, median
+
+LEARNING_VERDICT = "verdict on learning"
+LEARNING = ("learned", "median tokens to learn", "p of learning", LEARNING_VERDICT)
+"""Columns on tokens to learn, where variants were trained until they learned."""
 
 
 def table(found: VariantComparison) -> Table:
@@ -19,6 +37,9 @@ def table(found: VariantComparison) -> Table:
     questions = [
         question for question in QUESTIONS if any(question in ways for ways in found.layer_speeds.values())
     ]
+    learning = (
+        [Column(name, numeric=name != LEARNING_VERDICT) for name in LEARNING] if found.converged else []
+    )
     speeds = [Column(f"{TITLES[question].lower()}, thousand tokens/s") for question in questions]
     return Table(
         f"Beside {found.first}, {found.form}",
@@ -30,6 +51,8 @@ def table(found: VariantComparison) -> Table:
             Column("difference"),
             Column("p"),
             Column("verdict", numeric=False),
+            Column("read with", numeric=False, hide_empty=True),
+            *learning,
             Column("state floats"),
             Column("parameters"),
             *speeds,
@@ -60,13 +83,58 @@ def _row(found: VariantComparison, line: ComparisonRow, questions: Sequence[str]
         Cell(accuracy_words(row.mean, row.spread), row.mean),
         Cell(str(len(row.accuracies)), len(row.accuracies)),
         interval,
-        NO_VALUE if line.p is None else Cell(probability(line.p), line.p),
-        Cell(line.verdict),
+        _p(line.verdict),
+        Cell(_words(line)),
+        Cell("; ".join(line.remarks)),
+        *(_learning(line) if found.converged else ()),
         state,
         parameters,
         *(_speed(found, line, question) for question in questions),
         Cell(", ".join(row.marks)),
     )
+
+
+def _p(judged: Judgement | None) -> Cell:
+    return NO_VALUE if judged is None else Cell(probability(judged.p), judged.p)
+
+
+def _words(line: ComparisonRow) -> str:
+    """Return the verdict on accuracy in words, or why there is none."""
+    if line.obstacle:
+        return f"no verdict: {line.obstacle}"
+    if line.verdict is None:
+        return "compared with"
+    return _outcome(line.verdict, line.accuracy)
+
+
+def _outcome(judged: Judgement, scores: AccuracyContrast | None = None) -> str:
+    """Return an outcome in words, with the further seeds that would decide."""
+    small = scores is not None and scores.within_margin
+    if judged.further == 0:
+        return f"{judged.outcome}, by less than a point" if small else judged.outcome.value
+    more = f"over {MOST_SEEDS:,}" if judged.further is None else f"{judged.further:,}"
+    return f"{judged.outcome}; {more} more seeds"
+
+
+def _learning(line: ComparisonRow) -> tuple[Cell, ...]:
+    """Return the cells on tokens to learn, in the order of `LEARNING`."""
+    times, judged = line.times, line.learning_verdict
+    if not times:
+        return (NO_VALUE,) * len(LEARNING)
+    learned, middle = sum(time.happened for time in times), median(times)
+    return (
+        Cell(f"{learned} of {len(times)}", learned),
+        Cell(_median(line, middle), None if middle.time == inf else middle.time),
+        _p(judged),
+        Cell("" if judged is None else _outcome(judged)),
+    )
+
+
+def _median(line: ComparisonRow, middle: Median) -> str:
+    """Return the median of tokens to learn; beyond the budget if fewer than half of the seeds learned."""
+    if middle.time < inf:
+        return million_tokens(middle.time)
+    return f"> {million_tokens(max(map(tokens_trained, line.row.results)))}"
 
 
 def _speed(found: VariantComparison, line: ComparisonRow, question: str) -> Cell:
@@ -95,16 +163,48 @@ def caption(found: VariantComparison) -> str:
     )
     about, first = FORMS.get(found.form, escape.markdown(f"{found.form} form.")), escape.markdown(found.first)
     words = (
-        f"{about} Test accuracy, mean ± standard deviation over seeds ({seeds}; {devices}); diverged runs"
-        f" count as chance. Difference: to {first}, with its own 95 % interval by Welch's t. Better and worse"
-        f" are shown at {ALPHA:g} among all verdicts of this table: p is by Holm's correction. Sizes that"
-        f" differ by more than {TOLERANCE:.0%} are not comparable, nor is a state that grows with the length"
-        " beside one that does not; where a state is undeclared parameters alone are compared. Results that"
-        " are undertrained, or whose learning rate was the first or last of all tried, take part in no"
-        f" verdict.{_former(results)} State floats are those of one sequence at the longest tested"
+        f"{about} {_budget(found)} Test accuracy, mean ± standard deviation over seeds ({seeds}; {devices});"
+        f" diverged runs count as chance. Difference: to {first}, with its own 95 % interval by Welch's t."
+        f" {_verdicts(found)}{_former(results)} State floats are those of one sequence at the longest tested"
         f" length.{_speeds(found)} {law_warning([line.row for line in found.lines])}"
     )
     return words.rstrip()
+
+
+def _budget(found: VariantComparison) -> str:
+    """Return what the variants were trained with."""
+    if found.converged:
+        return "Each seed was trained until it had learned, as protocol converged has it."
+    budgets = sorted({tokens_trained(result) for line in found.lines for result in line.row.results} - {0})
+    if not budgets:
+        return ""
+    ends = dict.fromkeys(map(million_tokens, (budgets[0], budgets[-1])))
+    return f"Trained with {' to '.join(ends)} tokens, whether that is enough or not."
+
+
+def _verdicts(found: VariantComparison) -> str:
+    """Return what verdicts say, and how often they may be wrong."""
+    if not found.tests:
+        return ""
+    learning = (
+        " Learned: seeds whose validation accuracy came nine tenths of the way from chance to the optimum;"
+        " tokens to learn are compared by the log-rank test, likewise exact."
+        if found.converged
+        else ""
+    )
+    return (
+        f"Better and worse are shown at {ALPHA:g} over all verdicts of this command together"
+        f" ({found.tests:,}): p is of the permutation test (exact up to {MOST_EXACT} seeds of two variants"
+        f" together), by Holm's method. It takes {seeds_to_differ(found.tests, alpha=ALPHA)} seeds of each for any"
+        f" difference to be shown.{learning} More seeds: so many further ones of each would show it in"
+        f" {POWER:.0%} of cases, if they are like these, or that it is less than {_points(MARGIN)}. Read"
+        f" verdicts with what stands beside them: marks, and sizes that differ by more than {TOLERANCE:.0%}"
+        " or of which one grows with the length."
+    )
+
+
+def _points(share: float) -> str:
+    return pluralize(round(100 * share), "point")
 
 
 def _former(results: Sequence[CellResult]) -> str:
@@ -135,6 +235,7 @@ def _speeds(found: VariantComparison) -> str:
 def _record(found: VariantComparison, line: ComparisonRow) -> dict[str, Any]:
     """Return a variant on a task as JSON values."""
     difference, (state, parameters) = line.difference, _sizes(line)
+    judged, learned = line.verdict, line.learning_verdict
     return {
         "task": line.task,
         "model": line.row.label,
@@ -143,12 +244,31 @@ def _record(found: VariantComparison, line: ComparisonRow) -> dict[str, Any]:
         "spread": line.row.spread,
         "difference": difference and difference.mean,
         "interval": difference and [difference.low, difference.high],
-        "p_holm": line.p,
-        "verdict": line.verdict,
+        "p_holm": judged and judged.p,
+        "verdict": judged and judged.outcome,
+        "further_seeds": judged and judged.further,
+        "no_verdict": line.obstacle,
+        "read_with": list(line.remarks),
+        "learning": _learning_record(line, learned) if found.converged else None,
         "state_floats": state,
         "parameters": parameters,
         "tokens_per_second": {question: _measured(found, line, question) for question in QUESTIONS},
         "marks": line.row.marks,
+    }
+
+
+def _learning_record(line: ComparisonRow, judged: Judgement | None) -> dict[str, Any] | None:
+    """Return the tokens to learn of a variant as JSON values."""
+    if not line.times:
+        return None
+    middle = median(line.times)
+    return {
+        "seeds": len(line.times),
+        "learned": sum(time.happened for time in line.times),
+        "median_tokens": None if middle.time == inf else middle.time,
+        "p_holm": judged and judged.p,
+        "verdict": judged and judged.outcome,
+        "further_seeds": judged and judged.further,
     }
 
 

@@ -9,6 +9,7 @@ from linbench.report.style.wording import million_tokens, probability
 from linbench.report.table import ABSENT, NO_VALUE, Cell, Column, Table
 from linbench.report.tables import comparison_kind
 from linbench.results.comparison import Comparison
+from linbench.results.contrast import ALPHA
 from linbench.results.learning_time import (
     Learning,
     can_be_shown,
@@ -17,8 +18,8 @@ from linbench.results.learning_time import (
     learning,
     threshold,
 )
-from linbench.results.side_by_side import ALPHA
-from linbench.results.survival import MOST_EXACT, Median, seeds_to_differ
+from linbench.results.permutation import MOST_EXACT, seeds_to_differ
+from linbench.results.survival import Median
 
 
 def table(comparison: Comparison) -> Table | None:
