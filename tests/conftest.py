@@ -221,7 +221,7 @@ def a_result() -> Callable[..., Result]:
         state = {
             "recurrent": more.pop("recurrent", 100),
             "cache": more.pop("cache", 0),
-            "convolution": 0,
+            "convolution": more.pop("convolution", 0),
             "shift": 0,
         }
         return {

@@ -52,7 +52,7 @@ def show(
 
     entry = registry(kind.value).find(split_task(name)[0] if kind is Kind.task else bare(name))
     parts = _task(name, preset, set_ or []) if kind is Kind.task else _model(entry.cls)
-    parts = {"name": entry.name, "from": entry.source, "card": card(entry.cls), **parts}
+    parts = {"name": entry.spelling, "from": entry.source, "card": card(entry.cls), **parts}
     if as_json:
         print(json.dumps(parts))
         return

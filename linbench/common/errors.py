@@ -126,9 +126,14 @@ def nearest(given: str, meant: Mapping[str, str]) -> str:
         given: the name that was given.
         meant: names to compare with, each with the one to suggest.
     """
-    if not meant or len(given) > _LONGEST_COMPARED:
+    if len(given) > _LONGEST_COMPARED:
         return ""
-    near = max(meant, key=lambda name: _similarity(given, name))
+    numbered = [name for name in meant if _differ_in_numbers(given, name)]
+    # of C1 and C2 neither is near to C3
+    compared = [name for name in meant if len(numbered) < 2 or name not in numbered]
+    if not compared:
+        return ""
+    near = max(compared, key=lambda name: _similarity(given, name))
     return f"did you mean '{meant[near]}'?" if _similarity(given, near) >= _SIMILAR else ""
 
 
@@ -147,6 +152,12 @@ def _similarity(given: str, name: str) -> float:
     return min(
         _SIMILAR if _differ_in_one_letter(a, b) else SequenceMatcher(None, a, b).ratio() for a, b in pairs
     )
+
+
+def _differ_in_numbers(a: str, b: str) -> bool:
+    """Return whether two words are the same but for their numbers."""
+    words = [re.sub(r"\d+", "#", word) for word in (a, b)]
+    return words[0] == words[1] and a != b
 
 
 def _differ_in_one_letter(a: str, b: str) -> bool:

@@ -155,7 +155,7 @@ def _run_new(probes: Mapping[str, Probe], seconds: float) -> None:
     for number, outcome in outcomes(examine, [probes[key] for key in new], workers=1, seconds=seconds):
         result = _known[new[number]] = outcome.value or ProbeResult(trouble=outcome.failure)
         if result.trouble:
-            name = probes[new[number]].layer.entry.name
+            name = probes[new[number]].layer.entry.spelling
             tell(
                 f"linbench: {name} could not be probed for the laws of layers, so whatever it scores has no"
                 f" verdict: {result.trouble}."
@@ -179,7 +179,7 @@ def _refusal(probe: Probe, probed: ProbeResult, allow: frozenset[Law]) -> str | 
     wrong = [breach for breach in probed.breaches if breach.law not in allow]
     if not wrong:
         return None
-    name = probe.layer.entry.name
+    name = probe.layer.entry.spelling
     law, seen = wrong[0]
     if law is None:
         return f"{name} cannot be trained: {seen}."

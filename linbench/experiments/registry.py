@@ -83,6 +83,11 @@ class Entry:
         """True if it comes with linbench. The code of any other may do whatever it likes in its process."""
         return self.source == SHIPPED
 
+    @property
+    def spelling(self) -> str:
+        """The name as its user writes it: of a file `./mine.py:Mine`, where `name` is `mine.py:Mine`."""
+        return self.source if self.source.removeprefix("./") == self.name else self.name
+
     def __reduce__(self) -> Any:
         """Pickle a user's class as the source it was made of, and an installed one as its name."""
         kind: Kind = "task" if issubclass(self.cls, Task) else "model"

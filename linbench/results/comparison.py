@@ -31,6 +31,7 @@ from linbench.results.record import (
 from linbench.results.schema import Result
 from linbench.results.schema.cells import CellResult
 from linbench.results.scores import accuracy
+from linbench.results.sizes import count_of, matched_part, spread
 from linbench.results.undertrained import judged
 
 _ABSENT = object()
@@ -139,21 +140,27 @@ class Comparison:
     def size_mismatch(self) -> dict[str, float]:
         """The largest relative size difference between models of one width: largest over smallest, less 1.
 
-        States are compared among models whose state does not grow with the length.
+        States are compared among models whose state does not grow with the length, by the `matched_part`.
         """
-        largest: dict[str, float] = {}
         built = [row.results[0] for row in self.rows if row.results[0]["model"]]
-        for width in {_width(result) for result in built}:
-            models = [result["model"] for result in built if _width(result) == width]
-            states = [state for model in models if (state := model["state"])]
-            counts = {
-                "parameters": [model["parameters"] for model in models],
-                "state floats": [state["total"] for state in states if not state["cache"]],
-            }
-            for name, values in counts.items():
-                if len(values) > 1 and min(values) > 0:
-                    largest[name] = max(largest.get(name, 0.0), max(values) / min(values) - 1)
-        return largest
+        by_width = [
+            [result["model"] for result in built if _width(result) == width]
+            for width in {_width(result) for result in built}
+        ]
+        states = [
+            [state for model in models if (state := model["state"]) and not state["cache"]]
+            for models in by_width
+        ]
+        part = matched_part(states)
+        counts = {
+            "parameters": [[model["parameters"] for model in models] for models in by_width],
+            part: [[count_of(state, part) for state in group] for group in states],
+        }
+        return {
+            name: max(map(spread, groups))
+            for name, groups in counts.items()
+            if any(len(group) > 1 and min(group) > 0 for group in groups)
+        }
 
     @property
     def shared_settings(self) -> dict[str, Any]:

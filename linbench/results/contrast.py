@@ -26,7 +26,7 @@ POWER = 0.8
 
 
 class Outcome(StrEnum):
-    """What is shown of a variant beside the first."""
+    """The outcome of a comparison: what is shown of a variant beside the first."""
 
     better = "better"
     worse = "worse"

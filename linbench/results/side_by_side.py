@@ -13,6 +13,7 @@ from linbench.results.layer_speeds import QUESTIONS, SpeedSelection, layer_key, 
 from linbench.results.learning_time import learning_times
 from linbench.results.record import DIVERGED, FINAL, NO_VERDICT
 from linbench.results.schema.cells import CellResult
+from linbench.results.sizes import count_of, matched_part
 from linbench.results.speeds import Speeds
 from linbench.results.statistics import Difference, holm
 from linbench.results.survival import Time
@@ -258,7 +259,7 @@ def verdict_obstacle(row: Row, first: Row) -> str:
 def _size_difference(row: Row, first: Row) -> str | None:
     """Return in words how sizes differ, where that is by more than `TOLERANCE`.
 
-    States are compared where both are declared.
+    States are compared where both are declared, by the `matched_part`.
     """
     sizes = [one.results[0]["model"] for one in (row, first)]
     states = [size["state"] for size in sizes]
@@ -268,7 +269,8 @@ def _size_difference(row: Row, first: Row) -> str | None:
         growing = [one for one, state in zip((row, first), declared, strict=True) if state["cache"]]
         if len(growing) == 1:
             return f"the state of {growing[0].label} grows with the length"
-        counts = {"state floats": [state["total"] for state in declared], **counts}
+        part = matched_part([declared])
+        counts = {part: [count_of(state, part) for state in declared], **counts}
     for quantity, pair in counts.items():
         if max(pair) > (1 + TOLERANCE) * min(pair):
             return f"{pair[0]:,.0f} {quantity} beside {pair[1]:,.0f}"

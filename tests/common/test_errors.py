@@ -1,6 +1,7 @@
 """Messages repeat little of what was typed."""
 
 import pickle
+import re
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -37,3 +38,22 @@ def test_our_own_words_stay_whole() -> None:
 
 def test_no_message_is_without_end() -> None:
     assert len(str(UserError("' " * 1_000_000))) <= 10_000
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed", "meant"),
+    [
+        ("T7", ["T0", "T1", "T2", "T3", "X"], None),
+        ("C3", ["C1", "C2"], None),
+        ("C98", [f"C{i}" for i in range(1, 78)], None),
+        ("rwkv8", ["rwkv4", "rwkv5", "rwkv6", "rwkv7", "kda"], None),
+        ("l3", ["l2", "rms"], "l2"),
+        ("fp16", ["fp32", "bf16"], "bf16"),
+        ("deltnet", ["deltanet", "gla"], "deltanet"),
+    ],
+)
+def test_a_name_is_offered_if_it_is_near_and_not_for_its_number(
+    given: str, allowed: list[str], meant: str | None
+) -> None:
+    offered = re.findall("mean '(.*?)'", str(unknown("name", given, allowed)))
+    assert offered == ([] if meant is None else [meant])

@@ -236,7 +236,7 @@ def test_a_search_refuses_before_others_are_trained(linbench: Callable[..., Any]
     ):
         ended = linbench(*verb, "--device", "cpu", "--workers", "0", "--results", "kept")
         assert (ended.code, ended.out) == (2, "")
-        assert "layers.py:Same is non-causal" in ended.err
+        assert "linbench: ./layers.py:Same is non-causal" in ended.err
         assert not Path("kept").exists()
 
 

@@ -176,6 +176,22 @@ def test_sizes_that_do_not_match_are_found(a_result: Any) -> None:
     assert found.size_mismatch == {"parameters": pytest.approx(0.1), "state floats": pytest.approx(0.2)}
 
 
+def test_what_was_matched_is_judged(a_result: Any) -> None:
+    """The whole state, or where that differs and recurrences do not, the recurrence alone."""
+
+    def apart(*states: tuple[int, int]) -> dict[str, float]:
+        return comparisons(
+            [
+                a_result(f"m{i}", form="controlled", recurrent=recurrent, convolution=convolution)
+                for i, (recurrent, convolution) in enumerate(states)
+            ]
+        )[0].size_mismatch
+
+    assert apart((100, 20), (100, 90)) == {"parameters": 0, "recurrent floats": 0}
+    assert apart((100, 20), (80, 40)) == {"parameters": 0, "state floats": 0}
+    assert apart((100, 20), (50, 20))["state floats"] == pytest.approx(120 / 70 - 1)
+
+
 def test_every_setting_is_a_column(a_result: Any) -> None:
     row = frame([a_result(heads=4)]).iloc[0]
     assert (row["task.kv_pairs"], row["model.heads"], row["model.d_model"], row["protocol.lr"]) == (

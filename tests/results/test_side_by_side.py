@@ -105,6 +105,7 @@ def test_what_has_no_verdict_does_not_count(tables: Callable[..., Any]) -> None:
         pytest.param({"marks": lambda i: ["undertrained"] if i < 2 else []}, id="undertrained"),
         pytest.param({"marks": ["lr_edge"]}, id="lr_edge"),
         pytest.param({"recurrent": 104, "parameters": 1050}, id="comparable"),
+        pytest.param({"convolution": 50}, id="matched by recurrences"),
     ],
 )
 def test_marks_and_sizes_stand_beside_a_verdict_and_take_none_away(

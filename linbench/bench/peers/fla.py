@@ -90,7 +90,7 @@ def layer(case: LayerCase, compiling: bool) -> Side:
     Raises UnsupportedByPeerError: it has none, or the case is not in the native form.
     """
     if case.mixer not in LAYERS:
-        raise UnsupportedByPeerError(f"has no layer {case.mixer}")
+        raise UnsupportedByPeerError(f"has no layer {case.label}")
     if case.cell.model.form != "native":
         raise UnsupportedByPeerError("has layers as published; --form native compares them")
     prepare(compiling)

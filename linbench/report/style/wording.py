@@ -210,9 +210,9 @@ def _matching(comparison: Comparison) -> str:
     """Return how well sizes are matched; nothing in the native form, where they are not meant to be."""
     if comparison.form != "controlled":
         return ""
-    words = {"parameters": "parameters", "state floats": "state floats where the state does not grow"}
     parts = [
-        f"{words[name]} differ by {apart:.1%}{'' if apart <= TOLERANCE else ' and are NOT matched'}"
+        f"{name}{'' if name == 'parameters' else ' where the state does not grow'} differ by {apart:.1%}"
+        f"{'' if apart <= TOLERANCE else ' and are NOT matched'}"
         for name, apart in comparison.size_mismatch.items()
     ]
     return f" Between models of one width, at most, {'; '.join(parts)}." if parts else ""

@@ -195,9 +195,9 @@ def _verdicts(found: VariantComparison) -> str:
     return (
         f"Better and worse are shown at {ALPHA:g} over all verdicts of this command together"
         f" ({found.tests:,}): p is of the permutation test (exact up to {MOST_EXACT} seeds of two variants"
-        f" together), by Holm's method. It takes {seeds_to_differ(found.tests, alpha=ALPHA)} seeds of each for any"
-        f" difference to be shown.{learning} More seeds: so many further ones of each would show it in"
-        f" {POWER:.0%} of cases, if they are like these, or that it is less than {_points(MARGIN)}. Read"
+        f" together), by Holm's method. It takes {seeds_to_differ(found.tests, alpha=ALPHA)} seeds of each"
+        f" for any difference to be shown.{learning} More seeds: so many further ones of each would show it"
+        f" in {POWER:.0%} of cases, if they are like these, or that it is less than {_points(MARGIN)}. Read"
         f" verdicts with what stands beside them: marks, and sizes that differ by more than {TOLERANCE:.0%}"
         " or of which one grows with the length."
     )

@@ -1,0 +1,35 @@
+"""How far the sizes of models that are compared lie apart, in what they were matched by."""
+
+from collections.abc import Sequence
+
+from linbench.experiments.sizing import TOLERANCE
+from linbench.results.schema.cells import State
+
+STATE, RECURRENT = "state floats", "recurrent floats"
+"""What models can be matched by: their whole state, or the floats of the recurrence without convolutions."""
+
+
+def spread(counts: Sequence[float]) -> float:
+    """Return the largest of some counts over the smallest, less 1; 0 for fewer than two, or with a zero."""
+    return max(counts) / min(counts) - 1 if len(counts) > 1 and min(counts) > 0 else 0.0
+
+
+def matched_part(groups: Sequence[Sequence[State]]) -> str:
+    """Return what the models of each group were matched by, `STATE` or `RECURRENT`.
+
+    A result does not say it. It is the whole state, unless that differs by more than `TOLERANCE` and the
+    floats of the recurrence alone do not.
+
+    Args:
+        groups: states that do not grow with the length, of models that stand side by side.
+    """
+
+    def is_matched(part: str) -> bool:
+        return all(spread([count_of(state, part) for state in group]) <= TOLERANCE for group in groups)
+
+    return RECURRENT if is_matched(RECURRENT) and not is_matched(STATE) else STATE
+
+
+def count_of(state: State, part: str) -> int:
+    """Return the floats of a state, or of its recurrence."""
+    return state["recurrent"] if part == RECURRENT else state["total"]
