@@ -41,7 +41,8 @@ _UNIT = (
 )
 _MEASURED = re.compile(
     rf"(?<![\w.,])(?:{_NUMBER}\s?(?:{_UNIT})|(?:\d[\d,]*)?\.\d+(?:e-?\d+)?|\d+e-\d+|\d[\d,]*\s+of\s+\d+"
-    rf"|(?:{_WORD})\s+times|(?:{_WORD})\s+seeds?\s+of\s+(?:{_WORD})\b)",
+    rf"|(?:half\s+an?|{_WORD})\s+(?:seconds?|minutes?|hours?)\b|(?:{_WORD})\s+times"
+    rf"|(?:{_WORD})\s+seeds?\s+of\s+(?:{_WORD})\b)",
     re.IGNORECASE,
 )
 _CELL = re.compile(rf"(?<=\|)[ ~<>]*{_NUMBER}(?: ± {_NUMBER})?[ †]*(?=\|)")
