@@ -1,4 +1,4 @@
-"""How far the sizes of models that are compared lie apart, in what they were matched by."""
+"""Sizes of models that are compared: what they were matched by, and how far it lies apart."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from linbench.experiments.sizing import TOLERANCE
 from linbench.results.schema.cells import State
 
 STATE, RECURRENT = "state floats", "recurrent floats"
-"""What models can be matched by: their whole state, or the floats of the recurrence without convolutions."""
+"""Quantities that models can be matched by: their state, or the floats of its recurrence alone."""
 
 
 def spread(counts: Sequence[float]) -> float:
