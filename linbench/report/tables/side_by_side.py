@@ -109,9 +109,9 @@ def _words(line: ComparisonRow) -> str:
 
 def _outcome(judged: Judgement, scores: AccuracyContrast | None = None) -> str:
     """Return an outcome in words, with the further seeds that would decide."""
-    small = scores is not None and scores.within_margin
     if judged.further == 0:
-        return f"{judged.outcome}, by less than a point" if small else judged.outcome.value
+        small = scores is not None and scores.within_margin
+        return f"{judged.outcome} (less than a point)" if small else judged.outcome.value
     more = f"over {MOST_SEEDS:,}" if judged.further is None else f"{judged.further:,}"
     return f"{judged.outcome}; {more} more seeds"
 
