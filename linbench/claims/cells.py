@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 from linbench.claims.evidence import Evidence
+from linbench.claims.looks import LOOKS
 from linbench.claims.measure import Measure, Source, Work
-from linbench.claims.schema import LEAST_SEEDS, MeasureSettings
+from linbench.claims.schema import MeasureSettings
 from linbench.claims.scores import seed_evidence
 from linbench.claims.seed_evidence import SeedEvidence
 from linbench.claims.stored_results import Stored
 from linbench.common.errors import UserError
-from linbench.common.parsing import parse_seeds
 from linbench.engine.former import cells_to_run
 from linbench.experiments.cell import Cell
 from linbench.experiments.device import device_class
@@ -30,8 +29,6 @@ class CellSource(Source):
     suite: Suite
     """The suite, with the models of all measures that look at it."""
 
-    budgets = (1, 2, 4, 8)
-
     @classmethod
     def read(cls, name: str, given: Mapping[str, Any], models: Sequence[str], where: str) -> "CellSource":
         """Read cells. Raises UserError: see `Source.read`."""
@@ -40,16 +37,14 @@ class CellSource(Source):
             suite = _part_of_suite(given, where)
             known = {model.model: model for model in suite.models}
         else:
+            if "seeds" in given:
+                raise UserError(f"{where}: seeds cannot be given; a claim asks for as many as decide it.")
             suite = Suite.parse({"about": where, "models": ["attention"], **given}, where=where)
             known = {model: SuiteModel(model=model) for model in models}
-        if len(parse_seeds(suite.seeds)) < LEAST_SEEDS:
-            raise UserError(
-                f"{where}: seeds = {suite.seeds} are too few; a verdict needs at least {LEAST_SEEDS}."
-            )
         if absent := [model for model in models if model not in known]:
             raise UserError(f"{where}: the suite {given['suite']} has no model {absent[0]}.")
         chosen = tuple(known[model] for model in models)
-        return cls(name, suite.model_copy(update={"models": chosen}))
+        return cls(name, suite.model_copy(update={"models": chosen, "seeds": "0"}))
 
     @property
     def tasks(self) -> list[str]:
@@ -61,12 +56,12 @@ class CellSource(Source):
         if not settings.model:
             raise UserError(f"{where}: name the model of these cells.")
 
-    def cells(self, measure: Measure, *, device: str = "cpu", budget: int = 1) -> list[Cell]:
+    def cells(self, measure: Measure, *, device: str = "cpu", seeds: int = LOOKS[0]) -> list[Cell]:
         """Return the cells of a measure, in the order of their seeds.
 
         Args:
             device: where they run.
-            budget: how many times as long they train as the claim asks for.
+            seeds: how many seeds are wanted, from 0 on.
 
         Raises:
             UserError: there is none, or several for one seed that neither `along` nor `across` tells apart.
@@ -81,39 +76,35 @@ class CellSource(Source):
                 f"{measure}: no cell of {self.name} has the model {settings.model} and the settings"
                 f" {dict(settings.where)}."
             )
-        selected.sort(key=lambda cell: cell.seed)
-        for seed, cells_of_seed in groupby(selected, key=lambda cell: cell.seed):
-            places = [_place(cell, settings) for cell in cells_of_seed]
-            if len(set(places)) < len(places):
-                raise UserError(
-                    f"{measure}: {len(places)} cells match for seed {seed}; add settings to `where` that pick"
-                    " one."
-                )
-        return [_lengthened(cell, budget) for cell in selected]
+        if len({_place(cell, settings) for cell in selected}) < len(selected):
+            raise UserError(
+                f"{measure}: {len(selected)} cells match for a seed; add settings to `where` that pick one."
+            )
+        return [_with_seed(cell, seed) for seed in range(seeds) for cell in selected]
 
-    def work(self, measure: Measure, device: str, budget: int) -> Work:
+    def work(self, measure: Measure, device: str, seeds: int) -> Work:
         """Return all cells of a measure, without those of the learning-rate search."""
-        return Work(tuple(self.cells(measure, device=device, budget=budget)), self.suite.search)
+        return Work(tuple(self.cells(measure, device=device, seeds=seeds)), self.suite.search)
 
-    def missing(self, measure: Measure, stored: Stored, device: str, budget: int) -> Work:
+    def missing(self, measure: Measure, stored: Stored, device: str, seeds: int) -> Work:
         """Return those of its cells that have no result."""
-        cells = self.cells(measure, device=device, budget=budget)
+        cells = self.cells(measure, device=device, seeds=seeds)
         results = stored.find(cells, self.suite.search, device_class(device))
         return Work(tuple(cells_to_run(cells, results)), self.suite.search)
 
-    def evidence(self, measure: Measure, stored: Stored, kind: str, budget: int) -> Evidence:
+    def evidence(self, measure: Measure, stored: Stored, kind: str, seeds: int) -> Evidence:
         """Return the value of a measure, seed by seed."""
         if not stored.any(self.suite, measure.model, kind):
-            return SeedEvidence({}, missing=len(parse_seeds(self.suite.seeds)))
-        cells = self.cells(measure, budget=budget)
+            return SeedEvidence({}, missing=seeds)
+        cells = self.cells(measure, seeds=seeds)
         return seed_evidence(measure.settings, cells, stored.find(cells, self.suite.search, kind))
 
-    def result_ids(self, measure: Measure, stored: Stored, kind: str, budget: int) -> set[str]:
+    def result_ids(self, measure: Measure, stored: Stored, kind: str, seeds: int) -> set[str]:
         """Return the ids of the results of its cells."""
-        return {result["id"] for result in self._results(measure, stored, kind, budget).values()}
+        return {result["id"] for result in self._results(measure, stored, kind, seeds).values()}
 
-    def _results(self, measure: Measure, stored: Stored, kind: str, budget: int) -> dict[str, CellResult]:
-        return stored.find(self.cells(measure, budget=budget), self.suite.search, kind)
+    def _results(self, measure: Measure, stored: Stored, kind: str, seeds: int) -> dict[str, CellResult]:
+        return stored.find(self.cells(measure, seeds=seeds), self.suite.search, kind)
 
 
 def _part_of_suite(given: Mapping[str, Any], where: str) -> Suite:
@@ -147,18 +138,22 @@ def _place(cell: Cell, settings: MeasureSettings) -> str:
     return cell.task_entry.name if settings.across else str(all_settings(cell).get(settings.along))
 
 
-def _lengthened(cell: Cell, budget: int) -> Cell:
-    protocol = cell.protocol
-    epochs = None if protocol.epochs is None else budget * protocol.epochs
-    longer = {"tokens": budget * protocol.tokens, "epochs": epochs}
-    return replace(cell, protocol=protocol.model_copy(update=longer))
+_SEEDED: dict[tuple[str, int], Cell] = {}
+
+
+def _with_seed(cell: Cell, seed: int) -> Cell:
+    """Return a cell with another seed. They are kept, since measures share cells, whose ids are slow."""
+    return _SEEDED.setdefault((cell.id, seed), replace(cell, seed=seed))
 
 
 _CELLS: dict[tuple[str, str], Sequence[Cell]] = {}
 
 
 def _all_cells(suite: Suite, device: str) -> Sequence[Cell]:
-    """Return every cell of a suite. They are kept, since sizing models is slow and measures share suites."""
+    """Return every cell of a suite, with one seed.
+
+    They are kept, since sizing models is slow and measures share suites.
+    """
     key = (suite.model_dump_json(), device)
     if key not in _CELLS:
         _CELLS[key] = expand(suite, device=device).cells

@@ -14,6 +14,7 @@ from typing import Any
 import linbench.claims
 from linbench.claims.cells import CellSource
 from linbench.claims.measure import Measure, Source
+from linbench.claims.quantities import Formula, conditions
 from linbench.claims.rule import Rule
 from linbench.claims.schema import TIERS, ClaimText, MeasureSettings, Section
 from linbench.claims.timings import TimingSource
@@ -58,17 +59,11 @@ class Claim:
         return list({measure.name: measure for measure in (*self.deciding, *self.measures.values())}.values())
 
     @property
-    def premises(self) -> list[Rule]:
+    def premises(self) -> list[Formula]:
         """The conditions that both rules contain, such as that a model has learned its training task."""
-        if not self.supported or not self.refuted:
-            return []
-        shared = {part.text for part in self.refuted.parts}
-        return [part for part in self.supported.parts if part.text in shared]
-
-    @property
-    def budgets(self) -> Sequence[int]:
-        """The multiples of the requested training length that may be run."""
-        return max((measure.source.budgets for measure in self.deciding), key=len, default=(1,))
+        supported, refuted = (conditions(rule.formula) for rule in self.rules) if self.rules else ([], [])
+        shared = set(map(str, refuted))
+        return [part for part in supported if str(part) in shared]
 
     @property
     def uses_device(self) -> bool:
@@ -195,8 +190,13 @@ def _claim(
         sources[each.cells].check(each, f"{name}.{own}")
     alone = len({each.cells for each in settings.values()}) <= 1
     measures = {own: Measure(name, own, each, sources[each.cells], alone) for own, each in settings.items()}
-    supported, refuted = (
+    premise, supported, refuted = (
         Rule.parse(rule, measures, where=f"{name}.{which}") if rule else None
-        for which, rule in (("supported", text.supported), ("refuted", text.refuted))
+        for which, rule in (
+            ("premise", text.premise),
+            ("supported", text.supported),
+            ("refuted", text.refuted),
+        )
     )
-    return Claim(name, title, text, measures, supported, refuted)
+    under = [rule and rule.under(premise) for rule in (supported, refuted)]
+    return Claim(name, title, text, measures, *under)

@@ -1,14 +1,14 @@
 """The value of a measure on one kind of device, and what limits it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from linbench.claims.interval import Interval, point
+from linbench.claims.interval import Interval
 
 
 class Obstacle(NamedTuple):
-    """A reason why a measure decides nothing."""
+    """A reason why a measure decides nothing, or some of its seeds do not."""
 
     words: str
     """The reason, such as "not run yet" or, of seeds, "were still improving"."""
@@ -32,10 +32,8 @@ class Evidence(ABC):
     Rules of claims see nothing of a measure but this.
     """
 
-    basis: ClassVar[str]
-    """The values by which a rule is judged first, in words."""
-    fragile: ClassVar[str]
-    """The words for a verdict that changes with one of the `perturbations`."""
+    has_seeds: ClassVar[bool]
+    """True if it has a value for every seed; False: it has one value, which is asked once."""
 
     @property
     def qualifiers(self) -> Sequence[str]:
@@ -43,19 +41,9 @@ class Evidence(ABC):
         return ()
 
     @property
-    def needs_training(self) -> bool:
-        """True if longer training may be all that is missing."""
-        return False
-
-    @property
-    def has_bounds(self) -> bool:
-        """True if only improving runs stand in the way, and it is known how good they can get."""
-        return False
-
-    @property
     @abstractmethod
     def obstacles(self) -> Sequence[Obstacle]:
-        """The reasons why it decides nothing; empty if it decides."""
+        """The reasons why it, or a seed of it, decides nothing; empty if all count."""
 
     @property
     @abstractmethod
@@ -68,32 +56,31 @@ class Evidence(ABC):
         """True if there is any result."""
 
     @property
+    def complete_seeds(self) -> int:
+        """The number of seeds that have a result, counted from seed 0 to the first without."""
+        return 0
+
+    @abstractmethod
+    def of_seed(self, seed: int) -> Interval | None:
+        """Return the bounds within which the value of a seed is known; None: nothing is known.
+
+        What has no seeds has the same value for all.
+        """
+
+    @property
     @abstractmethod
     def has_value(self) -> bool:
         """True if there is a number to show."""
 
     @property
     @abstractmethod
-    def value(self) -> float:
-        """The number itself."""
+    def between(self) -> Interval:
+        """The bounds of the typical value: the median over seeds, or over calls."""
 
     @property
     @abstractmethod
-    def spread(self) -> float:
-        """The scatter of the values around it."""
-
-    @property
-    def interval(self) -> Interval:
-        """The interval in which the value lies."""
-        return point(self.value)
-
-    @abstractmethod
-    def perturbations(self, name: str) -> Iterator[tuple[str, "Evidence"]]:
-        """Yield slightly different evidence that must give the same verdict, each with words for it.
-
-        Args:
-            name: the name of the measure, for the words.
-        """
+    def spread(self) -> Interval:
+        """The lowest and the highest seed that count, or the 20th and the 80th percentile of calls."""
 
     @property
     @abstractmethod

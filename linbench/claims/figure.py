@@ -38,10 +38,10 @@ FAR = 20.0
 """An axis is logarithmic if its largest value is more than so many times the smallest."""
 
 CAPTION = (
-    "{claim}, {heading}. A small dot is a seed; a hollow one does not count, for example because its run was"
-    " still improving. The bar is the mean ± standard deviation of the seeds that count, or the best seed"
-    " where the measure says so; for a speed, the median between the 20th and 80th percentile. A dotted line"
-    " goes from the score reached to the best that longer training could reach. Grey: no value."
+    "{claim}, {heading}. A small dot is a seed; a hollow one does not count, or does within bounds alone, as"
+    " its run was still improving. The bar is the median, and the line goes from the lowest to the highest"
+    " seed; for a speed, from the 20th to the 80th percentile of calls. A dotted line goes from the median of"
+    " what was reached to that of the best that longer training could reach. Grey: no value."
 )
 
 
@@ -107,12 +107,12 @@ def _draw_row(axes: Axes, height: int, evidence: Evidence, colour: str) -> None:
                 [value], [height], marker="o", markersize=3.4, color=colour, markerfacecolor=face,
                 linestyle="", zorder=3,
             )  # fmt: skip
-    if evidence.has_bounds:
-        axes.plot(evidence.interval, [height] * 2, color=colour, linewidth=1.0, linestyle=":")
-    elif evidence.has_value and evidence.value != inf:
-        ends = [evidence.value - evidence.spread, evidence.value + evidence.spread]
-        axes.plot(ends, [height] * 2, color=colour, linewidth=1.0)
-        axes.plot([evidence.value], [height], marker="|", markersize=11, markeredgewidth=2.0, color=colour)
+    if evidence.has_value and evidence.between.low != inf:
+        median, ends = evidence.between, [end for end in evidence.spread if end != inf]
+        axes.plot(ends, [height] * len(ends), color=colour, linewidth=1.0)
+        axes.plot([median.low], [height], marker="|", markersize=11, markeredgewidth=2.0, color=colour)
+        if not median.exact:
+            axes.plot(median, [height] * 2, color=colour, linewidth=1.0, linestyle=":")
     words = str(evidence) if evidence.has_value else evidence.out_of
     axes.text(
         1.01,

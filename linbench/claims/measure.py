@@ -32,9 +32,6 @@ class Source(ABC):
     name: str
     """The name in the file of claims."""
 
-    budgets: Sequence[int] = (1,)
-    """Multiples of the requested training length that may be run if that is too short."""
-
     uses_device: bool = True
     """True if its numbers belong to a kind of device."""
 
@@ -61,25 +58,30 @@ class Source(ABC):
         """Raise UserError if a measure with these settings cannot look at this source."""
 
     @abstractmethod
-    def work(self, measure: "Measure", device: str, budget: int) -> Work:
-        """Return all runs and timings that a measure needs on a device, without those of rate searches."""
+    def work(self, measure: "Measure", device: str, seeds: int) -> Work:
+        """Return the runs and timings of a measure on a device, without those of rate searches.
+
+        Args:
+            device: where they run.
+            seeds: how many seeds are wanted, from 0 on.
+        """
 
     @abstractmethod
-    def missing(self, measure: "Measure", stored: Stored, device: str, budget: int) -> Work:
+    def missing(self, measure: "Measure", stored: Stored, device: str, seeds: int) -> Work:
         """Return the runs and timings that are not stored yet, or must be repeated."""
 
     @abstractmethod
-    def evidence(self, measure: "Measure", stored: Stored, kind: str, budget: int) -> Evidence:
+    def evidence(self, measure: "Measure", stored: Stored, kind: str, seeds: int) -> Evidence:
         """Return the value of a measure.
 
         Args:
             stored: the results to read.
             kind: the kind of device that they were measured on, such as "cpu" or "NVIDIA H200".
-            budget: how many times as long the models were trained as the claim asks for.
+            seeds: how many seeds are wanted, from 0 on.
         """
 
     @abstractmethod
-    def result_ids(self, measure: "Measure", stored: Stored, kind: str, budget: int) -> set[str]:
+    def result_ids(self, measure: "Measure", stored: Stored, kind: str, seeds: int) -> set[str]:
         """Return the ids of the stored results that `evidence` reads."""
 
 
@@ -111,21 +113,21 @@ class Measure:
             return self.settings.of
         return f"largest {self.settings.along.removeprefix('task.')} with {self.settings.reaching:g}"
 
-    def evidence(self, stored: Stored, kind: str, budget: int) -> Evidence:
+    def evidence(self, stored: Stored, kind: str, seeds: int) -> Evidence:
         """Return its value on a kind of device, as `Source.evidence` does."""
-        return self.source.evidence(self, stored, kind, budget)
+        return self.source.evidence(self, stored, kind, seeds)
 
-    def work(self, device: str, budget: int) -> Work:
+    def work(self, device: str, seeds: int) -> Work:
         """Return all runs and timings that it needs, as `Source.work` does."""
-        return self.source.work(self, device, budget)
+        return self.source.work(self, device, seeds)
 
-    def missing(self, stored: Stored, device: str, budget: int) -> Work:
+    def missing(self, stored: Stored, device: str, seeds: int) -> Work:
         """Return what is not stored yet, as `Source.missing` does."""
-        return self.source.missing(self, stored, device, budget)
+        return self.source.missing(self, stored, device, seeds)
 
-    def result_ids(self, stored: Stored, kind: str, budget: int) -> set[str]:
+    def result_ids(self, stored: Stored, kind: str, seeds: int) -> set[str]:
         """Return the ids of its results, as `Source.result_ids` does."""
-        return self.source.result_ids(self, stored, kind, budget)
+        return self.source.result_ids(self, stored, kind, seeds)
 
     def describe(self, *, of: bool = True) -> str:
         """Return in words what it looks at.
@@ -142,7 +144,7 @@ class Measure:
             f"mean of {settings.across}" if settings.across else "",
             *(f"{name} {value}" for name, value in settings.at.items()),
             self._largest,
-            self._best,
+            "marked or not" if settings.marked else "",
             "" if self.alone else f"in {self.source.name}",
         ]
         return ", ".join(filter(None, words))
@@ -153,9 +155,3 @@ class Measure:
             return ""
         setting = self.settings.along.removeprefix("task.")
         return f"largest {setting} up to which it is {self.settings.reaching:g}"
-
-    @property
-    def _best(self) -> str:
-        if self.settings.over != "best":
-            return ""
-        return "best of the seeds" + (", marked or not" if self.settings.marked else "")

@@ -19,29 +19,36 @@ was written before anyone looked at speeds of its shapes.
 both. The settings of C2 to C4 were changed after C2 and C4 had been looked at. Their rules are unchanged,
 and no earlier run counts.
 
-**Seeds.** A value needs at least three seeds. It is shown as mean ± standard deviation, or as the best seed
-where the source reports the best. No verdict stands if leaving out a single seed of a single measure would
-change it.
+**One seed, one answer.** A rule is taken apart into comparisons of single quantities, joined by `and` and
+`or`; `max(a, b) - min(a, b) >= 0.05` becomes `a - b >= 0.05 or b - a >= 0.05`. Each comparison is asked of
+every seed: seed s of all measures of a claim is one replicate of the whole experiment. What is judged is the
+median over seeds. Where two measures are equal, the seed does not tell which is better, and counts against.
+So does a seed that failed or whose learning rate is in doubt.
 
-**Runs that do not count.** Three marks exclude a run: it was still improving when training ended
-(`undertrained`), its learning rate was at the edge of those tried (`lr_edge`), or next to one that failed
-(`lr_untried`). C53 and C75 ask which depths and rates are enough, so marks do not count there, as "Here"
-says.
+**How many seeds must agree.** If the median were on the other side, a seed would say yes with probability
+1/2 at most. A comparison is shown if so many seeds say yes that this would be too rare then (an exact sign
+test, for any distribution). All parts of an `and` must be shown, each at the full level; one part of an `or`
+must be shown, at its share of the level. Claims are looked at with 14, 24 and 32 seeds, and the level is
+spent over these looks: 14 of 14, 22 of 24 or 27 of 32 seeds are enough. A claim that 32 seeds do not decide
+stays undecided. If a claim is undecided, its line says how many more seeds would decide it if they were like
+those seen.
 
-**Longer training.** If a claim is undecided only because runs were still improving, or because they did not
-reach a condition that both rules contain, all of its runs and searches are repeated with 2, 4 and 8 times
-the training. It stops at the first that is enough. C24, C31 and C57 contain such a condition. The runs of
-C24 had reached it. Those of C31 and C57 had learned nothing when longer training was first asked for because
-of it.
+**The chance of a wrong verdict.** Each of the two rules of a claim is shown by chance with a probability of
+at most .00025. This leaves room for a hundred claims, so the chance that any verdict at all is wrong is at
+most 5 %. Results that a rule was written for can still flatter it (see above), and this does not cover the
+timings of C76.
 
-**Runs that were still improving, within bounds.** Such a run may stay as it is, or become as good as
-possible. For a measure with a best value, such as accuracy, the result then lies between two numbers, shown
-as "0.871 to 1.000". A verdict stands if the rules give the same answer for everything in between, whichever
-seed is left out. If all runs with longer training are there, they count instead. For "the largest setting up
-to which all scores reach a threshold", an improving run does not matter beyond the first setting that fails.
-This was introduced after most runs had been looked at; no rule of a claim was changed for it. The best of
-several seeds once counted whatever its marks. Now it lies between the best seed so far and what longer
-training could make of the marked ones. This turned the verdict on C36 to undecided.
+**Premises.** Some claims presuppose something, for example that both models have learned the length that
+they were trained on. A premise belongs to both rules. If it does not hold, nothing is decided.
+
+**Runs that do not count.** Two marks exclude a run: its learning rate was at the edge of those tried
+(`lr_edge`), or next to one that failed (`lr_untried`). A run that was still improving (`undertrained`) may
+stay as it is, or become perfect. Its seed says yes if that is true of all in between. For "the largest
+setting up to which all scores reach a threshold", it does not matter beyond the first setting that fails.
+C53 and C75 ask which depths and rates are enough, so marks do not count there, as "Here" says.
+
+**What is shown.** The value of a measure is the median over its seeds, with the lowest and the highest in
+parentheses, or the two medians between which longer training may take it.
 
 **Learning rates.** The learning rate of every model is chosen on three tuning seeds, among half decades and
 then among the two neighbours of the best a quarter decade away. Older results used earlier rules: two tuning
@@ -49,12 +56,12 @@ seeds or one, half decades alone, and most of them the upper middle one among eq
 count where today's search has not been run, and every verdict that rests on them says so, for example
 "learning rate chosen on one tuning seed".
 
-**Devices.** Results of two kinds of devices never decide a claim together. A kind of device that has no
-results of a claim starts with the training that other devices needed.
+**Devices.** Results of two kinds of devices never decide a claim together. If several have results, the
+one with most seeds counts, whatever it says; if another one says the opposite, the claim is undecided.
 
-**Speeds.** A speed is the median over calls that are timed one after the other, ± half the distance between
-the 20th and the 80th percentile. On a GPU it is the time of the device alone, on a CPU the time that a
-caller waits. No verdict stands if one speed at its 20th or 80th percentile would change it. A timing that
+**Speeds.** A speed is the median over calls that are timed one after the other, with the 20th and the 80th
+percentile in parentheses. On a GPU it is the time of the device alone, on a CPU the time that a caller
+waits. A verdict stands if it is the same for all speeds between these percentiles. A timing that
 ran beside other programs (`busy`), or in fewer than five calls, does not count and is repeated. A timing
 with a throttled clock (`throttled`) does count: at full load a GPU reaches its power limit, in training as
 in timing, and this slows down most what needs most power. The mark does not distinguish power from heat.

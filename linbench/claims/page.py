@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from linbench.claims.claim import Claim
 from linbench.claims.evidence import Evidence
+from linbench.claims.looks import ERROR, LOOKS
 from linbench.claims.methods import METHODS
 from linbench.claims.requirements import missing_requirements
 from linbench.claims.stored_results import Stored
@@ -23,8 +24,8 @@ LINE = ["claim", "verdict", "says", "why"]
 MEASURES = ["measure", "what it is", "value", "made of"]
 """The columns of `measure_rows`."""
 
-RULES = ("Supported if", "Refuted if")
-"""The parts of `about` that are rules."""
+RULES = ("Premise", "Supported if", "Refuted if")
+"""The parts of `about` that are rules; the premise belongs to both."""
 
 HEAD = """# Published claims, tested
 
@@ -141,19 +142,19 @@ def about(claim: Claim) -> dict[str, str]:
         "Setting": text.setting,
         "Rule": text.rule,
         "Here": text.here.strip(),
+        "Premise": " ".join(text.premise.split()),
     }
-    for name, rule in zip(RULES, claim.rules, strict=False):
+    for name, rule in zip(RULES[1:], claim.rules, strict=False):
         parts[name] = " ".join(rule.text.split())
     parts["Read with care"] = text.care.strip()
     return {name: words for name, words in parts.items() if words}
 
 
 def heading(ruling: Ruling) -> str:
-    """Return the kind of device of a ruling, how long was trained, and the outcome if there is one."""
+    """Return the kind of device of a ruling, and the outcome if there is one."""
     place = f"{'With' if ruling.kind == NOTHING_TRAINED else 'On'} {ruling.kind}"
-    training = [f"with {ruling.budget} times the training"] if ruling.budget > 1 else []
     outcome = [ruling.outcome] if ruling.outcome != UNDECIDED else []
-    return ", ".join([place, *training, *outcome])
+    return ", ".join([place, *outcome])
 
 
 def measure_table(claim: Claim, evidence: Mapping[str, Evidence] | None = None) -> str:
@@ -222,8 +223,8 @@ def _answer(verdicts: Sequence[Verdict]) -> str:
         [
             f"- {pluralize(len(verdicts), 'published claim')}: **{_outcomes(verdicts)}**.",
             f"- Undecided: {_why_undecided(verdicts) or 'none'}.",
-            "- A verdict follows from a written rule, needs at least three seeds, and must not change when"
-            " any single seed is left out.",
+            "- A verdict follows from a written rule, asked of every seed. The chance that any verdict is"
+            f" wrong is at most {ERROR:.0%}. A claim needs {LOOKS[0]} seeds, and more where they disagree.",
             "- Many results are older than the rules, so the rules are not blind predictions (see below, *How"
             " verdicts are made*).",
             "- `linbench claims C17` shows one claim with its numbers; `linbench claims C17 --run` runs what"
@@ -255,7 +256,10 @@ def _link(claim: str) -> str:
     return f"[{claim}](#{claim.lower()})"
 
 
-_TEXT = ("says", "source", "published", "tier", "setting", "rule", "here", "care", "supported", "refuted")
+_TEXT = (
+    "says", "source", "published", "tier", "setting", "rule", "here", "care",
+    "premise", "supported", "refuted",
+)  # fmt: skip
 """The fields of a claim that stand in its JSON."""
 
 
@@ -270,7 +274,7 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
         "needs": missing_requirements(claim),
         "verdict": verdict.outcome,
         "why": verdict.reason,
-        "qualifiers": verdict.qualifiers,
+        "qualifiers": list(verdict.qualifiers),
         "devices": [_ruling_json(ruling) for ruling in verdict.rulings],
     }
 
@@ -278,7 +282,7 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
 def _ruling_json(ruling: Ruling) -> dict[str, Any]:
     return {
         "device": ruling.kind,
-        "longer": ruling.budget,
+        "seeds": ruling.tally.seeds,
         "verdict": ruling.outcome,
         "why": ruling.reason,
         "qualifiers": list(ruling.qualifiers),

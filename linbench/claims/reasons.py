@@ -1,13 +1,14 @@
 """Why a claim is undecided, in sentences for readers who know nothing of how verdicts are made."""
 
-import ast
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from linbench.claims.claim import Claim
 from linbench.claims.evidence import Evidence, Obstacle
-from linbench.claims.interval import Interval, NoValueError
-from linbench.claims.rule import Rule, Threshold, evaluate
-from linbench.claims.seed_evidence import in_words
+from linbench.claims.looks import MOST_SEEDS
+from linbench.claims.quantities import Formula
+from linbench.claims.tally import Tally
+from linbench.common.text import pluralize
 
 NOTHING_RUN = "not run yet"
 
@@ -16,8 +17,6 @@ NO_EXPERIMENT = "needs an experiment, and none is written yet"
 BOTH_HOLD = "both rules hold, so one of them is wrong"
 
 NEITHER_HOLDS = "neither rule holds"
-
-EITHER_WAY = "longer training could decide it either way"
 
 MOST_NAMES = 3
 """More measures than these are counted instead of named."""
@@ -72,24 +71,9 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def depends_on_one_change(first: Evidence, outcome: str, other: str, change: str) -> str:
-    """Return the sentence for an outcome that one small change of one measure turns into another."""
-    return f"{first.fragile} ({outcome} {first.basis}, {other} {change})"
-
-
-def premises_fail(premises: Sequence[str]) -> str:
-    """Return the sentence for a claim whose experiment did not reach what both of its rules require."""
-    return f"what both rules require was not reached: {' and '.join(premises)}"
-
-
 def devices_disagree(outcomes: Mapping[str, str]) -> str:
     """Return the sentence for kinds of devices with different outcomes."""
     return "devices disagree: " + ", ".join(f"{outcome} on {kind}" for kind, outcome in outcomes.items())
-
-
-def with_training(reason: str, budget: int) -> str:
-    """Return a reason, with how much longer the models were trained."""
-    return f"with {budget} times the training: {reason}" if budget > 1 else reason
 
 
 def by_device(reasons: Mapping[str, str]) -> str:
@@ -101,56 +85,64 @@ def by_device(reasons: Mapping[str, str]) -> str:
 
 def on_device(kind: str, reason: str) -> str:
     """Return the reason of one kind of device, with its name."""
-    return f"On {kind}{' ' if reason.startswith('with ') else ': '}{reason}"
+    return f"On {kind}: {reason}"
 
 
-def rule_met(rule: Rule, values: Mapping[str, Interval], spreads: Mapping[str, float]) -> str:
-    """Return how a rule is met, for a claim with too many measures to name them all.
-
-    Args:
-        rule: the rule, which is true.
-        values: by the names of measures.
-        spreads: standard deviations over seeds, by the same names.
-    """
-    holding = [each for each in rule.alternatives if each.holds(values, spreads)]
-    if holding and (threshold := holding[0].threshold):
-        return f"{_shown(threshold, values, spreads)}, and the rule needs {threshold}"
-    count = len(rule.parts)
-    return f"{'both' if count == 2 else f'all {count}'} conditions on {len(rule.names)} measures are met"
-
-
-def between_thresholds(
-    supported: Rule, refuted: Rule, values: Mapping[str, Interval], spreads: Mapping[str, float]
-) -> str:
-    """Return the sentence for values that neither support nor refute a claim.
-
-    Args:
-        supported, refuted: the rules, neither of which is true.
-        values: by the names of measures.
-        spreads: standard deviations over seeds, by the same names.
-    """
-    try:
-        return _between(supported, refuted, values, spreads)
-    except NoValueError:  # the difference of two sides may have no value, though they can be compared
-        return NEITHER_HOLDS
+def undecided(claim: Claim, tally: Tally) -> str:
+    """Return why the seeds of a claim do not decide it, and how many more would if they were alike."""
+    if not tally.has_seeds or not tally.seeds:
+        return obstacles(tally.evidence) or _neither(claim, tally)
+    marked = obstacles(tally.evidence)
+    further = {
+        verb: (seeds, rule.formula)
+        for verb, rule in zip(("support", "refute"), claim.rules, strict=True)
+        if (seeds := tally.further_seeds(rule.formula)) is not None
+    }
+    if further:
+        verb, (seeds, formula) = min(further.items(), key=lambda item: item[1][0])
+        words = f"{basis(tally, formula)}; {seeds} more like {_them(tally)} would {verb} it"
+    elif failing := [part for part in claim.premises if tally.further_seeds(part) is None]:
+        words = f"what both rules require is too rare: {basis(tally, failing[0])}"
+    else:
+        words = _neither(claim, tally)
+    return "; ".join(filter(None, [words, marked]))
 
 
-def _between(
-    supported: Rule, refuted: Rule, values: Mapping[str, Interval], spreads: Mapping[str, float]
-) -> str:
-    upper, lower = supported.threshold, refuted.threshold
-    if upper and lower and ast.dump(upper.expression) == ast.dump(lower.expression):
-        low, high = sorted([upper.bound, lower.bound])
-        return f"{_shown(upper, values, spreads)}, between the two thresholds ({low:g} and {high:g})"
-    failing = [part for part in supported.parts if part.holds(values, spreads) is False]
-    threshold = failing[0].threshold if failing else None
-    if threshold is None:
-        return NEITHER_HOLDS
-    return f"{NEITHER_HOLDS}, as {_shown(threshold, values, spreads)} and support needs {threshold}"
+def _neither(claim: Claim, tally: Tally) -> str:
+    """Return the sentence for a claim that more seeds like those seen would not decide."""
+    rules = zip(("support", "refutation"), (rule.formula for rule in claim.rules), strict=True)
+    needs = ", ".join(f"{verb} needs {basis(tally, formula)}" for verb, formula in rules)
+    if not tally.has_seeds:
+        return f"{NEITHER_HOLDS}: {needs}"
+    if tally.seeds >= MOST_SEEDS:
+        return f"undecided after {tally.seeds} seeds: {needs}"
+    return f"{MOST_SEEDS} seeds like {_them(tally)} would not decide it: {needs}"
 
 
-def _shown(threshold: Threshold, values: Mapping[str, Interval], spreads: Mapping[str, float]) -> str:
-    """Return the expression of a threshold with its value."""
-    value = " to ".join(map(in_words, dict.fromkeys(evaluate(threshold.expression, values, spreads))))
-    text = ast.unparse(threshold.expression)
-    return f"{textwrap.shorten(text, LONGEST, placeholder=' ...')} is {value}"
+def _them(tally: Tally) -> str:
+    return "this one" if tally.seeds == 1 else f"these {tally.seeds}"
+
+
+def basis(tally: Tally, formula: Formula) -> str:
+    """Return the comparison that a condition rests on, and the number of seeds in which that is true."""
+    weakest = tally.weakest(formula)
+    if weakest is None:
+        return str(formula)
+    text = textwrap.shorten(str(weakest), LONGEST, placeholder=" ...")
+    if not tally.is_seeded(weakest):
+        return text
+    return f"{text}, true in {_share(tally.yes(weakest, tally.seeds), tally.seeds)}"
+
+
+def _share(yes: float, seeds: int) -> str:
+    if yes == seeds:
+        return "the only seed" if seeds == 1 else f"all {seeds} seeds"
+    return f"{yes:g} of {pluralize(seeds, 'seed')}"
+
+
+def agreement(tally: Tally, formula: Formula) -> str:
+    """Return in how many seeds a condition that was shown is true; empty if it has no seeds."""
+    weakest = tally.weakest(formula)
+    if weakest is None or not tally.is_seeded(weakest):
+        return ""
+    return f"in {_share(tally.yes(weakest, tally.seeds), tally.seeds)}"

@@ -41,11 +41,11 @@ def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> Remainin
     Args:
         verdict: the verdict on the claim by what is stored.
     """
-    claim, budget = verdict.claim, verdict.next_budget(device_class(device))
+    claim, seeds = verdict.claim, verdict.next_seeds(device_class(device))
     costs: list[float | None] = []
     total = left = most_to_come = 0
     finished = fit_cost_model(stored.results.values(), device)
-    for work in _by_source(claim, device, budget):
+    for work in _by_source(claim, device, seeds):
         done = settled_by_former_rules(work.cells, lambda cell: stored.results.get(cell.id), work.search)
         waiting = [cell for cell in work.cells if cell.id not in done]
         tuning, missing, more = pending_cells(waiting, stored.results.get, work.search, retry=False)
@@ -59,17 +59,17 @@ def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> Remainin
         total,
         left,
         sum(known) if len(known) == len(costs) else None,
-        timings=sum(len(each.work(device, budget).timings) for each in claim.deciding),
-        untimed=sum(len(each.missing(stored, device, budget).timings) for each in claim.deciding),
+        timings=sum(len(each.work(device, seeds).timings) for each in claim.deciding),
+        untimed=sum(len(each.missing(stored, device, seeds).timings) for each in claim.deciding),
         most_to_come=most_to_come,
     )
 
 
-def _by_source(claim: Claim, device: str, budget: int) -> Iterator[Work]:
+def _by_source(claim: Claim, device: str, seeds: int) -> Iterator[Work]:
     """Yield the work of the measures of a claim, those of one source together: they share cells."""
     by_source: dict[str, tuple[Work, dict[str, Cell]]] = {}
     for measure in claim.deciding:
-        work = measure.work(device, budget)
+        work = measure.work(device, seeds)
         if work.cells:
             _, cells = by_source.setdefault(measure.source.name, (work, {}))
             cells.update({cell.id: cell for cell in work.cells})

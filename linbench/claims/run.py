@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from linbench.bench.layer import LayerCase
 from linbench.claims.claim import Claim
+from linbench.claims.looks import MOST_SEEDS
 from linbench.claims.measure import Work
 from linbench.claims.requirements import missing_requirements
 from linbench.claims.stored_results import Stored
@@ -46,8 +47,8 @@ class Decided(NamedTuple):
 def decide(claims: Sequence[Claim], load: Callable[[], Stored], runner: Runner | None = None) -> Decided:
     """Decide claims by stored results, and if there is a runner, by what is missing.
 
-    Where runs were still improving and that leaves a claim undecided, everything is run again with longer
-    training, until it decides or the longest training is reached.
+    The seeds of the next look of each claim are run, until it is decided or no seed that may still be run
+    could decide it.
 
     Args:
         claims: the claims to decide.
@@ -59,11 +60,13 @@ def decide(claims: Sequence[Claim], load: Callable[[], Stored], runner: Runner |
     new: list[Result] = []
     waiting = [each for each in verdicts if not each.complete] if runner else []
     while runner and waiting:
-        new_results = run_missing(waiting, stored, runner)
-        new += new_results
+        kind = device_class(runner.device)
+        asked = {each.claim.id: each.next_seeds(kind) for each in waiting}
+        new += run_missing(waiting, stored, runner)
         stored = load()
         verdicts = [verdict(claim, stored) for claim in claims]
-        waiting = [each for each in verdicts if new_results and each.needs_training]
+        # what was not reached cannot be run, and is not tried again
+        waiting = [each for each in verdicts if each.next_seeds(kind) > asked.get(each.claim.id, MOST_SEEDS)]
     return Decided(verdicts, stored, new)
 
 
@@ -93,7 +96,7 @@ def run_missing(verdicts: Sequence[Verdict], stored: Stored, runner: Runner) -> 
 def _missing(verdicts: Sequence[Verdict], stored: Stored, device: str) -> list[Work]:
     kind = device_class(device)
     return [
-        measure.missing(stored, device, each.next_budget(kind))
+        measure.missing(stored, device, each.next_seeds(kind))
         for each in verdicts
         if not missing_requirements(each.claim)
         for measure in each.claim.deciding

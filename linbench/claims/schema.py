@@ -6,9 +6,6 @@ from pydantic import Field, field_validator
 
 from linbench.common.settings import Settings
 
-LEAST_SEEDS = 3
-"""The fewest seeds that decide anything."""
-
 TIERS = {
     "T0": "seconds, nothing trained",
     "T1": "under 3 minutes",
@@ -58,9 +55,6 @@ class MeasureSettings(Settings):
     )
     reaching: float | None = Field(None, description="the score that is high enough for `along`")
     across: Literal["", "tasks"] = Field("", description="tasks: take the mean over the tasks of the cells")
-    over: Literal["mean", "best"] = Field(
-        "mean", description="how seeds are combined; best: where a paper reports the best of several"
-    )
     marked: bool = Field(
         False, description="count runs even if they are marked, for example as still improving"
     )
@@ -90,6 +84,7 @@ class ClaimText(Settings):
     measures: dict[str, str | dict[str, Any]] = Field(
         {}, description="measures by names of your own, each a model or a mapping"
     )
+    premise: str = Field("", description="a condition that both rules need, such as that a model has learned")
     supported: str = Field("", description="the rule that supports it")
     refuted: str = Field("", description="the rule that refutes it")
     figure: str = Field(
@@ -109,7 +104,10 @@ class Section(Settings):
 
     title: str
     cells: dict[str, dict[str, Any]] = Field(
-        {}, description="cells by names of their own: as in a suite but without models, or part of a suite"
+        {},
+        description=(
+            "cells by names of their own: as in a suite but without models and seeds, or part of a suite"
+        ),
     )
     untrained: dict[str, dict[str, Any]] = Field({}, description="tables by names of their own")
     timed: dict[str, dict[str, Any]] = Field({}, description="timings of layers by names of their own")

@@ -54,9 +54,7 @@ def seed_evidence(
         else:
             values[seed] = bounds.low
     used = [results[cell.id] for cell in cells if cell.id in results]
-    return SeedEvidence(
-        values, missing, excluded, best=settings.over == "best", qualifiers=tuple(describe_former_rules(used))
-    )
+    return SeedEvidence(values, missing, excluded, qualifiers=tuple(describe_former_rules(used)))
 
 
 def _exclusion(results: Sequence[CellResult], settings: MeasureSettings) -> str:

@@ -1,14 +1,14 @@
 """Evidence that has one number for every seed: of trained models, and of tables."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf
-from statistics import fmean, stdev
+from statistics import median
 from typing import Any, NamedTuple
 
 from linbench.claims.evidence import Dot, Evidence, Obstacle
-from linbench.claims.interval import Interval, best, mean, monotone, point
-from linbench.claims.schema import LEAST_SEEDS
+from linbench.claims.interval import Interval, point
 from linbench.common.text import pluralize
 from linbench.results.record import EDGE, UNDERTRAINED, UNPROBED, UNTRIED
 
@@ -16,6 +16,9 @@ NOT_RUN = "not run yet"
 
 TINY = 1e-5
 """Numbers below are rounding errors, whose digits differ from machine to machine."""
+
+MOST_WRITTEN = 8
+"""More seeds than these are not written out one by one."""
 
 _EXCLUDED = {
     UNDERTRAINED: "were still improving",
@@ -31,7 +34,7 @@ _EXCLUDED = {
 
 
 class ExcludedSeed(NamedTuple):
-    """A seed that does not count."""
+    """A seed that does not count, or counts within bounds alone."""
 
     why: str
     """The mark or status of its run."""
@@ -44,6 +47,12 @@ class ExcludedSeed(NamedTuple):
         return None if self.bounds is None else self.bounds.low
 
     @property
+    def limited(self) -> Interval | None:
+        """Its bounds, if it was still improving and it is known how good it can get."""
+        known = self.why == UNDERTRAINED and self.bounds is not None and self.bounds.high < inf
+        return self.bounds if known else None
+
+    @property
     def words(self) -> str:
         """Why it does not count, with its value."""
         why = "still improving" if self.why == UNDERTRAINED else self.why
@@ -52,20 +61,17 @@ class ExcludedSeed(NamedTuple):
 
 @dataclass(frozen=True)
 class SeedEvidence(Evidence):
-    """Numbers by seed; their mean or the best of them is the value."""
+    """Numbers by seed."""
 
     values: Mapping[int, float]
     """The numbers of those seeds that count."""
     missing: int = 0
-    """The number of seeds without a result."""
+    """The number of seeds that were asked for and have no result."""
     excluded: Mapping[int, ExcludedSeed] = field(default_factory=dict)
     """The seeds that do not count."""
-    best: bool = False
-    """True if the best seed is the value, rather than the mean."""
     qualifiers: tuple[str, ...] = ()
 
-    basis = "with all seeds"
-    fragile = "one seed changes the verdict"
+    has_seeds = True
 
     @property
     def seen(self) -> bool:
@@ -73,74 +79,54 @@ class SeedEvidence(Evidence):
         return bool(self.values or self.excluded)
 
     @property
+    def complete_seeds(self) -> int:
+        """The number of seeds that have a result, counted from seed 0 to the first without."""
+        return next(seed for seed in count() if seed not in self.values and seed not in self.excluded)
+
+    def of_seed(self, seed: int) -> Interval | None:
+        """Return the bounds within which the value of a seed is known; None: nothing is known."""
+        if seed in self.values:
+            return point(self.values[seed])
+        return self.excluded[seed].limited if seed in self.excluded else None
+
+    @property
+    def _known(self) -> list[Interval]:
+        every = (self.of_seed(seed) for seed in (*self.values, *self.excluded))
+        return [each for each in every if each is not None]
+
+    @property
     def has_value(self) -> bool:
-        """True if any seed counts, or bounds are known."""
-        return self.has_bounds or bool(self.values)
+        """True if anything is known of any seed."""
+        return bool(self._known)
 
     @property
-    def value(self) -> float:
-        """The mean over seeds, or the best of them."""
-        return max(self.values.values()) if self.best else fmean(self.values.values())
+    def between(self) -> Interval:
+        """The bounds of the median over seeds: improving runs may stay as they are, or become perfect."""
+        return Interval(median(each.low for each in self._known), median(each.high for each in self._known))
 
     @property
-    def spread(self) -> float:
-        """The standard deviation over seeds; 0 for one seed, for the best, or if a seed is infinite."""
-        values = list(self.values.values())
-        return stdev(values) if len(values) > 1 and inf not in values and not self.best else 0.0
+    def spread(self) -> Interval:
+        """The lowest and the highest seed, with improving runs as they are."""
+        lows = [each.low for each in self._known]
+        return Interval(min(lows), max(lows))
 
     @property
     def obstacles(self) -> list[Obstacle]:
-        """The reasons why too few seeds count; empty if enough do."""
-        seeds = len(self.values) + len(self.excluded) + self.missing
-        if self.missing:
-            return [Obstacle(NOT_RUN, None if self.missing == seeds else self.missing, seeds)]
-        if len(self.values) >= LEAST_SEEDS:
-            return []
+        """The reasons why seeds do not count, or do within bounds alone; empty if all count."""
+        seeds = len(self.values) + len(self.excluded)
+        if not seeds:
+            return [Obstacle(NOT_RUN)]
         reasons = [seed.why for seed in self.excluded.values()]
-        if not reasons:
-            return [Obstacle(f"has fewer than {LEAST_SEEDS} seeds")]
         return [
             Obstacle(_EXCLUDED.get(why, f"are marked {why}"), reasons.count(why), seeds)
             for why in dict.fromkeys(reasons)
         ]
 
     @property
-    def needs_training(self) -> bool:
-        """True if longer training may be all that is missing."""
-        improving = all(seed.why == UNDERTRAINED for seed in self.excluded.values())
-        return bool(self.obstacles) and not self.missing and improving
-
-    @property
-    def has_bounds(self) -> bool:
-        """True if only improving runs stand in the way, and it is known how good they can get."""
-        limits = [seed.bounds for seed in self.excluded.values()]
-        limited = all(bounds is not None and bounds.high < inf for bounds in limits)
-        return self.needs_training and bool(limits) and limited
-
-    @property
-    def interval(self) -> Interval:
-        """The interval of the value: improving runs may stay as they are, or become as good as possible."""
-        if not self.has_bounds:
-            return point(self.value)
-        known = map(point, self.values.values())
-        improving = (seed.bounds for seed in self.excluded.values() if seed.bounds is not None)
-        return monotone(best if self.best else mean)(*known, *improving)
-
-    def perturbations(self, name: str) -> Iterator[tuple[str, "SeedEvidence"]]:
-        """Yield the evidence without each of its seeds; nothing if the best seed is the value."""
-        if self.best:
-            return
-        excluded = self.excluded if self.has_bounds else {}
-        for seed in (*self.values, *excluded):
-            values = {own: value for own, value in self.values.items() if own != seed}
-            others = {own: each for own, each in excluded.items() if own != seed}
-            yield f"without seed {seed} of {name}", SeedEvidence(values, excluded=others)
-
-    @property
     def out_of(self) -> str:
-        """The number of seeds that count, their scores if they differ, and why other seeds do not count."""
+        """The number of seeds that count, a few of them one by one, and why other seeds do not count."""
         counting = pluralize(len(self.values), "seed")
-        if len(set(self.values.values())) > 1 or (self.values and self.excluded):
+        if len(set(self.values.values())) > 1 and len(self.values) <= MOST_WRITTEN:
             counting += f": {', '.join(map(in_words, self.values.values()))}"
         missing = [f"{self.missing} {NOT_RUN}"] if self.missing else []
         return "; ".join([counting, *(seed.words for seed in self.excluded.values()), *missing])
@@ -153,28 +139,33 @@ class SeedEvidence(Evidence):
 
     def to_json(self) -> dict[str, Any]:
         """Return it as values of JSON."""
+        low, high = self.spread if self.has_value else (None, None)
+        between = self.between if self.has_value else None
         return {
-            "value": _number(self.value if self.values else None),
-            "spread": self.spread if self.values else None,
+            "value": _number(between.low if between and between.exact else None),
+            "low": _number(low),
+            "high": _number(high),
             "seeds": {str(seed): _number(value) for seed, value in self.values.items()},
             "aside": {
                 str(seed): {"why": each.why, "value": _number(each.value)}
                 for seed, each in self.excluded.items()
             },
             "missing": self.missing,
-            "between": list(self.interval) if self.has_bounds else None,
+            "between": list(between) if between and not between.exact else None,
         }
 
     def __str__(self) -> str:
-        if self.has_bounds:
-            return " to ".join(map(in_words, dict.fromkeys(self.interval)))
-        if not self.values:
+        if not self.has_value:
             return "–"
-        values = self.values.values()
-        plain = (
-            len(values) == 1 or inf in values or self.best or _is_rounding(self.value) or self.value >= 1000
-        )
-        return in_words(self.value) + ("" if plain else f" ± {self.spread:.3f}")
+        if not self.between.exact:
+            return to_words(self.between)
+        low, high = map(in_words, self.spread)
+        return in_words(self.between.low) + ("" if low == high else f" ({low} to {high})")
+
+
+def to_words(bounds: Interval) -> str:
+    """Return bounds as they are shown, or the number if both are shown alike."""
+    return " to ".join(dict.fromkeys(map(in_words, bounds)))
 
 
 def in_words(value: float) -> str:

@@ -1,11 +1,11 @@
 """Evidence from the timing of a layer: tokens per second, and how sure that number is."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from linbench.bench.machine import BUSY
 from linbench.claims.evidence import Evidence, Obstacle
+from linbench.claims.interval import Interval, point
 from linbench.results.kernel_changes import outdated_reason
 from linbench.results.roofline import timing_of
 from linbench.results.schema.benchmarks import SpeedResult
@@ -20,7 +20,7 @@ NOT_TIMED = "not timed yet"
 
 @dataclass(frozen=True)
 class SpeedEvidence(Evidence):
-    """The median rate over calls; percentiles over calls take the place of seeds."""
+    """The median rate over calls. In rules it may be anything from the 20th to the 80th percentile."""
 
     rate: Rate | None = None
     """None: nothing was timed."""
@@ -31,8 +31,7 @@ class SpeedEvidence(Evidence):
     missing: int = 0
     """1 if the layer is to be timed, or to be timed again."""
 
-    basis = "at the medians"
-    fragile = "the noise of one timing changes the verdict"
+    has_seeds = False
 
     @property
     def obstacles(self) -> list[Obstacle]:
@@ -49,23 +48,21 @@ class SpeedEvidence(Evidence):
         """True if there is a rate."""
         return self.rate is not None
 
+    def of_seed(self, seed: int) -> Interval | None:
+        """Return what is known of the rate, which has no seeds; None: nothing that decides."""
+        return None if self.obstacle else self.spread
+
     @property
-    def value(self) -> float:
+    def between(self) -> Interval:
         """The median over calls, in tokens per second."""
-        assert self.rate, "only evidence without obstacles is asked for its value"
-        return self.rate.median
+        assert self.rate, "only evidence with a rate is asked for it"
+        return point(self.rate.median)
 
     @property
-    def spread(self) -> float:
-        """Half the distance between the 20th and the 80th percentile of calls."""
-        return self.rate.spread * self.rate.median if self.rate else 0.0
-
-    def perturbations(self, name: str) -> Iterator[tuple[str, "SpeedEvidence"]]:
-        """Yield the evidence with the rate at its 20th and at its 80th percentile."""
-        assert self.rate, "only evidence without obstacles is asked for its perturbations"
-        for percentile, rate in ((20, self.rate.low), (80, self.rate.high)):
-            words = f"with {name} at its {percentile}th percentile"
-            yield words, SpeedEvidence(self.rate._replace(median=rate))
+    def spread(self) -> Interval:
+        """The 20th and the 80th percentile of calls."""
+        assert self.rate, "only evidence with a rate is asked for it"
+        return Interval(self.rate.low, self.rate.high)
 
     @property
     def out_of(self) -> str:
@@ -77,7 +74,6 @@ class SpeedEvidence(Evidence):
         median, low, high = self.rate or (None, None, None)
         return {
             "value": median,
-            "spread": self.spread if self.rate else None,
             "low": low,
             "high": high,
             "calls": self.calls,
@@ -86,7 +82,9 @@ class SpeedEvidence(Evidence):
         }
 
     def __str__(self) -> str:
-        return f"{self.value:,.0f} ± {self.spread:,.0f}" if self.rate else "–"
+        if not self.rate:
+            return "–"
+        return f"{self.rate.median:,.0f} ({self.rate.low:,.0f} to {self.rate.high:,.0f})"
 
 
 def speed_evidence(result: SpeedResult | None, kind: str) -> SpeedEvidence:

@@ -9,6 +9,7 @@ from typing import Any
 from linbench.bench.case import cpu_independent_id
 from linbench.common.hashing import canonical, digest
 from linbench.engine.former import results_at_chosen_rates
+from linbench.engine.ladder import final_result
 from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings
 from linbench.experiments.pattern import split_task
@@ -118,7 +119,7 @@ class Stored:
 
         if search:
             return results_at_chosen_rates(cells, stored, search)
-        return {cell.id: result for cell in cells if (result := stored(cell))}
+        return {cell.id: result for cell in cells if (result := final_result(cell, stored))}
 
 
 def _mixers(label: str) -> str:

@@ -89,21 +89,21 @@ class TimingSource(Source):
                 f" {', '.join(map(str, lengths))}."
             )
 
-    def work(self, measure: Measure, device: str, budget: int) -> Work:
+    def work(self, measure: Measure, device: str, seeds: int) -> Work:
         """Return the timing of a measure."""
         case = self.shapes.case(measure.model, measure.settings.where["length"], device=device)
         return Work(timings=(case,))
 
-    def missing(self, measure: Measure, stored: Stored, device: str, budget: int) -> Work:
+    def missing(self, measure: Measure, stored: Stored, device: str, seeds: int) -> Work:
         """Return its timing, if there is none or it must be repeated."""
         done = not self._evidence(measure, stored, device_class(device)).missing
-        return Work() if done else self.work(measure, device, budget)
+        return Work() if done else self.work(measure, device, seeds)
 
-    def evidence(self, measure: Measure, stored: Stored, kind: str, budget: int) -> Evidence:
+    def evidence(self, measure: Measure, stored: Stored, kind: str, seeds: int) -> Evidence:
         """Return the speed of a layer."""
         return self._evidence(measure, stored, kind)
 
-    def result_ids(self, measure: Measure, stored: Stored, kind: str, budget: int) -> set[str]:
+    def result_ids(self, measure: Measure, stored: Stored, kind: str, seeds: int) -> set[str]:
         """Return the id of its timing, if there is one."""
         result = self._result(measure, stored, kind)
         return set() if result is None else {result["id"]}

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from linbench.claims.evidence import Evidence
 from linbench.claims.measure import Measure, Source, Work
-from linbench.claims.schema import LEAST_SEEDS, MeasureSettings
+from linbench.claims.schema import MeasureSettings
 from linbench.claims.seed_evidence import SeedEvidence
 from linbench.claims.stored_results import Stored
 from linbench.common.errors import UserError
@@ -82,20 +82,21 @@ class TableSource(Source):
         if settings.model:
             raise UserError(f"{where}: leave the model out; the table {self.name} has none.")
 
-    def work(self, measure: Measure, device: str, budget: int) -> Work:
+    def work(self, measure: Measure, device: str, seeds: int) -> Work:
         """Return no work: nothing is run for a table."""
         return Work()
 
-    def missing(self, measure: Measure, stored: Stored, device: str, budget: int) -> Work:
+    def missing(self, measure: Measure, stored: Stored, device: str, seeds: int) -> Work:
         """Return no work: nothing is ever missing."""
         return Work()
 
-    def evidence(self, measure: Measure, stored: Stored, kind: str, budget: int) -> Evidence:
-        """Return the number in the table, for as many seeds as a verdict needs."""
+    def evidence(self, measure: Measure, stored: Stored, kind: str, seeds: int) -> Evidence:
+        """Return the number in the table for each seed."""
         settings = measure.settings
-        seeds = range(LEAST_SEEDS)
-        return SeedEvidence({seed: self.table.value(seed, settings.where, settings.of) for seed in seeds})
+        return SeedEvidence(
+            {seed: self.table.value(seed, settings.where, settings.of) for seed in range(seeds)}
+        )
 
-    def result_ids(self, measure: Measure, stored: Stored, kind: str, budget: int) -> set[str]:
+    def result_ids(self, measure: Measure, stored: Stored, kind: str, seeds: int) -> set[str]:
         """Return no ids: no stored result is read."""
         return set()

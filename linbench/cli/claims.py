@@ -82,8 +82,8 @@ def claims(
         typer.Option(
             "--run",
             help=(
-                "Run what is missing to decide the claims, with up to eight times the training; results go to"
-                " the first --results."
+                "Run what is missing to decide the claims: more seeds, look by look, until they decide;"
+                " results go to the first --results."
             ),
         ),
     ] = False,
@@ -255,7 +255,7 @@ def _remaining_words(verdict: "Verdict", work: dict[str, Any] | None) -> str:
     if not work["cells"] and not work["timings"]:
         return "Nothing is trained for it."
     if verdict.complete:
-        return "Nothing is missing: one kind of device has all results that the rules need."
+        return "Nothing is missing: no further seed is needed, or none could decide it."
     parts: list[str] = []
     if work["cells"]:
         seconds = work["seconds"]

@@ -13,7 +13,7 @@ from linbench.claims.cells import CellSource
 from linbench.claims.claim import Claim, claims, find, read_section
 from linbench.claims.page import about
 from linbench.claims.requirements import missing_in_model, missing_requirements
-from linbench.claims.schema import LEAST_SEEDS, TIERS
+from linbench.claims.schema import TIERS
 from linbench.claims.timings import TRAINING
 from linbench.claims.untrained import TableSource
 from linbench.common.errors import UserError
@@ -37,7 +37,7 @@ trained = pytest.mark.parametrize(
 WHOLE: dict[str, Any] = {
     "title": "A section",
     "cells": {
-        "recall": {"tasks": ["mqar"], "seeds": "0-2", "grid": {"model.d_model": [16, 32]}},
+        "recall": {"tasks": ["mqar"], "grid": {"model.d_model": [16, 32]}},
         "zoo": {
             "suite": "zoo",
             "tasks": [{"task": "mqar", "set": {"task.seq_len": 512, "model.d_model": 64}}],
@@ -126,13 +126,13 @@ def test_its_tables_have_the_rows_that_it_looks_at(claim: Claim) -> None:
 
 @pytest.mark.slow
 @trained
-def test_its_measures_are_of_one_cell_for_each_of_three_seeds_or_more(claim: Claim, name: str) -> None:
+def test_its_measures_are_of_cells_for_each_seed(claim: Claim, name: str) -> None:
     measure = claim.measures[name]
     settings = measure.settings
     if list(missing_in_model(measure.model)):
         return
-    cells = cells_of(claim, name)
-    assert len({cell.seed for cell in cells}) >= LEAST_SEEDS
+    cells = cells_of(claim, name, seeds=2)
+    assert {cell.seed for cell in cells} == {0, 1}
     assert {cell.model.label for cell in cells} == {measure.model}
     slices = {slice_ for cell in cells for task in cell.tested_on for slice_ in task.slice_sizes()}
     assert {
@@ -167,10 +167,9 @@ def test_a_file_is_read() -> None:
     (claim,) = read_section(WHOLE, where="a.yaml")
     assert (claim.id, claim.section, claim.tiers) == ("C1", "A section", ("T0", "T1"))
     assert [measure.name for measure in claim.deciding] == ["wide"]
-    assert [(cell.seed, cell.model.backbone.d_model) for cell in cells_of(claim, "wide")] == [
+    assert [(cell.seed, cell.model.backbone.d_model) for cell in cells_of(claim, "wide", seeds=2)] == [
         (0, 32),
         (1, 32),
-        (2, 32),
     ]
 
 
@@ -224,8 +223,8 @@ def test_a_file_is_read() -> None:
             "C1.wide: along and across cannot be combined.",
         ),
         (
-            lambda f: f["claims"]["C1"]["measures"].update(wide={"model": "gla", "over": "all"}),
-            "C1.wide.over = all: ",
+            lambda f: f["claims"]["C1"].update(premise="wide"),
+            "C1.premise: 'wide' is a number; ",
         ),
         (
             lambda f: f["cells"].update(sums=f["cells"]["recall"]),
@@ -261,11 +260,7 @@ def test_a_file_is_read() -> None:
         ),
         (
             lambda f: f["cells"]["recall"].update(seeds="0-1"),
-            "a.yaml: recall: seeds = 0-1 are too few; a verdict needs at least 3.",
-        ),
-        (
-            lambda f: f["cells"]["recall"].update(seed="0-1"),
-            "unknown setting 'a.yaml: recall.seed'; did you mean 'a.yaml: recall.seeds'?",
+            "a.yaml: recall: seeds cannot be given; a claim asks for as many as decide it.",
         ),
         (
             lambda f: f["cells"]["zoo"].update(seeds="0-9"),
@@ -304,7 +299,7 @@ def test_a_measure_that_means_several_cells_or_none_is_refused() -> None:
         return claim
 
     for claim, sentence in (
-        (where({}), r"C1\.wide: 2 cells match for seed 0; add settings to `where` that pick one\."),
+        (where({}), r"C1\.wide: 2 cells match for a seed; add settings to `where` that pick one\."),
         (
             where({"model.d_model": 64}),
             r"C1\.wide: no cell of recall has the model deltanet and the settings \{'model\.d_model': 64\}\.",
@@ -342,7 +337,7 @@ def test_a_claim_is_added_by_a_file_alone(
 ) -> None:
     values = {
         "title": "Mine",
-        "cells": {"small": {"tasks": ["mqar"], "seeds": "0-2"}},
+        "cells": {"small": {"tasks": ["mqar"]}},
         "claims": {"C901": CLAIM},
     }
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(values))

@@ -14,11 +14,11 @@ from linbench.claims.page import detail, to_json
 from linbench.claims.scores import seed_evidence
 from linbench.claims.seed_evidence import SeedEvidence
 from linbench.claims.stored_results import Stored
-from linbench.claims.verdict import SUPPORTED, verdict
+from linbench.claims.verdict import SUPPORTED, UNDECIDED, verdict
 from linbench.experiments.cell import Cell
 from linbench.results.record import UNLAWFUL
 from linbench.results.schema import Result
-from tests.helpers.claims import CLAIM, a_claim, a_result, cells_of
+from tests.helpers.claims import CLAIM, a_claim, a_result, alike, cells_of
 
 
 def slice_(**values: Sequence[float]) -> dict[str, Any]:
@@ -49,7 +49,6 @@ def test_figures_look_at_metrics_slices_tests_steps_and_settings() -> None:
                     "tasks": [
                         {"task": "parity", "set": tests, "test": [{"max_length": 8}, {"max_length": 16}]}
                     ],
-                    "seeds": "0-2",
                 }
             },
             "claims": {"C1": CLAIM},
@@ -72,7 +71,7 @@ def test_figures_look_at_metrics_slices_tests_steps_and_settings() -> None:
     found = {cell.id: a_result(cell, 0.8, "cpu", tests=parts_of, curve=curve, chance=0.5) for cell in cells}
 
     def read(**measure: Any) -> float:
-        return read_measure(claim.measures["delta"], cells, found, **measure).value
+        return read_measure(claim.measures["delta"], cells, found, **measure).between.low
 
     assert read() == pytest.approx(0.8)
     assert read(of="scaled") == pytest.approx(0.6)
@@ -87,31 +86,31 @@ def test_figures_look_at_metrics_slices_tests_steps_and_settings() -> None:
     )
     assert read(test={"max_length": 8}, along="length", reaching=0.9) == 1
     never = {name: result | {"curve": curve[:1]} for name, result in found.items()}
-    assert read_measure(claim.measures["delta"], cells, never, of="steps to 0.9").value == math.inf
+    assert read_measure(claim.measures["delta"], cells, never, of="steps to 0.9").between.low == math.inf
 
 
 def test_the_largest_setting_that_reaches_so_much(kept: Callable[..., Stored]) -> None:
     claim = a_claim(
         {"grid": {"task.kv_pairs": [2, 4, 8]}}, measure={"along": "task.kv_pairs", "reaching": 0.9}
     )
-    cells = cells_of(claim, "delta")
+    cells = cells_of(claim, "delta", seeds=3)
     scores = {2: 1.0, 4: 0.95, 8: 0.5}
     found = {cell.id: a_result(cell, scores[cell.task.settings.kv_pairs], "cpu") for cell in cells}
     assert read_measure(claim.measures["delta"], cells, found) == SeedEvidence({0: 4.0, 1: 4.0, 2: 4.0})
     del found[cells[0].id]
     assert read_measure(claim.measures["delta"], cells, found).missing == 1
     nothing = {name: result | {"metrics": {"accuracy": 0.1}} for name, result in found.items()}
-    assert read_measure(claim.measures["delta"], cells, nothing).value == 0
+    assert read_measure(claim.measures["delta"], cells, nothing).between.low == 0
 
 
 @pytest.mark.parametrize(
     ("scores", "marked", "between", "words"),
     [
-        ((1.0, 0.95, 0.5), 8, (4.0, 8.0), "4.000 to 6.667"),
+        ((1.0, 0.95, 0.5), 8, (4.0, 8.0), "4.000 to 8.000"),
         ((1.0, 0.5, 0.5), 8, (2.0, 2.0), "2.000"),
         ((1.0, 0.95, 0.5), 4, (4.0, 4.0), "4.000"),
-        ((1.0, 0.5, 0.95), 4, (2.0, 8.0), "2.000 to 6.000"),
-        ((1.0, 0.5, 0.5), 4, (2.0, 4.0), "2.000 to 3.333"),
+        ((1.0, 0.5, 0.95), 4, (2.0, 8.0), "2.000 to 8.000"),
+        ((1.0, 0.5, 0.5), 4, (2.0, 4.0), "2.000 to 4.000"),
     ],
 )
 def test_a_run_that_was_still_getting_better_moves_the_largest_setting_where_it_decides_it(
@@ -120,7 +119,7 @@ def test_a_run_that_was_still_getting_better_moves_the_largest_setting_where_it_
     claim = a_claim(
         {"grid": {"task.kv_pairs": [2, 4, 8]}}, measure={"along": "task.kv_pairs", "reaching": 0.9}
     )
-    cells = cells_of(claim, "delta")
+    cells = cells_of(claim, "delta", seeds=3)
     score = dict(zip((2, 4, 8), scores, strict=True))
     found = {cell.id: a_result(cell, score[cell.task.settings.kv_pairs], "cpu") for cell in cells}
     for cell in cells:
@@ -129,10 +128,10 @@ def test_a_run_that_was_still_getting_better_moves_the_largest_setting_where_it_
     measured = read_measure(claim.measures["delta"], cells, found)
     assert [seed.bounds for seed in measured.excluded.values()] == [between, between]
     assert [obstacle.seeds for obstacle in measured.obstacles] == [2]
-    assert (measured.has_bounds, str(measured)) == (True, words)
+    assert str(measured) == words
     losses = {name: result | {"metrics": {"nll": 1.0}} for name, result in found.items()}
     best = read_measure(claim.measures["delta"], cells, losses, of="nll")
-    assert not best.has_bounds, "of what is no share it is not known how good it can get"
+    assert [best.of_seed(seed) is None for seed in range(3)] == [False, True, True], "it is no share"
 
 
 def test_a_seed_of_which_a_rate_is_in_doubt_as_well_is_not_only_short_of_training() -> None:
@@ -142,7 +141,7 @@ def test_a_seed_of_which_a_rate_is_in_doubt_as_well_is_not_only_short_of_trainin
     found = {cell.id: a_result(cell, 0.9, "cpu", marks=[marks[cell.task.name]]) for cell in cells}
     measured = read_measure(claim.measures["delta"], cells, found)
     assert {seed.why for seed in measured.excluded.values()} == {"lr_edge"}
-    assert (measured.needs_training, measured.has_bounds) == (False, False)
+    assert not measured.has_value
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -162,17 +161,19 @@ def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(
     kept: Callable[..., Stored], snapshot: SnapshotAssertion
 ) -> None:
     claim = a_claim({"tasks": ["mqar", "induction"]}, measure={"across": "tasks"})
-    of_both = kept(claim, {"delta": [0.8, 0.9, 0.85, 0.9, 0.9, 1.0], "sum": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]})
+    of_both = kept(
+        claim, {"delta": [0.8, 0.9, 0.85, 0.9, *alike(1.0, 24)], "sum": [0.1, 0.2, 0.3, 0.4, *alike(0.5, 24)]}
+    )
     found = verdict(claim, of_both)
     figures = found.rulings[0].evidence
-    assert list(figures["delta"].values.values()) == pytest.approx([0.85, 0.875, 0.95])
-    assert list(figures["sum"].values.values()) == pytest.approx([0.15, 0.35, 0.55])
+    assert list(figures["delta"].values.values()) == pytest.approx([0.85, 0.875, *alike(1.0, 12)])
+    assert list(figures["sum"].values.values()) == pytest.approx([0.15, 0.35, *alike(0.5, 12)])
     assert found.outcome == SUPPORTED
     table = [row for row in "\n".join(detail(found, of_both)).splitlines() if row.startswith("|")]
     assert table == snapshot(name="table")
     (first, *_), alone = cells_of(claim, "delta"), dict(of_both.results)
     del of_both.results[first.id]
-    assert verdict(claim, of_both).reason == snapshot(name="reason")
+    assert verdict(claim, of_both).outcome == UNDECIDED
     of_both.results = alone
     of_both.results[first.id]["marks"] = ["undertrained"]
     delta = verdict(claim, of_both).rulings[0].evidence["delta"]
@@ -183,10 +184,11 @@ def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({0: 0.5, 1: 0.6, 2: 0.7}, "0.600 ± 0.100"),
+        ({0: 0.5, 1: 0.6, 2: 0.7}, "0.600 (0.500 to 0.700)"),
         ({0: 0.5}, "0.500"),
-        ({0: 1500.0, 1: 1500.0, 2: 3000.0}, "2,000"),
-        ({0: 20.0, 1: math.inf, 2: 20.0}, "never"),
+        ({0: 1500.0, 1: 1500.0, 2: 3000.0}, "1,500 (1,500 to 3,000)"),
+        ({0: 20.0, 1: math.inf, 2: 20.0}, "20.000 (20.000 to never)"),
+        ({0: 20.0, 1: math.inf, 2: math.inf}, "never (20.000 to never)"),
         ({}, "–"),
     ],
 )
@@ -200,11 +202,12 @@ def test_what_was_never_reached_is_a_word_in_json(kept: Callable[..., Stored]) -
     stored = kept(claim, {"sum": [0.9, 0.5]}, marks=["undertrained"])
     told = to_json(verdict(claim, stored))["devices"][0]["figures"]
     assert told["delta"] == {
-        "value": "never",
-        "spread": 0.0,
+        "value": 7.0,
+        "low": 7.0,
+        "high": "never",
         "seeds": {"0": 7.0, "1": 7.0, "2": "never"},
         "aside": {},
-        "missing": 0,
+        "missing": 11,
         "between": None,
     }
     assert told["sum"]["aside"] == {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from linbench.claims.claim import Claim
+from linbench.claims.looks import LOOKS
 from linbench.claims.run import Runner, decide
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import SUPPORTED, UNDECIDED
@@ -27,14 +27,14 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def training(store: Store, runs: RUN, marks: Callable[[Cell], list[str]] = lambda cell: []) -> Runner:
-    """Return a runner whose DeltaNet scores .9 and whose other models score .1."""
+def training(store: Store, runs: RUN, score: Callable[[Cell], float | None] = lambda cell: None) -> Runner:
+    """Return a runner whose DeltaNet scores .9 unless `score` says otherwise, and other models .2."""
 
     def run_cells(cells: Sequence[Cell], search: SearchSettings | None) -> list[Result]:
         assert search is None
         runs.append(list(cells))
         made = [
-            a_result(cell, 0.9 if cell.model.label == "deltanet" else 0.1, "cpu", marks=marks(cell))
+            a_result(cell, (score(cell) or 0.9) if cell.model.label == "deltanet" else 0.2, "cpu")
             for cell in cells
         ]
         for result in made:
@@ -55,32 +55,27 @@ def test_missing_cells_of_all_claims_run_together_and_once(store: Store) -> None
     other = a_claim(measures={"delta": "deltanet", "sum": "gla"})
     decided = decide([a_claim(), other], lambda: Stored([store]), training(store, runs))
     assert [each.outcome for each in decided.verdicts] == [SUPPORTED, SUPPORTED]
-    assert [len(cells) for cells in runs] == [9], "three seeds of three models"
-    assert len(decided.new) == len(decided.stored.results) == 9
+    assert [len(cells) for cells in runs] == [3 * LOOKS[0]], "the first look at three models"
+    assert len(decided.new) == len(decided.stored.results) == 3 * LOOKS[0]
     again = decide([a_claim(), other], lambda: Stored([store]), training(store, runs))
     assert (again.new, len(runs)) == ([], 1)
 
 
-def test_training_is_doubled_while_runs_are_still_improving(store: Store) -> None:
+def test_seeds_are_added_until_they_decide(store: Store) -> None:
     runs: RUN = []
-    claim = a_claim()
-    enough = 4 * a_claim_tokens(claim)
-
-    def marks(cell: Cell) -> list[str]:
-        return ["undertrained"] if cell.protocol.tokens < enough else []
-
-    decided = decide([claim], lambda: Stored([store]), training(store, runs, marks))
-    assert [{cell.protocol.tokens for cell in cells} for cells in runs] == [
-        {enough // 4},
-        {enough // 2},
-        {enough},
-    ]
+    one_differs = training(store, runs, score=lambda cell: 0.3 if cell.seed == 5 else None)
+    decided = decide([a_claim()], lambda: Stored([store]), one_differs)
+    assert [sorted({cell.seed for cell in cells}) for cells in runs] == [[*range(14)], [*range(14, 24)]]
     (verdict,) = decided.verdicts
-    assert (verdict.outcome, verdict.rulings[0].budget) == (SUPPORTED, 4)
+    assert (verdict.outcome, verdict.rulings[0].tally.seeds) == (SUPPORTED, 24)
 
 
-def a_claim_tokens(claim: Claim) -> int:
-    return claim.measures["delta"].work("cpu", 1).cells[0].protocol.tokens
+def test_no_seeds_are_added_that_could_not_decide(store: Store) -> None:
+    runs: RUN = []
+    every_third = training(store, runs, score=lambda cell: 0.3 if cell.seed % 3 else None)
+    (verdict,) = decide([a_claim()], lambda: Stored([store]), every_third).verdicts
+    assert [len(cells) for cells in runs] == [28]
+    assert (verdict.outcome, verdict.complete) == (UNDECIDED, True)
 
 
 def test_a_claim_that_waits_is_not_run(store: Store) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from linbench.claims.cells import CellSource
 from linbench.claims.claim import Claim, read_section
+from linbench.claims.looks import LOOKS
 from linbench.claims.stored_results import Stored
 from linbench.common.hashing import digest
 from linbench.experiments.cell import Cell
@@ -28,18 +29,23 @@ CLAIM: dict[str, Any] = {
 
 def a_claim(cells: dict[str, Any] | None = None, **changes: Any) -> Claim:
     """Return `CLAIM` on small cells, each with some fields changed."""
-    small = {"tasks": ["mqar"], "seeds": "0-2", "set": {"model.d_model": 16}} | (cells or {})
+    small = {"tasks": ["mqar"], "set": {"model.d_model": 16}} | (cells or {})
     (claim,) = read_section(
         {"title": "t", "cells": {"recall": small}, "claims": {"C1": CLAIM | changes}}, where="a.yaml"
     )
     return claim
 
 
-def cells_of(claim: Claim, name: str, *, budget: int = 1) -> list[Cell]:
+def cells_of(claim: Claim, name: str, *, seeds: int = LOOKS[0]) -> list[Cell]:
     """Return the cells of a measure of a claim."""
     measure = claim.measures[name]
     assert isinstance(measure.source, CellSource)
-    return measure.source.cells(measure, budget=budget)
+    return measure.source.cells(measure, seeds=seeds)
+
+
+def alike(score: float, seeds: int = LOOKS[0]) -> list[float]:
+    """Return the same score for so many seeds."""
+    return [score] * seeds
 
 
 def a_result(cell: Cell, score: float, device: str, **more: Any) -> Result:
@@ -58,13 +64,11 @@ def a_result(cell: Cell, score: float, device: str, **more: Any) -> Result:
 def keeping(folder: Path) -> Callable[..., Stored]:
     """Return a function that stores scores of measures, seed by seed, in a folder."""
 
-    def keep(
-        claim: Claim, scores: dict[str, Sequence[float]], device: str = "cpu", budget: int = 1, **more: Any
-    ) -> Stored:
+    def keep(claim: Claim, scores: dict[str, Sequence[float]], device: str = "cpu", **more: Any) -> Stored:
         store = Store(folder)
         store.prepare()
         for name, values in scores.items():
-            for cell, score in zip(cells_of(claim, name, budget=budget), values, strict=False):
+            for cell, score in zip(cells_of(claim, name, seeds=LOOKS[-1]), values, strict=False):
                 store.put(a_result(cell, score, device, **more))
         return Stored([store])
 
