@@ -12,7 +12,8 @@ from linbench.claims.scores import seed_evidence
 from linbench.claims.seed_evidence import SeedEvidence
 from linbench.claims.stored_results import Stored
 from linbench.common.errors import UserError
-from linbench.engine.former import cells_to_run
+from linbench.engine.former import cells_to_run, joining
+from linbench.engine.lr_search import model_key
 from linbench.experiments.cell import Cell
 from linbench.experiments.device import device_class
 from linbench.experiments.labels import all_settings
@@ -90,7 +91,10 @@ class CellSource(Source):
         """Return those of its cells that have no result."""
         cells = self.cells(measure, device=device, seeds=seeds)
         results = stored.find(cells, self.suite.search, device_class(device))
-        return Work(tuple(cells_to_run(cells, results)), self.suite.search)
+        joined = joining(cells, results)
+        settled = {model_key(cell) for cell in cells if cell.id in joined}
+        to_search = [cell for cell in cells_to_run(cells, results) if model_key(cell) not in settled]
+        return Work(tuple(to_search), self.suite.search, tuple(joined.values()))
 
     def evidence(self, measure: Measure, stored: Stored, kind: str, seeds: int) -> Evidence:
         """Return the value of a measure, seed by seed."""

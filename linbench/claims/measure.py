@@ -19,6 +19,8 @@ class Work(NamedTuple):
     cells: tuple[Cell, ...] = ()
     search: SearchSettings | None = None
     """The search for the learning rates of the cells; None: they are given."""
+    joining: tuple[Cell, ...] = ()
+    """Further cells of models whose learning rate is chosen already, at that rate."""
     timings: tuple[LayerCase, ...] = ()
 
 

@@ -25,7 +25,7 @@ _OPPOSITE: Mapping[type[ast.cmpop], ast.cmpop] = {
 _UPWARD = (ast.Gt, ast.GtE)
 
 _DISCRETE = ("rank",)
-"""Functions whose equal values do not mean that two measures are equal."""
+"""The functions whose equal values do not mean that two measures are equal."""
 
 
 @dataclass(frozen=True)

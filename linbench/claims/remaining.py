@@ -8,9 +8,9 @@ from linbench.claims.measure import Work
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import Verdict
 from linbench.engine.cost import estimate_seconds, fit_cost_model
-from linbench.engine.former import settled_by_former_rules
+from linbench.engine.former import joining, settled_by_former_rules
 from linbench.engine.groups import groups
-from linbench.engine.lr_search import pending_cells
+from linbench.engine.lr_search import model_key, pending_cells
 from linbench.experiments.cell import Cell
 from linbench.experiments.device import device_class
 
@@ -46,14 +46,15 @@ def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> Remainin
     total = left = most_to_come = 0
     finished = fit_cost_model(stored.results.values(), device)
     for work in _by_source(claim, device, seeds):
+        joined = joining(work.cells, stored.find(work.cells, work.search, device_class(device)))
         done = settled_by_former_rules(work.cells, lambda cell: stored.results.get(cell.id), work.search)
-        waiting = [cell for cell in work.cells if cell.id not in done]
+        settled = {model_key(cell) for cell in work.cells if cell.id in joined or cell.id in done}
+        waiting = [cell for cell in work.cells if model_key(cell) not in settled]
         tuning, missing, more = pending_cells(waiting, stored.results.get, work.search, retry=False)
         cells = [*tuning, *work.cells]
-        total, left, most_to_come = total + len(cells), left + len(missing), most_to_come + more
-        costs += [
-            estimate_seconds(group, finished) for group in groups([c for c in cells if c.id in missing])
-        ]
+        to_run = [*joined.values(), *(cell for cell in cells if cell.id in missing)]
+        total, left, most_to_come = total + len(cells), left + len(to_run), most_to_come + more
+        costs += [estimate_seconds(group, finished) for group in groups(to_run)]
     known = [cost for cost in costs if cost is not None]
     return RemainingWork(
         total,

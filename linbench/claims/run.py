@@ -78,14 +78,14 @@ def run_missing(verdicts: Sequence[Verdict], stored: Stored, runner: Runner) -> 
     together: dict[str, tuple[SearchSettings | None, dict[str, Cell]]] = {}
     cases: dict[str, LayerCase] = {}
     for work in _missing(verdicts, stored, runner.device):
-        if work.cells:
-            _, cells = together.setdefault(str(work.search), (work.search, {}))
-            cells.update({cell.id: cell for cell in work.cells})
+        for cells, search in ((work.cells, work.search), (work.joining, None)):
+            _, alike = together.setdefault(str(search), (search, {}))
+            alike.update({cell.id: cell for cell in cells})
         cases.update({case.id: case for case in work.timings})
     results: list[Result] = []
-    for search, cells in together.values():
+    for search, alike in together.values():
         try:
-            results += runner.train(list(cells.values()), search)
+            results += runner.train(list(alike.values()), search) if alike else []
         except HopelessError as error:  # other models have run
             runner.warn(str(error))
     if cases:

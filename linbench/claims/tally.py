@@ -21,7 +21,7 @@ class Tally:
     """
 
     evidence: Mapping[str, Evidence]
-    """By the names of measures."""
+    """The evidence of each measure, by name."""
     _answers: dict[str, list[bool | None]] = field(default_factory=dict, repr=False)
 
     @property

@@ -5,6 +5,7 @@ today's. A result that was found by one of them is marked.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from linbench.engine.ladder import final_result
@@ -12,6 +13,7 @@ from linbench.engine.lr_search import model_key, with_chosen_rates
 from linbench.experiments.cell import Cell
 from linbench.experiments.former_searches import describe_former_marks, former_rules
 from linbench.experiments.learning_rates import SearchSettings
+from linbench.results.record import EDGE, UNTRIED
 from linbench.results.schema.cells import CellResult
 
 LookUp = Callable[[Cell], CellResult | None]
@@ -81,6 +83,29 @@ def cells_to_run(cells: Sequence[Cell], results: Mapping[str, CellResult]) -> li
         if cell.id not in results
         or (model_key(cell) in incomplete and describe_former_rules([results[cell.id]]))
     ]
+
+
+def joining(cells: Sequence[Cell], results: Mapping[str, CellResult]) -> dict[str, Cell]:
+    """Return further cells of models whose learning rate a former rule chose, at that rate, by their own ids.
+
+    To search anew would set aside all results of the model. Models are left out whose rate is in doubt, as it
+    was the first or last of those tried, or next to one that failed.
+
+    Args:
+        results: what `results_at_chosen_rates` returns for the cells.
+    """
+    rates: dict[str, float] = {}
+    doubtful = set[str]()
+    for cell in cells:
+        if cell.id in results and describe_former_rules([results[cell.id]]):
+            rates[model_key(cell)] = results[cell.id]["cell"]["protocol"]["settings"]["lr"]
+            if {EDGE, UNTRIED} & set(results[cell.id]["marks"]):
+                doubtful.add(model_key(cell))
+    return {
+        cell.id: replace(cell, protocol=cell.protocol.model_copy(update={"lr": rates[key]}))
+        for cell in cells
+        if cell.id not in results and (key := model_key(cell)) in rates.keys() - doubtful
+    }
 
 
 def _rules(search: SearchSettings) -> list[tuple[str, SearchSettings]]:

@@ -300,6 +300,18 @@ def test_a_verdict_says_that_learning_rates_were_chosen_on_one_seed(
     assert (asked.outcome, asked.qualifiers, asked.rulings[0].qualifiers) == (SUPPORTED, (), ())
 
 
+def test_more_seeds_join_the_rate_that_a_former_rule_chose(kept: Callable[..., Stored]) -> None:
+    claim = a_claim({"search": True})
+    stored = searched(claim, kept(claim, {}), default_search().seeds[:1], HIGH[:8], LOW[:3])
+    found = verdict(claim, stored)
+    work = [measure.missing(stored, "cpu", found.next_seeds("cpu")) for measure in claim.deciding]
+    assert [len(each.joining) for each in work] == [6, 11]
+    assert [each.cells for each in work] == [(), ()], "nothing is searched anew"
+    assert {cell.protocol.lr for each in work for cell in each.joining} == {learning_rate(-12)}
+    left = remaining_work(found, stored, device="cpu")
+    assert (left.cells, left.left, left.most_to_come) == (2 * LOOKS[0], 17, 0)
+
+
 def test_a_claim_that_waits_says_for_what(kept: Callable[..., Stored], snapshot: SnapshotAssertion) -> None:
     waiting = a_claim(needs={"models": ["no_such"], "other": ["a lens"]})
     found = verdict(waiting, kept(waiting, {"delta": HIGH, "sum": LOW}))

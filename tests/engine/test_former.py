@@ -11,6 +11,7 @@ from linbench.claims.claim import claims
 from linbench.engine.former import (
     cells_to_run,
     describe_former_rules,
+    joining,
     results_at_chosen_rates,
     settled_by_former_rules,
 )
@@ -18,7 +19,7 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.former_searches import FormerSearch, former_rules
 from linbench.experiments.learning_rates import SearchSettings, default_search, learning_rate
 from linbench.experiments.suite import load, shipped
-from linbench.results.record import NO_VERDICT
+from linbench.results.record import EDGE, NO_VERDICT, UNTRIED
 from linbench.results.schema import Result
 from tests.helpers.cells import plan
 
@@ -51,6 +52,7 @@ class Kept:
             "marks": [],
             "curve": curve,
             "lr": learning_rate(n),
+            "cell": {"protocol": {"settings": {"lr": learning_rate(n)}}},
             "seed": seed,
         }
 
@@ -172,6 +174,38 @@ def test_models_are_judged_each_by_itself_and_without_any_search_nothing_is_gues
     assert settled_by_former_rules(asked, kept, ASKED).keys() == {asked[1].id}
     assert cells_to_run(asked, found) == asked[2:]
     assert settled_by_former_rules(asked, kept, None) == {}
+
+
+def test_more_seeds_join_a_rate_that_a_former_rule_chose() -> None:
+    kept = Kept()
+    kept.tune("deltanet", (1000,), lambda n: 1.0 if n == UPPER else 0.5)
+    kept.tune("gla", ASKED.seeds, lambda n: 1.0 if n == LOWER else 0.5, refined=True)
+    for model in ("deltanet", "gla"):
+        kept.put(model, UPPER, 0)
+        kept.put(model, LOWER, 0)
+    asked = cells("deltanet", "gla", "retnet", seeds=range(3))
+    found = results_at_chosen_rates(asked, kept, ASKED)
+    joined = joining(asked, found)
+    assert joined.keys() == {cell.id for cell in asked[1:3]}, "not of the model that was searched as asked"
+    assert {(cell.protocol.lr, cell.seed) for cell in joined.values()} == {
+        (learning_rate(UPPER), 1),
+        (learning_rate(UPPER), 2),
+    }
+    for cell in joined.values():
+        kept.put(cell.model.label, UPPER, cell.seed)
+    after = results_at_chosen_rates(asked, kept, ASKED)
+    assert [after[cell.id]["marks"] for cell in asked[:3]] == [[ONE_SEED]] * 3
+    assert joining(asked, after) == {}
+
+
+@pytest.mark.parametrize("mark", [EDGE, UNTRIED])
+def test_no_seed_joins_a_rate_that_is_in_doubt(mark: str) -> None:
+    kept = Kept()
+    kept.tune("deltanet", (1000,), lambda n: 1.0 if n == UPPER else 0.5)
+    kept.put("deltanet", UPPER, 0)
+    kept.results["deltanet", learning_rate(UPPER), 0]["marks"] = [mark]
+    asked = cells(seeds=[0, 1])
+    assert joining(asked, results_at_chosen_rates(asked, kept, ASKED)) == {}
 
 
 def test_every_shipped_search_has_three_tuning_seeds_or_more_and_is_refined() -> None:
