@@ -52,6 +52,12 @@ class CellSource(Source):
         """The names of the tasks that must be installed."""
         return [split_task(task.task)[0] for task in self.suite.tasks]
 
+    def settings(self, model: str) -> dict[str, Any]:
+        """Return the suite for one model. How rates are searched is the same for all, and left out."""
+        own = [entry.set for entry in self.suite.models if entry.model == model]
+        suite = self.suite.model_dump(mode="json", exclude={"about", "models", "seeds", "search"})
+        return {**suite, "search": self.suite.search is not None, "own": own}
+
     def check(self, settings: MeasureSettings, where: str) -> None:
         """Raise UserError if no model is named."""
         if not settings.model:

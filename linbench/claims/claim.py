@@ -20,6 +20,7 @@ from linbench.claims.schema import TIERS, ClaimText, MeasureSettings, Section
 from linbench.claims.timings import TimingSource
 from linbench.claims.untrained import TableSource
 from linbench.common.errors import UserError, unknown
+from linbench.common.hashing import digest
 from linbench.common.yaml_files import read_mapping
 
 SOURCES: Mapping[str, type[Source]] = {"cells": CellSource, "untrained": TableSource, "timed": TimingSource}
@@ -64,6 +65,20 @@ class Claim:
         supported, refuted = (conditions(rule.formula) for rule in self.rules) if self.rules else ([], [])
         shared = set(map(str, refuted))
         return [part for part in supported if str(part) in shared]
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of all that its verdict depends on but results: rules, measures, and where they look."""
+        measures = {
+            measure.name: {
+                **measure.settings.model_dump(mode="json", exclude={"cells"}),
+                "source": measure.source.settings(measure.model),
+            }
+            for measure in self.deciding
+        }
+        text = self.text
+        rules = [" ".join(rule.split()) for rule in (text.premise, text.supported, text.refuted)]
+        return digest({"rules": rules, "measures": measures})[:12]
 
     @property
     def uses_device(self) -> bool:
@@ -129,7 +144,7 @@ def read_section(values: Mapping[str, Any], *, where: str) -> list[Claim]:
     """
     section = Section.parse(values, where=where)
     kinds = _kinds_of_sources(section, where)
-    texts = {name: _read_text(name, given, section.title) for name, given in section.claims.items()}
+    texts = {name: _read_text(name, given, section) for name, given in section.claims.items()}
     settings = {name: _read_measures(name, text, list(kinds)) for name, text in texts.items()}
     every = [each for own in settings.values() for each in own.values()]
     sources: dict[str, Source] = {}
@@ -151,10 +166,10 @@ def _kinds_of_sources(section: Section, where: str) -> dict[str, str]:
     return kinds
 
 
-def _read_text(name: str, given: Mapping[str, Any], title: str) -> ClaimText:
+def _read_text(name: str, given: Mapping[str, Any], section: Section) -> ClaimText:
     if not re.fullmatch("C[1-9][0-9]*", name):
-        raise UserError(f"{title}: claims are named C1, C2, ..., not {name}.")
-    text = ClaimText.parse(given, where=name)
+        raise UserError(f"{section.title}: claims are named C1, C2, ..., not {name}.")
+    text = ClaimText.parse({"dated": section.dated, **given}, where=name)
     if not bool(text.measures) == bool(text.supported) == bool(text.refuted):
         raise UserError(f"{name}: give measures and both rules, supported and refuted, or none of the three.")
     return text

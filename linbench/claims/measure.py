@@ -56,6 +56,10 @@ class Source(ABC):
         return ()
 
     @abstractmethod
+    def settings(self, model: str) -> dict[str, Any]:
+        """Return what decides the numbers of a model, as plain JSON values, for the hash of a claim."""
+
+    @abstractmethod
     def check(self, settings: MeasureSettings, where: str) -> None:
         """Raise UserError if a measure with these settings cannot look at this source."""
 

@@ -15,9 +15,12 @@ before the rules, docs/results.md already printed the numbers of C9 and C13. The
 have known all of these. All results in folders named `claims` are from later commits, and the rule of C76
 was written before anyone looked at speeds of its shapes.
 
-**What was changed later.** In C56 a clause was removed, and in C57 a precondition was added; "Here" tells
-both. The settings of C2 to C4 were changed after C2 and C4 had been looked at. Their rules are unchanged,
-and no earlier run counts.
+**What was changed later.** Every claim says when its rules first stood in the repository, and lists what was
+changed since, with what had been seen by then. A hash of rules, measures and settings stands beside the
+date; a test keeps it from changing without such an entry. On 2026-11-27 the way of judging was changed for
+all claims, after all results here had been seen: until then a rule was applied to means over three seeds, a
+verdict stood if leaving out one seed did not change it, and claims with too little training were repeated
+with two, four and eight times as much. No threshold was changed for it.
 
 **One seed, one answer.** A rule is taken apart into comparisons of single quantities, joined by `and` and
 `or`; `max(a, b) - min(a, b) >= 0.05` becomes `a - b >= 0.05 or b - a >= 0.05`. Each comparison is asked of

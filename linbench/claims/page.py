@@ -146,6 +146,11 @@ def about(claim: Claim) -> dict[str, str]:
     }
     for name, rule in zip(RULES[1:], claim.rules, strict=False):
         parts[name] = " ".join(rule.text.split())
+    if claim.rules:
+        parts["Dated"] = f"{text.dated} (hash of rules and settings: {claim.fingerprint})"
+    parts["Seen before"] = text.seen.strip()
+    for number, each in enumerate(text.deviations, 1):
+        parts[f"Deviation {number}"] = f"{each.dated}: {each.what.strip()} Seen by then: {each.seen.strip()}"
     parts["Read with care"] = text.care.strip()
     return {name: words for name, words in parts.items() if words}
 
@@ -258,7 +263,7 @@ def _link(claim: str) -> str:
 
 _TEXT = (
     "says", "source", "published", "tier", "setting", "rule", "here", "care",
-    "premise", "supported", "refuted",
+    "premise", "supported", "refuted", "dated", "seen", "deviations",
 )  # fmt: skip
 """The fields of a claim that stand in its JSON."""
 
@@ -269,7 +274,8 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
     return {
         "id": claim.id,
         "section": claim.section,
-        **claim.text.model_dump(include=set(_TEXT)),
+        **claim.text.model_dump(mode="json", include=set(_TEXT)),
+        "hash": claim.fingerprint if claim.rules else None,
         "measures": {name: measure.describe() for name, measure in claim.measures.items()},
         "needs": missing_requirements(claim),
         "verdict": verdict.outcome,

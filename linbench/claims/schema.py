@@ -1,5 +1,6 @@
 """The fields of a file of claims, validated."""
 
+from datetime import date
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -68,6 +69,14 @@ class Needs(Settings):
     other: tuple[str, ...] = Field((), description="anything else, in words")
 
 
+class Deviation(Settings):
+    """A change of a rule, or of its experiment, after it first stood in the repository."""
+
+    dated: date = Field(description="the day of the change")
+    what: str = Field(description="the change, and the reason for it")
+    seen: str = Field(description="the results that had been looked at by then")
+
+
 class ClaimText(Settings):
     """A claim as it is written in its file."""
 
@@ -87,6 +96,11 @@ class ClaimText(Settings):
     premise: str = Field("", description="a condition that both rules need, such as that a model has learned")
     supported: str = Field("", description="the rule that supports it")
     refuted: str = Field("", description="the rule that refutes it")
+    dated: date | None = Field(
+        None, description="the day on which its rules first stood in the repository, if not that of its file"
+    )
+    seen: str = Field("", description="results that were known when the rules were written")
+    deviations: tuple[Deviation, ...] = Field((), description="what was changed since, in order")
     figure: str = Field(
         "", description="the kind of figure that shows it, such as overwrites; for timings, replayed"
     )
@@ -103,6 +117,7 @@ class Section(Settings):
     """A file of claims."""
 
     title: str
+    dated: date | None = Field(None, description="the day on which its rules first stood in the repository")
     cells: dict[str, dict[str, Any]] = Field(
         {},
         description=(

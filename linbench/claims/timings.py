@@ -76,6 +76,10 @@ class TimingSource(Source):
         """Read shapes. Raises UserError: see `Source.read`."""
         return cls(name, Shapes.parse(given, where=where))
 
+    def settings(self, model: str) -> dict[str, Any]:
+        """Return the shapes that are timed."""
+        return self.shapes.model_dump(mode="json")
+
     def check(self, settings: MeasureSettings, where: str) -> None:
         """Raise UserError if the model, the quantity or the length is not one of a timing."""
         if not settings.model:

@@ -77,6 +77,10 @@ class TableSource(Source):
         """Read a table. Raises UserError: see `Source.read`."""
         return cls(name, Table.parse(given, where=where))
 
+    def settings(self, model: str) -> dict[str, Any]:
+        """Return the settings of the table."""
+        return self.table.model_dump(mode="json")
+
     def check(self, settings: MeasureSettings, where: str) -> None:
         """Raise UserError if a model is named."""
         if settings.model:
