@@ -1,13 +1,16 @@
 """Claims and stored results for tests."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from linbench.claims.cells import CellSource
 from linbench.claims.claim import Claim, read_section
 from linbench.claims.looks import LOOKS
+from linbench.claims.seed_evidence import SeedEvidence
 from linbench.claims.stored_results import Stored
+from linbench.claims.tally import Tally
+from linbench.claims.verdict import UNDECIDED, decide
 from linbench.common.hashing import digest
 from linbench.experiments.cell import Cell
 from linbench.results.schema import Result
@@ -73,3 +76,17 @@ def keeping(folder: Path) -> Callable[..., Stored]:
         return Stored([store])
 
     return keep
+
+
+def decided_by_looks(claim: Claim, scores: Mapping[str, Sequence[float]]) -> str:
+    """Return the outcome of a claim if seeds are added until it is decided.
+
+    Args:
+        scores: for every measure that decides the scores of all seeds, as many as the last look asks for.
+    """
+    for size in LOOKS:
+        evidence = {name: SeedEvidence(dict(enumerate(own[:size]))) for name, own in scores.items()}
+        outcome, _ = decide(claim, Tally(evidence))
+        if outcome != UNDECIDED:
+            return outcome
+    return UNDECIDED
