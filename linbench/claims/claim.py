@@ -78,7 +78,7 @@ class Claim:
         }
         text = self.text
         rules = [" ".join(rule.split()) for rule in (text.premise, text.supported, text.refuted)]
-        return digest({"rules": rules, "measures": measures})[:12]
+        return digest({"rules": rules, "measures": measures, "needs": list(text.needs.other)})[:12]
 
     @property
     def uses_device(self) -> bool:

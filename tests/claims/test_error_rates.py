@@ -188,6 +188,19 @@ def test_few_whole_catalogues_have_any_wrong_verdict(pool: Pool) -> None:
     assert share_with_a_wrong_verdict(pool, catalogues=5, seeds=1000) == 0
 
 
+EQUAL = {"C14", "C29", "C60", "C64", "C66"}
+"""The claims that two models are equal, or one no worse: identical models are a true answer."""
+
+
+def test_identical_models_support_those_claims_alone_that_say_so() -> None:
+    def narrow(draw: np.random.Generator, size: int) -> NDArray[np.float64]:
+        return draw.normal(0.5, 0.002, size)
+
+    draw = np.random.default_rng(5)
+    outcomes = {claim.id: decided_by_looks(claim, drawn(claim, narrow, draw, LOOKS[-1])) for claim in RULED}
+    assert {name for name, outcome in outcomes.items() if outcome == SUPPORTED} == EQUAL
+
+
 @pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.parametrize("pool", [*MADE_UP, stored], ids=lambda pool: pool.__name__)
