@@ -1,5 +1,6 @@
 """`linbench claims`."""
 
+import copy
 import json
 import re
 import shlex
@@ -117,6 +118,26 @@ def test_what_is_missing_is_run_and_decides_and_is_not_run_again(
     assert len(list((tmp_path / "mine" / "claims").glob("*.json"))) == 14, (
         "what stands in another folder is not run again"
     )
+
+
+@pytest.mark.slow
+def test_ladders_are_run_to_their_ends_and_count_once(
+    monkeypatch: pytest.MonkeyPatch, linbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    values = copy.deepcopy(TINY)
+    values["cells"]["small"]["protocol"] = "converged"
+    values["cells"]["small"]["set"] |= {"protocol.tokens": 320, "protocol.rungs": 2}
+    claims = {claim.id: claim for claim in read_section(values, where="a.yaml")}
+    monkeypatch.setattr(file, "claims", lambda: claims)
+    words = ("claims", "C1", "--device", "cpu", "--workers", "0", "--results", "mine")
+    ended = linbench(*words, "--run")
+    assert ended.code == 0, ended.err
+    assert "**supported**" in ended.out
+    kept = [json.loads(path.read_text()) for path in (tmp_path / "mine").glob("*.json")]
+    assert sorted(result["purpose"] for result in kept) == ["report"] * 28 + ["rung"] * 28
+    (told,) = json.loads(linbench(*words[:2], "--device", "cpu", "--results", "mine", "--json").out)
+    assert (told["verdict"], told["ahead"]["left"]) == ("supported", 0)
+    assert len(told["devices"][0]["figures"]["delta"]["seeds"]) == 14
 
 
 def test_a_run_ends_when_its_own_process_has_lost_the_gpu(
