@@ -146,7 +146,7 @@ def about(claim: Claim) -> dict[str, str]:
     }
     for name, rule in zip(RULES[1:], claim.rules, strict=False):
         parts[name] = " ".join(rule.text.split())
-    if claim.rules:
+    if claim.rules and text.dated:
         parts["Dated"] = f"{text.dated} (hash of rules and settings: {claim.fingerprint})"
     parts["Seen before"] = text.seen.strip()
     for number, each in enumerate(text.deviations, 1):
