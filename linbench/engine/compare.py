@@ -18,6 +18,7 @@ from linbench.results.schema.cells import CellResult
 from linbench.results.side_by_side import VariantComparison, compare_variants
 from linbench.results.speeds import speeds
 from linbench.results.store import SPEED, Store
+from linbench.results.undertrained import judged
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ class ComparisonPlan:
         for each_store in (*self.stores, store):
             if each_store.folder.is_dir():
                 layer_speeds |= {result["id"]: result for result in each_store.by_kind()[SPEED]}
-        return compare_variants(self.blocks, self.known | new, speeds(layer_speeds.values()))
+        known = self.known | new
+        by_cell = dict(zip(known, judged(known.values()), strict=True))
+        return compare_variants(self.blocks, by_cell, speeds(layer_speeds.values()))
 
 
 def plan_comparison(

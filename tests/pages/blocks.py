@@ -15,7 +15,7 @@ from tests.bench import speed_page
 from tests.helpers import starting_gates
 from tests.pages.compared import compare
 from tests.pages.numbers import MADE_TABLE
-from tests.results import schedules
+from tests.results import doublings, schedules
 from tests.results.drawn import ROOT
 
 PAGES = [
@@ -77,6 +77,7 @@ def blocks() -> list[Block]:
             Block("docs/decisions/0011-ladders.md", name, MADE, make)
             for name, make in schedules.TABLES.items()
         ),
+        Block("docs/decisions/0013-undertrained.md", "doublings", MADE, doublings.table),
         Block("docs/ci.md", "compare", MADE, compare),
         Block("docs/initial-values.md", "starting-gates", MADE, starting_gates.table),
         *(Block(page, file, FILES, partial(kept_table, file)) for page, file in files_shown()),

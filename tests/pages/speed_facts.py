@@ -280,7 +280,7 @@ FACTS = [
     ),
     Fact(
         PAGE,
-        "trains at {} to {} of GLA's speed",
+        "trains at {} to {} of the speed of GLA",
         lambda: beside("gated_deltanet", "gla", LENGTHS[:-1]),
     ),
     Fact(

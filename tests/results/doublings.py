@@ -1,7 +1,7 @@
 """The table of decision 13: how often twice the tokens bring more, by the mark `undertrained`.
 
-`python -m tests.results.doublings` writes it into docs/decisions/0013-undertrained.md, from the scores beside
-that page. `python -m tests.results.doublings FOLDER...` first collects these from folders of results.
+`python -m tests.pages.blocks` writes it into docs/decisions/0013-undertrained.md, from the scores beside that
+page. `python -m tests.results.doublings FOLDER...` collects these from folders of results.
 """
 
 import sys
@@ -127,20 +127,5 @@ def _share(runs: pd.DataFrame) -> str:
     return f"{gained} of {count} ({gained / count:.0%})" if count else "none"
 
 
-def shown() -> str:
-    """Return the table as the page has it."""
-    return _divide()[1]
-
-
-def _divide() -> tuple[str, str, str]:
-    """Return the page before the table, the table, and the page after it."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition("<!-- doublings -->\n")
-    inside, end, after = rest.partition("<!-- end of doublings -->\n")
-    return f"{before}<!-- doublings -->\n", inside, end + after
-
-
 if __name__ == "__main__":
-    if folders := [Path(name) for name in sys.argv[1:]]:
-        collect(folders).to_csv(SCORES, index=False, float_format="%.5g")
-    before, _, after = _divide()
-    PAGE.write_text(before + table() + after, encoding="utf-8")
+    collect([Path(name) for name in sys.argv[1:]]).to_csv(SCORES, index=False, float_format="%.5g")
