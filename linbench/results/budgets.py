@@ -1,10 +1,9 @@
 """Scores at fixed budgets: what ladders had learned with so many times their base budget."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean, stdev
+from statistics import fmean
 
 from linbench.results.comparison import Row
 from linbench.results.open_ladders import ladder_key
@@ -12,6 +11,7 @@ from linbench.results.record import UNDERTRAINED, doublings_of, seed_of
 from linbench.results.rungs import Rung
 from linbench.results.schema.cells import CellResult, Ladder
 from linbench.results.scores import accuracy, tokens_trained
+from linbench.results.statistics import mean_interval
 
 CONFIDENCE = 0.95
 """The confidence of the intervals of means over seeds."""
@@ -37,13 +37,8 @@ class BudgetScore:
     @cached_property
     def interval(self) -> tuple[float, float] | None:
         """The interval of the mean by Student's t, within 0 and 1; None for fewer than two seeds."""
-        from scipy.special import stdtrit  # where it is needed: scipy takes long to load
-
-        count = len(self.accuracies)
-        if count < 2:
-            return None
-        reach = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * stdev(self.accuracies) / math.sqrt(count)
-        return max(0.0, self.mean - reach), min(1.0, self.mean + reach)
+        found = mean_interval(self.accuracies, CONFIDENCE)
+        return found and (max(0.0, found[0]), min(1.0, found[1]))
 
 
 def has_budgets(rows: Iterable[Row]) -> bool:

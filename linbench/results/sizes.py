@@ -17,17 +17,18 @@ def spread(counts: Sequence[float]) -> float:
 def matched_part(groups: Sequence[Sequence[State]]) -> str:
     """Return what the models of each group were matched by, `STATE` or `RECURRENT`.
 
-    A result does not say it. It is the whole state, unless that differs by more than `TOLERANCE` and the
-    floats of the recurrence alone do not.
+    A result does not say it. It is the whole state, unless that differs by more than `TOLERANCE` and by more
+    than the floats of the recurrence alone.
 
     Args:
         groups: states that do not grow with the length, of models that stand side by side.
     """
 
-    def is_matched(part: str) -> bool:
-        return all(spread([count_of(state, part) for state in group]) <= TOLERANCE for group in groups)
+    def difference(part: str) -> float:
+        return max((spread([count_of(state, part) for state in group]) for group in groups), default=0.0)
 
-    return RECURRENT if is_matched(RECURRENT) and not is_matched(STATE) else STATE
+    whole = difference(STATE)
+    return RECURRENT if whole > TOLERANCE and difference(RECURRENT) < whole else STATE
 
 
 def count_of(state: State, part: str) -> int:

@@ -39,7 +39,7 @@ WHOLE: dict[str, Any] = {
     "cells": {
         "recall": {"tasks": ["mqar"], "grid": {"model.d_model": [16, 32]}},
         "zoo": {
-            "suite": "zoo",
+            "suite": "zoo-one-length",
             "tasks": [{"task": "mqar", "set": {"task.seq_len": 512, "model.d_model": 64}}],
         },
     },

@@ -222,6 +222,6 @@ def test_every_shipped_search_has_three_tuning_seeds_or_more_and_is_refined() ->
     assert lax == []
 
 
-@pytest.mark.parametrize("name", ["zoo", "zoo-quick"])
+@pytest.mark.parametrize("name", ["zoo-one-length", "zoo-quick"])
 def test_shipped_suites_search_as_by_default(name: str) -> None:
     assert load(name).search == ASKED
