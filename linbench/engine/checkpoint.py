@@ -32,6 +32,9 @@ SECONDS = 60.0
 _NUMBERS = ("step", "trained", "seconds", "note")
 """Attributes of a training that are kept, besides tensors and runs. Stored files have these names."""
 
+SHARED = "steps"
+"""The name of the tensor that all replicas of a training share."""
+
 
 class Checkpoints:
     """A folder with a file for every group that is not finished, named by its composition."""
@@ -49,7 +52,9 @@ class Checkpoints:
         """
         if time.monotonic() - self.last < self.seconds:
             return
-        write_checkpoint(self._path(group), *_snapshot(training))
+        tensors, numbers = snapshot(training)
+        tensors |= _random_states(training.runs[0].cell.device)
+        write_checkpoint(self._path(group), tensors, numbers)
         self.last = time.monotonic()
 
     def delete(self, group: str) -> None:
@@ -64,7 +69,7 @@ class Checkpoints:
         """Return the names of groups that can go on from a checkpoint, with their cells.
 
         All cells of such a group are among `cells`, those that are not over are `missing`, and no two groups
-        share one of these. Checkpoints are deleted if all their cells have results from other groups.
+        share one of these. Checkpoints that cannot go on, as one of these has a result, are deleted.
 
         Args:
             cells: the cells that may go on.
@@ -79,7 +84,7 @@ class Checkpoints:
             if checkpoint is None:
                 continue
             unfinished = checkpoint.unfinished
-            if unfinished <= done:
+            if not unfinished or unfinished & done:
                 self.delete(path.stem)
             elif unfinished <= missing.keys() and not unfinished & claimed:
                 claimed |= unfinished
@@ -215,21 +220,23 @@ def composition(cells: Sequence[Cell]) -> str:
     return digest([cell.id for cell in cells])
 
 
-def _snapshot(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of a training, copied, and all else that is kept of it."""
-    tensors = {name: x.detach().cpu().contiguous().clone() for name, x in tensors_of(training).items()}
-    tensors["random state"] = torch.get_rng_state()
-    tensors |= _other_generators()
-    device = training.runs[0].cell.device
-    if device != "cpu":
-        tensors["random state of the device"] = torch.cuda.get_rng_state(device)
+def snapshot(training: Training, replicas: slice = slice(None)) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of some replicas of a training, copied, and all else that is kept of these.
+
+    The states of generators are not among them.
+    """
+    tensors = {
+        name: (x if name == SHARED else x[replicas]).detach().cpu().contiguous().clone()
+        for name, x in tensors_of(training).items()
+    }
+    runs = training.runs[replicas]
     numbers = {name: getattr(training, name) for name in _NUMBERS}
-    numbers["cells"] = [run.cell.id for run in training.runs]
-    numbers["runs"] = [run_fields(run) for run in training.runs]
+    numbers["cells"] = [run.cell.id for run in runs]
+    numbers["runs"] = [_run_fields(run) for run in runs]
     return tensors, numbers
 
 
-def run_fields(run: Run) -> dict[str, Any]:
+def _run_fields(run: Run) -> dict[str, Any]:
     """Return the fields of a run that are kept, which are all but its cell."""
     stored = {field.name: getattr(run, field.name) for field in fields(Run) if field.name != "cell"}
     # JSON has no infinity; the loss of a diverged run is not used any more
@@ -237,26 +244,30 @@ def run_fields(run: Run) -> dict[str, Any]:
 
 
 def tensors_of(training: Training) -> dict[str, Tensor]:
-    """Return all tensors that training changes, by name: each [R, ...] but `steps`, which is shared."""
+    """Return all tensors that training changes, by name: each [R, ...] but the `SHARED` one."""
     optimiser, stack = training.optimiser, training.stack
     tensors = {f"weights {i}": flat.weights for i, flat in enumerate(stack.flats)}
     tensors |= {f"buffer {name}": x for name, x in stack.buffers.items()}
     for i, (mean, square) in enumerate(optimiser.moments):
         tensors |= {f"mean {i}": mean, f"square {i}": square}
-    return tensors | {"steps": optimiser.steps}
+    return tensors | {SHARED: optimiser.steps}
 
 
-def _other_generators() -> dict[str, Tensor]:
-    """Return the states of the generators of Python and numpy, which a layer may draw from."""
+def _random_states(device: str) -> dict[str, Tensor]:
+    """Return the states of all generators that a layer may draw from when it trains on a device."""
     python, numpy, _ = generators.states()
     version, words, spare = python
     place = [numpy["state"]["pos"], numpy["has_gauss"]]
-    return {
+    states = {
+        "random state": torch.get_rng_state(),
         "random state of Python": torch.tensor([version, *words], dtype=torch.int64),
         "spare of Python": torch.tensor([] if spare is None else [spare], dtype=torch.float64),
         "random state of numpy": torch.tensor([*numpy["state"]["key"].tolist(), *place], dtype=torch.int64),
         "spare of numpy": torch.tensor([numpy["gauss"]], dtype=torch.float64),
     }
+    if device != "cpu":
+        states["random state of the device"] = torch.cuda.get_rng_state(device)
+    return states
 
 
 def _set_other_generators(tensors: Mapping[str, Tensor]) -> None:

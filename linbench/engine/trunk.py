@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from linbench.common.files import storage_sentence
-from linbench.engine.checkpoint import Checkpoint, run_fields, tensors_of, write_checkpoint
+from linbench.engine.checkpoint import SHARED, Checkpoint, snapshot, tensors_of, write_checkpoint
 from linbench.engine.schedule import stable_steps
 from linbench.engine.step import Run, Training
 from linbench.experiments.cell import Cell
@@ -33,24 +33,17 @@ class Trunks:
         cell = training.runs[0].cell
         if not _may_climb(cell) or training.step != stable_steps(cell):
             return
-        tensors = {name: x.detach().cpu() for name, x in tensors_of(training).items()}
         for r, run in enumerate(training.runs):
             if run.done:
                 continue
-            own = {
-                name: (x if name == "steps" else x[r : r + 1]).contiguous().clone()
-                for name, x in tensors.items()
-            }
-            numbers = {
-                "step": training.step,
+            tensors, numbers = snapshot(training, slice(r, r + 1))
+            numbers |= {
                 "trained": cell.curriculum.tokens(training.step),
-                "seconds": training.seconds,
                 "note": None,
                 "cells": [ladder_id(run.cell)],
-                "runs": [run_fields(run)],
             }
             path = self._path(run.cell, training.step)
-            write_checkpoint(path, own, numbers)
+            write_checkpoint(path, tensors, numbers)
             self._delete([other for other in self._paths(run.cell) if other != path])
 
     def restore(self, training: Training) -> bool:
@@ -116,13 +109,13 @@ def _restore(training: Training, trunks: list[Checkpoint]) -> bool:
     for name, x in tensors.items():
         for r, trunk in enumerate(trunks):
             kept = trunk.tensors.get(name)
-            own = x if name == "steps" else x[r : r + 1]
+            own = x if name == SHARED else x[r : r + 1]
             if kept is None or kept.shape != own.shape or kept.dtype != own.dtype:
                 return False
     with torch.no_grad():
         for name, x in tensors.items():
             rows = [trunk.tensors[name] for trunk in trunks]
-            x.detach().copy_(rows[0] if name == "steps" else torch.cat(rows))
+            x.detach().copy_(rows[0] if name == SHARED else torch.cat(rows))
     training.runs = [Run(run.cell, **trunk.runs[0]) for run, trunk in zip(training.runs, trunks, strict=True)]
     training.step = trunks[0].numbers["step"]
     training.trained = sum(trunk.numbers["trained"] for trunk in trunks)

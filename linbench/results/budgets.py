@@ -25,7 +25,7 @@ class BudgetScore:
     """
 
     doublings: int
-    """How many times the base budget was doubled."""
+    """The number of times that the base budget was doubled."""
     tokens: int
     accuracies: tuple[float, ...]
 

@@ -1,6 +1,7 @@
 """A program that kills sweeps, or launches many at once. It forks them, so that each has everything loaded.
 
-`python -m tests.helpers.kills FOLDER kills|launchers COUNT SEED` prints a JSON object with what it saw.
+`python -m tests.helpers.kills FOLDER WHAT COUNT SEED` prints a JSON object with what it saw; WHAT is kills,
+ladders or launchers.
 """
 
 import json
@@ -10,15 +11,17 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from linbench.engine import jobs
 from linbench.engine.checkpoint import Checkpoints
+from linbench.engine.ladder import run_ladders
 from linbench.engine.progress import NoProgress
-from linbench.engine.runner import run_cells
+from linbench.engine.trunk import SUFFIX
 from linbench.experiments.cell import Cell
 from linbench.results.schema import Result
 from linbench.results.store import Store
@@ -26,6 +29,7 @@ from tests.helpers.cells import build_cells, tiny_settings
 
 CELLS = 20
 TINY = tiny_settings(15)
+LADDER = TINY | {"protocol.schedule": "wsd", "protocol.rungs": 3, "protocol.lr": 0.01}
 
 
 class Writing(NoProgress):
@@ -41,12 +45,12 @@ class Writing(NoProgress):
 
 
 def forked(cells: Sequence[Cell], folder: Path) -> int:
-    """Fork a process that runs the cells, and return its id."""
+    """Fork a process that runs the cells, each as far as its ladder goes, and return its id."""
     process = os.fork()
     if process == 0:
         code = 1
         try:
-            run_cells(cells, Store(folder / "results"), Writing(folder / "run"), stack=3)
+            run_ladders(cells, Store(folder / "results"), Writing(folder / "run"), stack=3)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -60,35 +64,59 @@ def kills(folder: Path, count: int, seed: int) -> dict[str, int]:
 
     It begins in a new folder whenever it has finished.
     """
-    generator, seen = random.Random(seed), {"kills": 0, "through": 0, "corrupt": 0, "lost": 0, "rerun": 0}
+    return soak(folder, count, seed, sweep)
+
+
+def ladders(folder: Path, count: int, seed: int) -> dict[str, int]:
+    """Kill a sweep of ladders in the same way."""
+    return soak(folder, count, seed, sweep_of_ladders)
+
+
+def soak(folder: Path, count: int, seed: int, cells_of: Callable[[], list[Cell]]) -> dict[str, int]:
+    """Kill a sweep of some cells again and again, and return what was seen."""
+    names = ("kills", "through", "failed", "corrupt", "lost", "rerun", "other", "left")
+    generator, seen = random.Random(seed), dict.fromkeys(names, 0)
     (folder / "whole").mkdir()
     begun = time.monotonic()
-    os.waitpid(forked(sweep(), folder / "whole"), 0)
+    seen["failed"] += os.waitpid(forked(cells_of(), folder / "whole"), 0)[1] != 0
     whole = time.monotonic() - begun
+    expected = measurements(folder / "whole")
     while seen["kills"] < count:
         here = folder / str(seen["through"])
         here.mkdir()
-        cells, finished = sweep(), dict[str, tuple[int, int]]()
-        while len(finished) < CELLS:
+        cells, finished, killed = cells_of(), dict[str, Any](), True
+        while killed:
             process = forked(cells, here)
-            if seen["kills"] < count:
+            killed = seen["kills"] < count
+            if killed:
                 time.sleep(generator.uniform(0.02, 0.2) * whole)
                 os.kill(process, signal.SIGKILL)
-                seen["kills"] += 1
-            os.waitpid(process, 0)
-            store = Store(here / "results")
-            now = {
-                path.stem: (path.stat().st_ino, path.stat().st_mtime_ns)
-                for path in (here / "results").glob("*.json")
-            }
-            seen["corrupt"] += sum(store.get(name) is None for name in now)
+            ended = os.waitpid(process, 0)[1]
+            killed = os.WIFSIGNALED(ended)
+            seen["kills"] += killed
+            seen["failed"] += not killed and ended != 0
+            now = measurements(here)
+            seen["corrupt"] += sum(value is None for value in now.values())
             seen["lost"] += len(finished.keys() - now.keys())
             seen["rerun"] += sum(now[name] != before for name, before in finished.items() if name in now)
             finished = now
         run = (here / "run").read_text().split()
         seen["rerun"] += len(run) - len(set(run))
+        seen["other"] += finished.keys() != expected.keys()
+        seen["left"] += len([*here.rglob(f"*{SUFFIX}"), *here.rglob("*.checkpoint")])
         seen["through"] += 1
     return seen
+
+
+def measurements(folder: Path) -> dict[str, Any]:
+    """Return what was measured of each cell and when, which the end of a ladder leaves as it is; None for a
+    file that cannot be read."""
+    store = Store(folder / "results")
+    found = {path.stem: store.get(path.stem) for path in (folder / "results").glob("*.json")}
+    return {
+        name: result and (result["curve"], result["metrics"], result["seconds"])
+        for name, result in found.items()
+    }
 
 
 def launchers(folder: Path, count: int, seed: int) -> dict[str, int]:
@@ -109,8 +137,12 @@ def sweep() -> list[Cell]:
     return build_cells("deltanet", "linear_attention", seeds=range(CELLS // 2), settings=TINY)
 
 
+def sweep_of_ladders() -> list[Cell]:
+    return build_cells("deltanet", "linear_attention", seeds=range(4), settings=LADDER)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)  # a forked process has none of its parent's
     jobs.Checkpoints = lambda folder: Checkpoints(folder, seconds=0.0)  # type: ignore[assignment,misc]
-    what = {"kills": kills, "launchers": launchers}[sys.argv[2]]
+    what = {"kills": kills, "ladders": ladders, "launchers": launchers}[sys.argv[2]]
     print(json.dumps(what(Path(sys.argv[1]), int(sys.argv[3]), int(sys.argv[4]))))
