@@ -20,14 +20,13 @@ def judged(results: Iterable[CellResult]) -> list[CellResult]:
 
     A ladder is undertrained if it ended at its largest budget, neither at the optimum nor flat. A result
     that is no ladder is if the same cell with half the budget is among the results, and the two with what
-    lies below them make no ladder that has ended. Without one there is no mark, and nothing is known.
+    lies below them make no ladder that has ended. Without one there is no mark, and nothing is known. Runs
+    that are not reported have none.
     """
     every = list(results)
     lower = lower_budgets(every)
     return [
-        mark(result, is_undertrained(result, lower.get(place, ())))
-        if result["purpose"] == "report"
-        else result
+        mark(result, result["purpose"] == "report" and is_undertrained(result, lower.get(place, ())))
         for place, result in enumerate(every)
     ]
 

@@ -4,14 +4,14 @@ import pytest
 
 from linbench.results.rungs import LEAST_GAIN, LEAST_LOSS_GAIN, NEAR_OPTIMUM
 from linbench.results.scores import AT_CHANCE
-from tests.results.doublings import KINDS, MORE, PAGE, kind, load, marked
+from tests.results.doublings import KINDS, MORE, PAGE, RULE, kind, load, marked
 
 
 @pytest.mark.parametrize("name", list(KINDS))
 def test_of_the_unmarked_at_most_a_tenth_gain_with_twice_the_tokens(name: str) -> None:
     scores = load()
     own = scores[kind(scores) == name]
-    unmarked = own[~marked(own)["two flat steps"]]
+    unmarked = own[~marked(own)[RULE]]
     assert (unmarked["twice"] - unmarked["own_accuracy"] > MORE).sum() <= 0.1 * len(unmarked)
 
 

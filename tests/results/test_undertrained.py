@@ -59,6 +59,8 @@ def test_what_older_versions_marked_is_judged_anew_and_other_marks_stay(
 ) -> None:
     found = judged(budgets([0.5, 0.7], marks=["undertrained", "lr_edge"]))
     assert [result["marks"] for result in found] == [["lr_edge"], ["undertrained", "lr_edge"]]
+    tuning = [result | {"purpose": "tuning"} for result in budgets([0.5, 0.7], marks=["undertrained"])]
+    assert [result["marks"] for result in judged(tuning)] == [[], []]
 
 
 def test_a_result_that_needs_no_other_mark_is_not_copied(budgets: Callable[..., list[Any]]) -> None:
