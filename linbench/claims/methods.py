@@ -20,7 +20,7 @@ changed since, with what had been seen by then. A hash of rules, measures and se
 date; a test keeps it from changing without such an entry. On 2026-11-27 the way of judging was changed for
 all claims, after all results here had been seen: until then a rule was applied to means over three seeds, a
 verdict stood if leaving out one seed did not change it, and claims with too little training were repeated
-with two, four and eight times as much. No threshold was changed for it.
+with two, four and eight times as much. Thresholds stayed as they were, but for those that are listed.
 
 **One seed, one answer.** A rule is taken apart into comparisons of single quantities, joined by `and` and
 `or`; `max(a, b) - min(a, b) >= 0.05` becomes `a - b >= 0.05 or b - a >= 0.05`. Each comparison is asked of
@@ -49,6 +49,10 @@ they were trained on. A premise belongs to both rules. If it does not hold, noth
 stay as it is, or become perfect. Its seed says yes if that is true of all in between. For "the largest
 setting up to which all scores reach a threshold", it does not matter beyond the first setting that fails.
 C53 and C75 ask which depths and rates are enough, so marks do not count there, as "Here" says.
+
+**Training until it is learned.** Most claims train on ladders: from a base budget on, which is doubled up to
+32 times, until the task is learned or two doublings in a row bring nothing. The last rung counts. If it ends
+at the largest budget and was still gaining, it is marked as still improving.
 
 **What is shown.** The value of a measure is the median over its seeds, with the lowest and the highest in
 parentheses, or the two medians between which longer training may take it.
