@@ -203,6 +203,7 @@ def test_identical_models_support_those_claims_alone_that_say_so() -> None:
 
 @pytest.mark.slow
 @pytest.mark.nightly
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("pool", [*MADE_UP, stored], ids=lambda pool: pool.__name__)
 def test_at_most_5_percent_of_many_whole_catalogues_have_any_wrong_verdict(pool: Pool) -> None:
     kept: dict[str, NDArray[np.float64]] = {}
