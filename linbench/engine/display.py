@@ -1,6 +1,6 @@
 """Displays of a run's progress: bars on a terminal, or lines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -52,6 +52,9 @@ class LineDisplay:
         when = "finished earlier" if stored else describe_duration(result)
         line = f"{self.count}/{len(self.cells)} {format_cells([cell], self.names)}: {outcome(result)}, {when}"
         self.console.print(escape.one_line(line), markup=False, highlight=False, soft_wrap=True)
+
+    def spent(self, cells: Sequence[Cell], seconds: Mapping[str, float], tokens: int) -> None:
+        """Show nothing."""
 
     def end(self) -> None:
         """Show nothing more."""
@@ -114,6 +117,9 @@ class LiveDisplay:
         self._drop([group for group in self.running if group <= self.over])
         self.plain.finished(cell, result, stored=stored)
         self._count([cell], 1.0)
+
+    def spent(self, cells: Sequence[Cell], seconds: Mapping[str, float], tokens: int) -> None:
+        """Show nothing."""
 
     def end(self) -> None:
         """Remove the bars."""

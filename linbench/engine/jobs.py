@@ -1,11 +1,12 @@
 """Jobs: what an executor is given to do, and the messages that come back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from linbench.engine.checkpoint import Checkpoints, composition
 from linbench.engine.measure import measure
+from linbench.engine.meter import Meter
 from linbench.engine.progress import Report
 from linbench.engine.step import Training
 from linbench.engine.trunk import Trunks
@@ -39,7 +40,15 @@ class Reported(NamedTuple):
     report: Report
 
 
-Message = Reported | CellResult
+class Spent(NamedTuple):
+    """Seconds, by part, and tokens trained on, of the work on the cells with these ids."""
+
+    cells: list[str]
+    seconds: Mapping[str, float]
+    tokens: int
+
+
+Message = Reported | Spent | CellResult
 
 
 def plugin_sources(cell: Cell) -> frozenset[str]:
@@ -63,17 +72,17 @@ def _without_class(source: str) -> str:
 
 
 def work(job: Job, tell: Callable[[Message], None]) -> None:
-    """Train and evaluate the cells of a job, and tell reports and results as they come.
+    """Train and evaluate the cells of a job; tell reports and results as they come, then what all that took.
 
     Raises StorageError: checkpoints cannot be kept.
     """
-    names = [cell.id for cell in job.cells]
+    names, meter = [cell.id for cell in job.cells], Meter()
 
     def on_report(report: Report) -> None:
         tell(Reported(names, report))
 
     if job.checkpoints is None:
-        results = measure(job.cells, on_report)
+        results = measure(job.cells, on_report, meter=meter)
     else:
         checkpoints = Checkpoints(job.checkpoints)
         checkpoint = checkpoints.read(job.name, names) if job.resumes else None
@@ -84,7 +93,13 @@ def work(job: Job, tell: Callable[[Message], None]) -> None:
             trunks.save_if_due(training)
 
         results = measure(
-            job.cells, on_report, on_checkpoint=on_checkpoint, checkpoint=checkpoint, trunks=trunks
+            job.cells,
+            on_report,
+            on_checkpoint=on_checkpoint,
+            checkpoint=checkpoint,
+            trunks=trunks,
+            meter=meter,
         )
     for result in results:
         tell(result)
+    tell(Spent(names, meter.seconds, meter.tokens))

@@ -14,6 +14,7 @@ from linbench.engine.checkpoint import Checkpoint
 from linbench.engine.cost import least_bytes
 from linbench.engine.evaluate import Evaluation, EvaluationResult
 from linbench.engine.hidden_state import hidden_state_reason
+from linbench.engine.meter import BUILDING, EVALUATION, Meter
 from linbench.engine.progress import Report
 from linbench.engine.record import FinalFields, final_fields, model_size, new_record
 from linbench.engine.stack import Stack
@@ -41,6 +42,7 @@ def measure(
     on_checkpoint: Callable[[Training], None] = lambda training: None,
     checkpoint: Checkpoint | None = None,
     trunks: Trunks | None = None,
+    meter: Meter | None = None,
 ) -> Iterator[CellResult]:
     """Train and evaluate a group of cells as one program, and yield each result as soon as it is there.
 
@@ -53,6 +55,7 @@ def measure(
         on_checkpoint: called whenever the state of the training is complete and can be kept.
         checkpoint: a checkpoint of these very cells, from which training goes on.
         trunks: where trunks are kept, from which training goes on if there is no checkpoint.
+        meter: counts what all this takes.
 
     Yields: records with the fields of `linbench.results.schema`: status (`ok`, `diverged`, `oom`, `timeout`,
     `failed`) and its reason, marks, test metrics and slices, the curve over steps, sizes, seconds of the
@@ -63,12 +66,13 @@ def measure(
     from_callbacks: list[BaseException] = []
     on_report = _noting_errors(on_report, from_callbacks)
     on_checkpoint = _noting_errors(on_checkpoint, from_callbacks)
+    meter = meter or Meter()
     waiting: list[tuple[list[Cell], str | None]] = [(list(cells), None)]
     while waiting:
         group, note = waiting.pop()
         done: set[str] = set()
         try:
-            results = _run_group(group, note, on_report, on_checkpoint, checkpoint, trunks)
+            results = _run_group(group, note, on_report, on_checkpoint, checkpoint, trunks, meter)
             for result in _surroundings(group).within(results):
                 done.add(result["id"])
                 yield result
@@ -76,6 +80,7 @@ def measure(
             raise
         # the fault of a mixer, linbench's or a user's, SystemExit too: it is recorded, and the run goes on
         except BaseException as error:
+            meter.turn_to(None)
             if any(error is raised for raised in from_callbacks):  # the fault of a callback
                 raise
             if not device_responds(group[0].device):
@@ -177,13 +182,16 @@ def _run_group(
     on_checkpoint: Callable[[Training], None],
     checkpoint: Checkpoint | None,
     trunks: Trunks | None,
+    meter: Meter,
 ) -> Iterator[CellResult]:
     began = time.perf_counter()
+    meter.turn_to(BUILDING)
     first = cells[0]
     _require_memory(cells)
     with training_context(cells) as training:
+        meter.turn_to(None)
         size = model_size(first, training.stack.model)
-        training.note = note
+        training.note, training.meter = note, meter
         if checkpoint is not None and checkpoint.fits(training):
             checkpoint.restore(training)
         elif trunks is not None:
@@ -193,7 +201,9 @@ def _run_group(
             evaluations: Sequence[EvaluationResult | None] = [None] * len(runs)
             if trained is not None:
                 finished = [run.cell for run in runs]
+                meter.turn_to(EVALUATION)
                 evaluations = Evaluation(finished, "test", first.protocol.test_examples)(trained)
+                meter.turn_to(None)
             for run, evaluation in zip(runs, evaluations, strict=True):
                 record = new_record(run.cell, len(cells), training.note)
                 seconds = time.perf_counter() - began

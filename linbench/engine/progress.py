@@ -1,6 +1,6 @@
 """Listeners to the progress of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,17 @@ class Progress(Protocol):
     def finished(self, cell: Cell, result: CellResult, *, stored: bool) -> None:
         """Hear of a cell's result. stored: it is from an earlier run."""
 
+    def spent(self, cells: Sequence[Cell], seconds: Mapping[str, float], tokens: int) -> None:
+        """Hear what the work on a group took, once, when it is over.
+
+        It is not told of a group whose worker was lost.
+
+        Args:
+            cells: the group.
+            seconds: by part, as `linbench.engine.meter.PARTS` names them.
+            tokens: trained on, summed over replicas.
+        """
+
     def end(self) -> None:
         """Hear that the run is over or was broken off."""
 
@@ -49,6 +60,9 @@ class NoProgress:
         """Do nothing."""
 
     def finished(self, cell: Cell, result: CellResult, *, stored: bool) -> None:
+        """Do nothing."""
+
+    def spent(self, cells: Sequence[Cell], seconds: Mapping[str, float], tokens: int) -> None:
         """Do nothing."""
 
     def end(self) -> None:

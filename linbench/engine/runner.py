@@ -13,7 +13,7 @@ from linbench.engine.executors.base import OpenExecutor
 from linbench.engine.groups import groups
 from linbench.engine.in_process import IN_PROCESS
 from linbench.engine.job_queue import GroupQueue, WaitingGroup, divide
-from linbench.engine.jobs import Job, Message, Reported, plugin_sources
+from linbench.engine.jobs import Job, Message, Reported, Spent, plugin_sources
 from linbench.engine.limits import require_files
 from linbench.engine.probe import Marks
 from linbench.engine.progress import Progress
@@ -203,13 +203,17 @@ class _RunLedger:
             yield Job(part, [cell.id for cell in part], folder)
 
     def on_message(self, message: Message, *, shared: bool) -> None:
-        """Pass on a report, or store a result that is waited for.
+        """Pass on a report or what a group took, or store a result that is waited for.
 
         A result that says the GPU had no memory does not count if the GPU is shared: the cell will be run
         alone.
         """
         if isinstance(message, Reported):
             self.progress.report([self.cells[name] for name in message.cells], message.report)
+            return
+        if isinstance(message, Spent):
+            cells = [self.cells[name] for name in message.cells]
+            self.progress.spent(cells, message.seconds, message.tokens)
             return
         name = message["id"]
         if name not in self.claims:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from linbench.common.hashing import stable_key
 from linbench.engine.batches import BatchFeed, Streams
-from linbench.engine.cuda_graph import CudaGraph
+from linbench.engine.cuda_graph import WARMUP, CudaGraph
+from linbench.engine.meter import Meter
 from linbench.engine.optimizer import AdamW, Rates
 from linbench.engine.schedule import learning_rate_factors
 from linbench.engine.stack import Stack
@@ -69,6 +70,8 @@ class Training:
 
     Then steps are not captured, and no checkpoints are written.
     """
+    meter: Meter = field(default_factory=Meter)
+    """Counts what the training takes. It belongs to the process: checkpoints do not hold it."""
 
     @classmethod
     def start(cls, stack: Stack, cells: Sequence[Cell], rules: dict[str, Rule]) -> "Training":
@@ -137,6 +140,11 @@ class Step:
         )
         self.precision, self.device = cell.protocol.precision, cell.device
         self.run = CudaGraph(self._run, cell.device, note=training.hidden_state)
+
+    @property
+    def is_settling(self) -> bool:
+        """True if the next call compiles kernels or captures the step."""
+        return self.device != "cpu" and self.run.calls <= WARMUP
 
     def __call__(self) -> None:
         """Train on one more batch."""

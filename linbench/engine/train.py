@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from linbench.engine.evaluate import Evaluation
+from linbench.engine.meter import EVALUATION, FIRST_STEPS, TRAINING
 from linbench.engine.progress import Report
 from linbench.engine.schedule import evaluation_steps
 from linbench.engine.stack import Stack
@@ -41,19 +42,23 @@ def train(
     evaluate_at = evaluation_steps(cell)
     steps_between_reads = max(LEAST_STEPS_BETWEEN_READS, steps // MOST_READS)
     step_of_segment: dict[int, Step] = {}
-    evaluation, accuracy = _validation(training), None
+    evaluation, accuracy, meter = _validation(training), None, training.meter
+    meter.turn_to(TRAINING)
     began = time.perf_counter()
     for step in range(training.step + 1, steps + 1):
         segment = order.segment(step - 1)
         if segment not in step_of_segment:
             step_of_segment[segment] = Step(training, segment, step - 1)
-        step_of_segment[segment]()
+        take_step = step_of_segment[segment]
+        meter.turn_to(FIRST_STEPS if take_step.is_settling else TRAINING)
+        take_step()
         if step - training.step < steps_between_reads and step not in evaluate_at:
             continue
 
         runs = training.runs
         means = _read_losses(training, step)
         training.seconds += time.perf_counter() - began
+        meter.turn_to(None)
         if step in evaluate_at:
             accuracy = _add_point(training, evaluation)
             for r in _stop_early(training):
@@ -72,6 +77,7 @@ def train(
                 evaluation = _validation(training)
         if step < steps and training.hidden_state is None:
             on_checkpoint(training)
+        meter.turn_to(TRAINING)
         began = time.perf_counter()
     yield training.runs, training.stack
 
@@ -83,7 +89,9 @@ def _read_losses(training: Training, step: int) -> list[float]:
     means: list[float] = (training.losses / since).tolist()
     training.losses.zero_()
     tokens = cell.curriculum.tokens
-    training.trained += (tokens(step) - tokens(training.step)) * len(runs)
+    trained = (tokens(step) - tokens(training.step)) * len(runs)
+    training.trained += trained
+    training.meter.tokens += trained
     training.step = step
     for run, mean in zip(runs, means, strict=True):
         run.loss, run.losses = run.loss + mean * since, run.losses + since
@@ -93,13 +101,20 @@ def _read_losses(training: Training, step: int) -> list[float]:
 
 
 def _validation(training: Training) -> Evaluation:
+    """Draw the examples of validation."""
     cells = training.cells
-    return Evaluation(cells, "validation", cells[0].protocol.validation_examples, slices=False)
+    training.meter.turn_to(EVALUATION)
+    evaluation = Evaluation(cells, "validation", cells[0].protocol.validation_examples, slices=False)
+    training.meter.turn_to(None)
+    return evaluation
 
 
 def _add_point(training: Training, evaluation: Evaluation) -> float | None:
     """Add a point to every curve; return the mean accuracy of the runs that have not diverged."""
-    for run, result in zip(training.runs, evaluation(training.stack), strict=True):
+    training.meter.turn_to(EVALUATION)
+    results = evaluation(training.stack)
+    training.meter.turn_to(None)
+    for run, result in zip(training.runs, results, strict=True):
         metrics, loss_name = result.metrics, run.cell.task.loss
         if run.diverged is None and not math.isfinite(metrics[loss_name]):
             where = f"at step {training.step} of {run.cell.steps}"

@@ -19,7 +19,7 @@ from syrupy.assertion import SnapshotAssertion
 from linbench.common.errors import ClusterLostError, UserError
 from linbench.engine import ray_cluster as what
 from linbench.engine import runner
-from linbench.engine.jobs import Job, Reported
+from linbench.engine.jobs import Job, Reported, Spent
 from linbench.engine.progress import NoProgress
 from linbench.engine.ray_cluster import Cluster, _Head, _work_on_node, connect
 from linbench.engine.runner import run_cells
@@ -222,7 +222,7 @@ def test_a_node_says_that_it_begins_and_then_all_that_it_finds(tmp_path: Path) -
     assert {name for message in said[1:] if isinstance(message, Reported) for name in message.cells} == {
         cell.id for cell in group
     }
-    found = [message for message in said[1:] if not isinstance(message, Reported)]
+    found = [message for message in said[1:] if not isinstance(message, Reported | Spent)]
     alone = run_cells(group, Store(tmp_path), NoProgress())
     assert [(result["id"], result["metrics"]) for result in found] == [
         (result["id"], result["metrics"]) for result in alone

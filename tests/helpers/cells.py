@@ -55,13 +55,15 @@ class RecordingProgress(NoProgress):
     """A listener that notes what it hears.
 
     steps: the steps that were reported, by cell id. done: id, status and whether it was stored, of each
-    finished cell. on_report: called after each report.
+    finished cell. groups_over: the ids of each group that told what it took. on_report: called after each
+    report.
     """
 
     def __init__(self, on_report: Callable[[], None] = lambda: None) -> None:
         self.on_report = on_report
         self.steps: dict[str, list[int]] = {}
         self.done: list[tuple[str, str, bool]] = []
+        self.groups_over: list[list[str]] = []
 
     def report(self, cells: Sequence[Cell], report: Report) -> None:
         for cell in cells:
@@ -70,6 +72,9 @@ class RecordingProgress(NoProgress):
 
     def finished(self, cell: Cell, result: Result, *, stored: bool) -> None:
         self.done.append((cell.id, result["status"], stored))
+
+    def spent(self, cells: Sequence[Cell], seconds: Mapping[str, float], tokens: int) -> None:
+        self.groups_over.append([cell.id for cell in cells])
 
     @property
     def done_ids(self) -> list[str]:
