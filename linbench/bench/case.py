@@ -34,6 +34,8 @@ class BenchmarkCase(ABC):
     """Seconds after which its measurement counts as hung."""
     fresh_process: ClassVar[bool] = False
     """True if each case is measured in a process of its own."""
+    in_caller: ClassVar[bool] = False
+    """True if it is measured in the calling process, and nothing is done before: it starts workers."""
 
     peer: PeerVersion | None
     """Peer that is measured in turn with linbench."""

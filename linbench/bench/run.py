@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from linbench.bench import generators, kernel, peers, questions, step
+from linbench.bench import generators, kernel, peers, questions, step, sweep
 from linbench.bench.case import BenchmarkCase
 from linbench.bench.compile import compile_ahead
 from linbench.bench.machine import release_memory
@@ -17,7 +17,7 @@ from linbench.experiments.loading import describe_error
 from linbench.results.environment import environment
 from linbench.results.kernel_changes import CHANGES
 from linbench.results.schema.benchmarks import BenchmarkResult
-from linbench.results.store import DRAW, OPERATION, SPEED, STEP, Store
+from linbench.results.store import DRAW, OPERATION, SPEED, STEP, SWEEP, Store
 
 COMPILE_SECONDS = 900.0
 """Seconds after which the compilation of one case counts as hung."""
@@ -44,6 +44,7 @@ BENCHMARKS = {
     OPERATION: Benchmark(kernel.measure, kernel.precompile),
     STEP: Benchmark(step.measure, step.precompile),
     DRAW: Benchmark(generators.measure, generators.precompile),
+    SWEEP: Benchmark(sweep.measure, sweep.precompile),
 }
 """Benchmarks by kind of result."""
 
@@ -103,6 +104,10 @@ def _measure_all(
     cases: Sequence[BenchmarkCase], tell: Callable[[str], None]
 ) -> Iterable[tuple[int, BenchmarkResult]]:
     """Compile and measure cases; yield the index and the result of each as it ends."""
+    if cases[0].in_caller:
+        for i, case in enumerate(cases):
+            yield i, result_of(case, Outcome(measure(case)), None, None)
+        return
     cuda, timeout = cases[0].device != "cpu", cases[0].timeout
     workers = int(cuda)  # a GPU is measured in another process, a CPU in this one
     ((_, peaks),) = outcomes(ceilings, [cases[0].device], workers=workers, seconds=timeout)

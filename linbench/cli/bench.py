@@ -1,4 +1,4 @@
-"""`linbench bench`: speed and memory of kernels, layers, training steps and the drawing of examples."""
+"""`linbench bench`: speed and memory of kernels, layers, training steps, drawing and whole suites."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from linbench.cli import bench_layers
+from linbench.cli import bench_layers, bench_sweep
 from linbench.cli.bench_options import (
     LAYER,
     SHAPE,
@@ -192,6 +192,7 @@ for _verb in (
     ops,
     train,
     data,
+    bench_sweep.sweep,
 ):
     bench.command(_verb.__name__, help=help_of(_verb))(_verb)
 

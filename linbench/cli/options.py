@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from linbench.cli import completion
 from linbench.common.errors import EXIT_CELLS_FAILED, UserError
 from linbench.common.laws import Law
 from linbench.common.numbers import parse_whole, whole_number
@@ -51,6 +52,24 @@ JsonOption = Annotated[
     ),
 ]
 
+SuiteArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE",
+        autocompletion=completion.suites,
+        help="Suite: a name (see linbench list suites) or a YAML file.",
+    ),
+]
+SuiteModelsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODELS",
+        autocompletion=completion.models,
+        help="Models in place of the suite's, comma-separated.",
+    ),
+]
 SeedsOption = Annotated[
     str | None, typer.Option("--seeds", help="Seeds in place of the suite's, such as 0,1,2 or 0-4.")
 ]

@@ -41,9 +41,8 @@ def run_with_progress(
     from rich.console import Console
 
     from linbench.engine import run as running
-    from linbench.engine.display import LineDisplay, LiveDisplay
+    from linbench.engine.display import display_on
 
-    stderr = Console(stderr=True)
-    progress = LiveDisplay(stderr) if stderr.is_terminal else LineDisplay(stderr)
+    progress = display_on(Console(stderr=True))
     how = {"stack": stack, "retry": retry, "again": again, "allow": allow}
     return running.carry_out(cells, store, progress, search=search, executor=executor, here=here, **how)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from linbench.cli import completion
 from linbench.cli.executor_options import with_executor_options
 from linbench.cli.options import (
     MOST,
@@ -20,6 +19,8 @@ from linbench.cli.options import (
     ResultsOption,
     SeedsOption,
     StackOption,
+    SuiteArgument,
+    SuiteModelsOption,
     exit_if_failed,
     warn_ignored_files,
     warn_left_out,
@@ -61,14 +62,7 @@ Examples:
 
 @with_executor_options
 def sweep(
-    suite: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUITE",
-            autocompletion=completion.suites,
-            help="Suite: a name (see linbench list suites) or a YAML file.",
-        ),
-    ],
+    suite: SuiteArgument,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would run and what it may cost, and run nothing.")
     ] = False,
@@ -85,16 +79,7 @@ def sweep(
     retry: Annotated[
         str | None, typer.Option(metavar="failed", help="failed: run failed cells again.")
     ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="MODELS",
-            autocompletion=completion.models,
-            help="Models in place of the suite's, comma-separated.",
-        ),
-    ] = None,
+    model: SuiteModelsOption = None,
     seeds: SeedsOption = None,
     form: FormOption = None,
     precision: Annotated[

@@ -29,6 +29,11 @@ def describe_duration(result: CellResult) -> str:
     return f"{words}; {note}" if note else words
 
 
+def display_on(console: Console) -> "LineDisplay | LiveDisplay":
+    """Return bars for a terminal, and lines for anything else."""
+    return LiveDisplay(console) if console.is_terminal else LineDisplay(console)
+
+
 class LineDisplay:
     """A display with one line for each finished cell."""
 

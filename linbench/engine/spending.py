@@ -26,12 +26,9 @@ class Spending:
         """Tokens trained on, by all cells together."""
         self.outcomes = Counter[str]()
         """Cells that were run, by status."""
+        self.seconds = 0.0
+        """Seconds on the clock from the start to the last result so far."""
         self._began = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds on the clock until now."""
-        return time.perf_counter() - self._began
 
     @property
     def cells(self) -> int:
@@ -53,6 +50,7 @@ class Spending:
 
     def finished(self, cell: Cell, result: CellResult, *, stored: bool) -> None:
         """Count a cell that was run."""
+        self.seconds = time.perf_counter() - self._began
         if not stored:
             self.outcomes[result["status"]] += 1
         self.progress.finished(cell, result, stored=stored)

@@ -9,9 +9,9 @@ from linbench.results.budgets import at_budget
 from linbench.results.comparison import Comparison, comparisons
 from linbench.results.record import benchmark_results
 from linbench.results.schema import Result, ResultsByKind
-from linbench.results.schema.benchmarks import SpeedResult, TimingResult
+from linbench.results.schema.benchmarks import SpeedResult, SweepResult, TimingResult
 from linbench.results.schema.cells import CellResult
-from linbench.results.store import CELL, SPEED
+from linbench.results.store import CELL, SPEED, SWEEP
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,18 @@ class ReportData:
         cells: results of trained models.
         speeds: measurements of single layers.
         benchmarks: measurements of kernels, training steps and the drawing of examples.
+        sweeps: measurements of whole suites.
     """
 
     cells: Sequence[CellResult] = ()
     speeds: Sequence[SpeedResult] = ()
     benchmarks: Sequence[TimingResult] = ()
+    sweeps: Sequence[SweepResult] = ()
 
     @classmethod
     def from_kinds(cls, results: ResultsByKind) -> "ReportData":
         """Return the data for what a store holds, by kind of result."""
-        return cls(results[CELL], results[SPEED], benchmark_results(results))
+        return cls(results[CELL], results[SPEED], benchmark_results(results), results[SWEEP])
 
     def at_budget(self, times: int) -> "ReportData":
         """Return the ladders as they stood with so many times their base budget.
@@ -50,4 +52,4 @@ class ReportData:
     @property
     def results(self) -> list[Result]:
         """All results."""
-        return [*self.cells, *self.speeds, *self.benchmarks]
+        return [*self.cells, *self.speeds, *self.benchmarks, *self.sweeps]

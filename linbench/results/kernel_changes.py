@@ -72,7 +72,7 @@ def _versions(result: BenchmarkResult) -> Iterable[tuple[str, int]]:
         return result["bench"].get("kernels", {}).items()
     if result["kind"] == "speed":
         return result["bench"]["layer"].get("kernel", {}).items()
-    if result["kind"] == "draw":
+    if result["kind"] == "draw" or result["kind"] == "sweep":
         return ()
     model = result["bench"]["model"]
     parts = [model["backbone"].get("kernel", {}), *(layer.get("kernel", {}) for layer in model["layers"])]

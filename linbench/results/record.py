@@ -8,9 +8,15 @@ from typing_extensions import TypedDict, TypeIs
 from linbench.common.hashing import digest
 from linbench.common.laws import Law
 from linbench.results.schema import Result, ResultsByKind
-from linbench.results.schema.benchmarks import BenchmarkIdentity, BenchmarkResult, SpeedResult, TimingResult
+from linbench.results.schema.benchmarks import (
+    BenchmarkIdentity,
+    BenchmarkResult,
+    SpeedResult,
+    SweepResult,
+    TimingResult,
+)
 from linbench.results.schema.cells import CellIdentity, CellResult
-from linbench.results.schema.fields import CELL, DRAW, OPERATION, SPEED, STEP
+from linbench.results.schema.fields import CELL, DRAW, OPERATION, SPEED, STEP, SWEEP
 
 DIVERGED = "diverged"
 """The status of a run whose loss was not finite; it counts as chance."""
@@ -70,7 +76,7 @@ def identity_of(result: Result) -> CellIdentity | BenchmarkIdentity:
 
 def no_results() -> ResultsByKind:
     """Return an empty list for each kind of result."""
-    return {CELL: [], SPEED: [], OPERATION: [], STEP: [], DRAW: []}
+    return {CELL: [], SPEED: [], OPERATION: [], STEP: [], DRAW: [], SWEEP: []}
 
 
 def add_result(results: ResultsByKind, result: Result) -> None:
@@ -83,8 +89,10 @@ def add_result(results: ResultsByKind, result: Result) -> None:
         results[OPERATION].append(result)
     elif result["kind"] == STEP:
         results[STEP].append(result)
-    else:
+    elif result["kind"] == DRAW:
         results[DRAW].append(result)
+    else:
+        results[SWEEP].append(result)
 
 
 def speed_results(results: Iterable[BenchmarkResult]) -> list[SpeedResult]:
@@ -94,11 +102,16 @@ def speed_results(results: Iterable[BenchmarkResult]) -> list[SpeedResult]:
 
 def timing_results(results: Iterable[BenchmarkResult]) -> list[TimingResult]:
     """Return the results of kernels, training steps and generators among those of benchmarks."""
-    return [result for result in results if result["kind"] != SPEED]
+    return [result for result in results if result["kind"] != SPEED and result["kind"] != SWEEP]
+
+
+def sweep_results(results: Iterable[BenchmarkResult]) -> list[SweepResult]:
+    """Return the results of whole suites among those of benchmarks."""
+    return [result for result in results if result["kind"] == SWEEP]
 
 
 def benchmark_results(results: ResultsByKind) -> list[TimingResult]:
-    """Return the results of all benchmarks other than those of layers."""
+    """Return the results of all benchmarks other than those of layers and of whole suites."""
     return [*results[OPERATION], *results[STEP], *results[DRAW]]
 
 

@@ -28,6 +28,7 @@ from linbench.results.schema.fields import DRAW as DRAW
 from linbench.results.schema.fields import OPERATION as OPERATION
 from linbench.results.schema.fields import SPEED as SPEED
 from linbench.results.schema.fields import STEP as STEP
+from linbench.results.schema.fields import SWEEP as SWEEP
 
 _FILE = re.compile(r"[0-9a-f]{64}\.json")
 _ASIDE = ".unreadable"

@@ -146,6 +146,9 @@ MISTAKES: dict[str, list[list[str]]] = {
         ["bench", "ops", "--shapes", "B१xT१xH१xD१", "--device", "cpu"],
         ["bench", "data", "--tasks", "mqar,,copying", "--device", "cpu"],
         ["bench", "train", "--shapes", "B2xT1xD64", "--device", "cpu"],
+        ["bench", "sweep", "quik"],
+        ["bench", "sweep", "quick", "--seeds", "", "--device", "cpu"],
+        ["bench", "sweep", "quick", "--device", "cpu", "--devices", "all"],
     ],
 }
 

@@ -27,7 +27,7 @@ from linbench.report.tables.comparison import table
 from linbench.results.comparison import Comparison
 from linbench.results.record import fingerprint
 from linbench.results.schema import Result
-from linbench.results.schema.benchmarks import SpeedResult, TimingResult
+from linbench.results.schema.benchmarks import SpeedResult, SweepResult, TimingResult
 from linbench.results.schema.cells import CellResult
 
 
@@ -73,6 +73,7 @@ def page(
     aside: Sequence[str] = (),
     speeds: Sequence[SpeedResult] = (),
     benched: Sequence[TimingResult] = (),
+    sweeps: Sequence[SweepResult] = (),
     claims: Sequence[Claimed] = (),
 ) -> str:
     """Return the report as HTML, the same for the same results.
@@ -83,9 +84,10 @@ def page(
         aside: names of files that could not be read.
         speeds: measurements of layers.
         benched: measurements of kernels, training steps and the drawing of examples.
+        sweeps: measurements of whole suites.
         claims: what the results say of claims.
     """
-    data = ReportData(results, speeds, benched)
+    data = ReportData(results, speeds, benched, sweeps)
     tables = {kind: kind.make(data) for kind in table_kinds() if kind.of_comparison is None}
     in_overview = [one for kind, made in tables.items() if kind.source == "models" for one in made]
     of_speeds = [one for kind, made in tables.items() if kind.source == "speeds" for one in made]

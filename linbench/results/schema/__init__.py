@@ -18,9 +18,10 @@ from linbench.results.schema.benchmarks import (
     OperationResult,
     SpeedResult,
     StepResult,
+    SweepResult,
 )
 from linbench.results.schema.cells import BuiltModel, CellResult
-from linbench.results.schema.fields import CELL, DRAW, OPERATION, SPEED, STEP
+from linbench.results.schema.fields import CELL, DRAW, OPERATION, SPEED, STEP, SWEEP
 
 Result = CellResult | BenchmarkResult
 """A result of any kind, as the JSON object that is stored."""
@@ -34,6 +35,7 @@ class ResultsByKind(TypedDict):
     operation: list[OperationResult]
     step: list[StepResult]
     draw: list[DrawResult]
+    sweep: list[SweepResult]
 
 
 RECORDS: Mapping[str, Any] = {
@@ -42,6 +44,7 @@ RECORDS: Mapping[str, Any] = {
     OPERATION: OperationResult,
     STEP: StepResult,
     DRAW: DrawResult,
+    SWEEP: SweepResult,
 }
 
 

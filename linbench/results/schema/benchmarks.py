@@ -131,6 +131,16 @@ class DrawIdentity(BenchIdentity):
     seq_len: Size
 
 
+class SweepIdentity(BenchIdentity):
+    version: Whole
+    suite: Name
+    cells: Name
+    executor: Name
+    devices: Size
+    workers: Count
+    stack: Size | None
+
+
 class BenchState(TypedDict):
     floats: Count
     bytes: Count
@@ -184,11 +194,25 @@ class DrawResult(BenchFields):
     examples: NotRequired[Size]
 
 
-BenchmarkIdentity = SpeedIdentity | OperationIdentity | StepIdentity | DrawIdentity
+class SweepSpent(TypedDict):
+    seconds: Seconds
+    cells: Count
+    failed: Count
+    tokens: Count
+    parts: dict[str, NotNegative]
+
+
+class SweepResult(BenchFields):
+    kind: Literal["sweep"]
+    bench: SweepIdentity
+    spent: NotRequired[SweepSpent | None]
+
+
+BenchmarkIdentity = SpeedIdentity | OperationIdentity | StepIdentity | DrawIdentity | SweepIdentity
 """The fields that say what a benchmark measured."""
 
 TimingResult = OperationResult | StepResult | DrawResult
-"""A benchmark's result other than a layer's."""
+"""A benchmark's result other than a layer's or a whole suite's."""
 
-BenchmarkResult = SpeedResult | TimingResult
+BenchmarkResult = SpeedResult | TimingResult | SweepResult
 """A result of any benchmark."""

@@ -19,6 +19,9 @@ STEP: Final = "step"
 DRAW: Final = "draw"
 """The kind of the measured speed at which a task draws examples."""
 
+SWEEP: Final = "sweep"
+"""The kind of the measured speed of a whole suite, from its first command to its last result."""
+
 STATUSES = Literal["ok", "diverged", "oom", "timeout", "failed"]
 """The statuses of cells."""
 
