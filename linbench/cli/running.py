@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from linbench.common.streams import tell
+from linbench.common.text import format_duration, pluralize
+
 if TYPE_CHECKING:
     from linbench.engine.executors import ExecutorChoice
     from linbench.experiments.cell import Cell
@@ -22,6 +25,7 @@ def run_with_progress(
     allow: Iterable[str] = (),
     executor: "ExecutorChoice",
     here: bool = False,
+    summarize: bool = False,
 ) -> "list[CellResult]":
     """Run the cells that are missing, show progress on standard error, and return the results of all.
 
@@ -35,6 +39,8 @@ def run_with_progress(
         allow: laws that layers may break.
         here: train in this process where that is possible.
         executor: where groups of cells run, as `linbench.engine.run.carry_out` takes it.
+        summarize: tell at the end how long the cells took that were run, and how many tokens a second they
+            trained on.
 
     Raises UserError: as `linbench.engine.run.carry_out` does.
     """
@@ -42,7 +48,13 @@ def run_with_progress(
 
     from linbench.engine import run as running
     from linbench.engine.display import display_on
+    from linbench.engine.spending import Spending
 
-    progress = display_on(Console(stderr=True))
+    progress = Spending(display_on(Console(stderr=True)))
     how = {"stack": stack, "retry": retry, "again": again, "allow": allow}
-    return running.carry_out(cells, store, progress, search=search, executor=executor, here=here, **how)
+    results = running.carry_out(cells, store, progress, search=search, executor=executor, here=here, **how)
+    if summarize and progress.cells:
+        duration = format_duration(progress.seconds)
+        rate = f"{progress.tokens / progress.seconds:,.0f} tokens/s"
+        tell(f"linbench: trained {pluralize(progress.cells, 'cell')} in {duration}, {rate}.")
+    return results

@@ -223,7 +223,9 @@ def _run(
     waiting = list({cell.id: cell for cell in cells if cell.id not in former}.values())
     by_id = dict(former)
     if waiting:
-        for cell, result in zip(waiting, run_with_progress(waiting, store, **how), strict=True):
+        for cell, result in zip(
+            waiting, run_with_progress(waiting, store, summarize=True, **how), strict=True
+        ):
             by_id[cell.id] = result
     return [by_id[cell.id] for cell in cells]
 

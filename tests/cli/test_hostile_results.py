@@ -16,7 +16,7 @@ from linbench.common import files
 from linbench.common.hashing import canonical, digest
 from linbench.experiments.cell import SCHEMA
 from linbench.results.schema import Result, misfit
-from linbench.results.schema.fields import DRAW, OPERATION, STEP
+from linbench.results.schema.fields import DRAW, OPERATION, STEP, SWEEP
 from linbench.results.store import Store
 from tests.helpers.records import ENVIRONMENT, a_point, a_record
 from tests.helpers.speeds import a_speed
@@ -96,6 +96,16 @@ def records() -> list[Result]:
         **place,
     }
     draw = {"task": task, "preset": "quick", "seq_len": 16, **place}
+    suite = {
+        "version": 1,
+        "suite": "quick",
+        "cells": "c" * 64,
+        "executor": "local",
+        "devices": 1,
+        "workers": 2,
+        "stack": None,
+        **place,
+    }
     return [
         cell,
         tested,
@@ -126,6 +136,14 @@ def records() -> list[Result]:
             "bench": draw,
             "sides": sides,
             "examples": 8,
+        },
+        {
+            **common,
+            "kind": SWEEP,
+            "id": "7" * 64,
+            "label": "quick",
+            "bench": suite,
+            "spent": {"seconds": 2.0, "cells": 4, "failed": 1, "tokens": 64, "parts": {"training": 1.5}},
         },
     ]
 
@@ -182,7 +200,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_what_is_stored_is_a_record() -> None:
-    assert [misfit(result) for result in records()] == [None] * 6
+    assert [misfit(result) for result in records()] == [None] * 7
 
 
 def test_a_field_of_another_type_is_told_by_its_name(folder: Folder, snapshot: SnapshotAssertion) -> None:

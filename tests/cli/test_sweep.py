@@ -1,6 +1,7 @@
 """`linbench sweep`."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,9 +36,13 @@ def test_a_suite_runs_and_is_not_repeated(sweep: Callable[..., Any]) -> None:
     assert "| deltanet" in ended.out
     assert len(lines(ended.err)) == 4
     assert "together" in ended.err, "seeds of one model train as one program"
+    assert re.fullmatch(
+        r"linbench: trained 4 cells in \d+ \w+, [\d,]+ tokens/s\.", ended.err.splitlines()[-1]
+    )
     again = sweep()
     assert (again.code, again.out) == (0, ended.out)
     assert again.err.count("finished earlier") == 4
+    assert "tokens/s" not in again.err
 
 
 @pytest.mark.slow

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from linbench.engine.cuda_graph import WARMUP
 from linbench.engine.ladder import run_ladders
-from linbench.engine.measure import measure
+from linbench.engine.measure import measure, training_context
 from linbench.engine.meter import BUILDING, EVALUATION, FIRST_STEPS, PARTS, TRAINING, Meter
 from linbench.engine.pool import make_pool
 from linbench.engine.progress import NoProgress
@@ -72,6 +73,22 @@ def test_workers_tell_it_too(tmp_path: Path) -> None:
     run_cells(cells, Store(tmp_path), spending, executor=make_pool("cpu", 2))
     assert spending.tokens == planned_tokens(cells)
     assert 0 < sum(spending.parts.values()) <= 2 * spending.seconds
+
+
+def test_steps_that_compile_and_capture_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells, meter = build_cells("deltanet", settings=TINY), Meter()
+    with training_context(cells) as training:
+        step = Step(training, 0, 0)
+        assert not step.is_settling
+        step.device = "cuda:0"
+        told = []
+        for step.run.calls in range(WARMUP + 3):
+            told.append(step.is_settling)
+    assert told == [True] * (WARMUP + 1) + [False] * 2
+    monkeypatch.setattr(Step, "is_settling", property(lambda step: step.run.calls <= WARMUP))
+    list(measure(cells, lambda report: None, meter=meter))
+    assert 0 < meter.seconds[FIRST_STEPS]
+    assert 0 < meter.seconds[TRAINING]
 
 
 def test_a_rung_counts_what_it_trained_itself(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing_extensions import TypedDict
 from linbench.results.schema.cells import Device, Layer, Model, State, Task
 from linbench.results.schema.fields import (
     BENCH_STATUSES,
+    SWEEP_PARTS,
     Count,
     Name,
     NotNegative,
@@ -199,7 +200,7 @@ class SweepSpent(TypedDict):
     cells: Count
     failed: Count
     tokens: Count
-    parts: dict[str, NotNegative]
+    parts: dict[SWEEP_PARTS, NotNegative]
 
 
 class SweepResult(BenchFields):

@@ -28,6 +28,9 @@ STATUSES = Literal["ok", "diverged", "oom", "timeout", "failed"]
 BENCH_STATUSES = Literal["ok", "undeclared", "oom", "failed"]
 """The statuses of benchmarks."""
 
+SWEEP_PARTS = Literal["building", "first steps", "training", "evaluation"]
+"""The parts of a sweep in which workers are timed."""
+
 _LARGEST = 2**63 - 1
 
 Whole = Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
