@@ -87,8 +87,8 @@ def test_steps_that_compile_and_capture_are_counted_apart(monkeypatch: pytest.Mo
     assert told == [True] * (WARMUP + 1) + [False] * 2
     monkeypatch.setattr(Step, "is_settling", property(lambda step: step.run.calls <= WARMUP))
     list(measure(cells, lambda report: None, meter=meter))
-    assert 0 < meter.seconds[FIRST_STEPS]
-    assert 0 < meter.seconds[TRAINING]
+    assert meter.seconds[FIRST_STEPS] > 0
+    assert meter.seconds[TRAINING] > 0
 
 
 def test_a_rung_counts_what_it_trained_itself(tmp_path: Path) -> None:
