@@ -29,7 +29,8 @@ def _pattern(page: str, words: str, reason: str) -> Definition:
 
 
 INITIAL, CI, FIGURES, TASKS = "docs/initial-values.md", "docs/ci.md", "docs/figures.md", "docs/tasks.md"
-USAGE, SPEED, LADDERS = "docs/usage.md", "docs/speed.md", "docs/decisions/0011-ladders.md"
+USAGE, SPEED, RESULTS = "docs/usage.md", "docs/speed.md", "docs/results.md"
+LADDERS = "docs/decisions/0011-ladders.md"
 
 DEFINITIONS = [
     _pattern("*", r"95 %\s+interval", "the confidence of every interval"),
@@ -64,6 +65,12 @@ DEFINITIONS = [
     _phrase(
         "docs/decisions/0013-undertrained.md", "unmarked by it below .97", "the level that the table counts"
     ),
+    _phrase(RESULTS, "or with 32 times the first budget", "a rule of ladders (protocols.yaml)"),
+    _phrase(RESULTS, "recalls at 90 %", "a level of linbench/results/capacity.py"),
+    _phrase(RESULTS, "saw 12 million tokens of one length", "a setting of zoo-one-length"),
+    _phrase(RESULTS, "matched within 5 %", "the tolerance of matched sizes"),
+    _phrase(RESULTS, "once, twice, three or five times", "the task's setting"),
+    _phrase(RESULTS, "within 12 million tokens", "a setting of zoo-one-length"),
     _phrase(SPEED, "It can exceed 100 %", "the whole of a roofline"),
     _phrase(SPEED, "spend 40 % of their time or more", "a level that rows are counted from"),
     _phrase(SPEED, "reach 33 % of the roofline or more", "a level that rows are counted from"),

@@ -7,7 +7,7 @@ from linbench.experiments.plan_tasks import make_task
 from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.experiments.registry import registry
 from linbench.verify.split_overlap import collisions
-from tests.pages import speed_facts
+from tests.pages import result_facts, speed_facts
 from tests.pages.fact import Fact, short
 from tests.results import doublings
 from tests.results.drawn import compared
@@ -23,18 +23,6 @@ def chance_of_overwriting() -> list[str]:
     cls = registry("task").find(shown.task).cls
     settings = shown.rows[0].results[0]["cell"]["task"]["settings"]
     return [short(cls(cls.Settings.parse(settings, where="task")).chance(), 3)]
-
-
-def budget_of_recall() -> list[str]:
-    """Return the millions of tokens of the stored runs of recall in the controlled form of suite zoo."""
-    tokens = {
-        result["cell"]["protocol"]["settings"]["tokens"]
-        for one in compared("h200")
-        if one.task == "mqar" and one.form == "controlled"
-        for result in one.results
-    }
-    (millions,) = {count // 1_000_000 for count in tokens}
-    return [str(millions)]
 
 
 def seeds_of(store: str, slug: str, label: str) -> list[float]:
@@ -91,9 +79,9 @@ def overlap(*presets: str) -> list[str]:
 
 
 FACTS = [
+    *result_facts.RESULT_FACTS,
     *speed_facts.FACTS,
     Fact("README.md", "is right with {} (chance)", chance_of_overwriting),
-    Fact("README.md", "come from {} million tokens of training", budget_of_recall, slow=True),
     Fact(PRESETS, "comes up to the worst of DeltaNet ({} and {})", best_and_worst),
     Fact(
         PRESETS,

@@ -1,0 +1,139 @@
+"""Sentences of docs/results.md, computed from stored results."""
+
+from collections import Counter
+from functools import cache, partial
+from statistics import fmean
+
+from linbench.results.comparison import Comparison
+from linbench.results.profile import Facet, facets
+from linbench.results.record import is_cell
+from linbench.results.scores import accuracies_by_test
+from linbench.results.store import Store
+from tests.pages.fact import Fact, ends, short
+from tests.results.drawn import ROOT, compared
+
+PAGE = "docs/results.md"
+
+
+@cache
+def facet(key: str) -> Facet:
+    (found,) = (one for one in facets(compared("h200"), ()) if one.key == key)
+    return found
+
+
+def capacity() -> Comparison:
+    found = facet("capacity").comparison
+    assert found is not None
+    return found
+
+
+def held(*labels: str) -> list[str]:
+    return [f"{facet('capacity').estimates[label].value:.1f}" for label in labels]
+
+
+def beside_the_first() -> list[str]:
+    """Return how many variants have an interval that overlaps that of the first."""
+    estimates = facet("capacity").estimates
+    first = max(estimates.values(), key=lambda one: one.value)
+    return [str(sum(one.ends[1] >= first.ends[0] for one in estimates.values()) - 1)]
+
+
+def a_seed_of_mamba2() -> list[str]:
+    """Return the best seed's recall of 64 pairs, and the mean."""
+    (row,) = (row for row in capacity().rows if row.label == "mamba2")
+    at = [test["settings"]["kv_pairs"] for test in row.results[0]["tests"]].index(64)
+    recalls = [found[at] for result in row.results if (found := accuracies_by_test(result))]
+    return [short(max(recalls)), short(fmean(recalls))]
+
+
+def endings() -> list[str]:
+    """Return how many ladders ended, and how, and the points that the last doubling brought at the cap."""
+    ladders = [result["ladder"] for result in capacity().results if "ladder" in result]
+    ended = Counter(ladder["ended"] for ladder in ladders)
+    gains = [
+        100 * (last - before)
+        for ladder in ladders
+        if ladder["ended"] == "cap"
+        for before, last in [[rung["accuracy"] for rung in ladder["rungs"][-2:]]]
+    ]
+    counts = [len(ladders), ended["optimum"], ended["flat"], ended["cap"]]
+    return [*map(str, counts), f"{fmean(gains):.1f}"]
+
+
+def sizes() -> list[str]:
+    floats = [row.size["state_recurrent"] for row in capacity().rows if not row.size["state_cache"]]
+    return [f"{end:,}" for end in (min(floats), max(floats))]
+
+
+def chances() -> list[str]:
+    """Return the chance of recall, parity and overwriting at one length and one budget."""
+    found: dict[str, list[float]] = {}
+    for one in compared("h200"):
+        if one.form == "controlled" and not any(row.rungs for row in one.rows):
+            found.setdefault(one.task, []).append(one.results[0]["chance"])
+    others = [short(found[task][0], 3).rstrip("0") for task in ("parity", "variable_overwrite")]
+    return [*ends(found["mqar"], 3), *others]
+
+
+def old_values(*labels: str) -> list[float]:
+    return [facet("stale").estimates[label].value for label in labels]
+
+
+def hours() -> list[str]:
+    """Return the hours of training behind all stored cells, on an H200, an H100 and a CPU."""
+    seconds: Counter[str] = Counter()
+    for folder in sorted({path.parent for path in (ROOT / "results").rglob("packs.json")}):
+        for result in Store(folder).all():
+            if is_cell(result):
+                seconds[result["cell"]["device"]] += result["seconds"] / result["stack"]["size"]
+    devices = ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "cpu")
+    return [f"{seconds[device] / 3600:.1f}" for device in devices]
+
+
+RESULT_FACTS = [
+    Fact(PAGE, "{} hours of H200, {} of H100 and {} of CPU", hours, slow=True),
+    Fact(PAGE, "Chance is {} to {} for recall, {} for parity and {} for overwriting", chances, slow=True),
+    Fact(PAGE, "carries {} to {} floats", sizes, slow=True),
+    Fact(
+        PAGE,
+        "Mamba-2 holds {} pairs for each thousand floats, DeltaProduct {}, DeltaNet {}, Gated DeltaNet {},"
+        " GLA {}, TransNormer {}, mLSTM {} and KDA {}.",
+        partial(
+            held, "mamba2", "deltaproduct", "deltanet", "gated_deltanet", "gla", "transnormer", "mlstm", "kda"
+        ),
+        slow=True,
+    ),
+    Fact(PAGE, "overlaps those of {} other variants", beside_the_first, slow=True),
+    Fact(
+        PAGE,
+        "DeltaNet falls to {} with them, Gated DeltaNet to {}",
+        partial(held, "deltanet[neg_eigval=true]", "gated_deltanet[neg_eigval=true]"),
+        slow=True,
+    ),
+    Fact(PAGE, "recalls {} of 64 pairs, where the mean is {}", a_seed_of_mamba2, slow=True),
+    Fact(
+        PAGE,
+        "Of {} ladders {} ended at the optimum, {} flat and {} at the largest budget; one diverged. At"
+        " the largest budget the last doubling brought {} points",
+        endings,
+        slow=True,
+    ),
+    Fact(
+        PAGE,
+        "after four overwrites {} of its answers are old values",
+        lambda: [short(*old_values("transnormer"))],
+        slow=True,
+    ),
+    Fact(
+        PAGE,
+        "name an old value {} to {} of the time",
+        lambda: ends(old_values("retnet", "gla", "mamba2", "mlstm", "rwkv5", "rwkv6")),
+        slow=True,
+    ),
+    Fact(
+        PAGE,
+        "DeltaNet and Gated DeltaNet name one {} of the time",
+        lambda: [short(max(old_values("deltanet", "gated_deltanet")), 3)],
+        slow=True,
+    ),
+]
