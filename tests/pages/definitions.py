@@ -62,9 +62,6 @@ DEFINITIONS = [
     _phrase(USAGE, "any verdict is wrong is at most 5 %", "the level of claims"),
     _phrase(USAGE, "within .5 % of the task's optimum", "a rule of ladders (engine/ladder.py)"),
     _phrase(USAGE, "lower the loss by less than 2 %", "a rule of ladders (engine/ladder.py)"),
-    _phrase(
-        "docs/decisions/0013-undertrained.md", "unmarked by it below .97", "the level that the table counts"
-    ),
     _phrase(RESULTS, "or with 32 times the first budget", "a rule of ladders (protocols.yaml)"),
     _phrase(RESULTS, "recalls at 90 %", "a level of linbench/results/capacity.py"),
     _phrase(RESULTS, "saw 12 million tokens of one length", "a setting of zoo-one-length"),

@@ -51,6 +51,25 @@ def gained_by_the_last_fifth() -> list[str]:
     return [f"{100 * gained[each].mean():.0f}" for each in (~mark & room, mark)]
 
 
+def gained_after_one_flat_step() -> list[str]:
+    scores = doublings.load()
+    own = scores[doublings.kind(scores) == "GPU"]
+    unmarked = own[~doublings.marked(own)["one flat step"]]
+    return [str((unmarked["twice"] - unmarked["own_accuracy"] > doublings.MORE).sum()), str(len(unmarked))]
+
+
+def unmarked_by_rungs() -> list[str]:
+    scores = doublings.load()
+    return [str((~doublings.marked(scores)[doublings.RULE]).sum())]
+
+
+def gained_after_two_steps_flat_in_accuracy() -> list[str]:
+    scores = doublings.load()
+    flat = ~doublings.marked(scores)["two steps flat in accuracy"]
+    own = scores[flat & (scores["own_accuracy"] < doublings.BELOW)]
+    return [str(len(own)), str((own["twice"] - own["own_accuracy"] > doublings.MORE).sum())]
+
+
 def better_with_wsd() -> list[str]:
     low = [interval.low for interval in gains("protocol.schedule", "cosine", "wsd")]
     return [str(sum(end > 0 for end in low)), str(len(low))]
@@ -96,6 +115,22 @@ FACTS = [
         "docs/decisions/0013-undertrained.md",
         "With a cosine {} % of the unmarked runs that have room to gain did so, beside {} % of the marked",
         gained_by_the_last_fifth,
+    ),
+    Fact(
+        "docs/decisions/0013-undertrained.md",
+        "Of rungs on a GPU that it leaves unmarked {} of {} gained",
+        gained_after_one_flat_step,
+    ),
+    Fact(
+        "docs/decisions/0013-undertrained.md",
+        "By the rule of ladders {} of the runs are unmarked",
+        unmarked_by_rungs,
+    ),
+    Fact(
+        "docs/decisions/0013-undertrained.md",
+        "In accuracy alone {} runs were flat twice and below .97 while their loss still fell: {} of them"
+        " gained",
+        gained_after_two_steps_flat_in_accuracy,
     ),
     Fact(
         "docs/tasks.md",

@@ -99,8 +99,8 @@ def _by_rungs(scores: pd.DataFrame, names: list[str], flat: int) -> "pd.Series[b
 
 KINDS = {
     "trained anew": "budgets with a cosine, each trained anew",
-    "GPU": "rungs of ladders of decision 11",
-    "CPU": "rungs of small ladders",
+    "GPU": "rungs of ladders on a GPU",
+    "CPU": "rungs of small ladders on a CPU",
 }
 """The kinds of runs, and what the page calls them."""
 

@@ -30,3 +30,10 @@ def test_the_sentences_follow_from_the_scores() -> None:
     assert f"loss, {gained[still].sum()} gained" in text
     assert f"of the {steady.sum()} among them" in text
     assert f"either, {gained[steady].sum()} did" in text
+
+
+def test_all_that_is_unmarked_is_at_the_optimum() -> None:
+    scores = load()
+    unmarked = scores[~marked(scores)[RULE]]
+    assert (unmarked["own_accuracy"] >= NEAR_OPTIMUM * unmarked["optimum"]).all()
+    assert (unmarked["twice"] - unmarked["own_accuracy"] <= MORE).all()
