@@ -29,7 +29,7 @@ Raise it with every change that alters what is measured.
 
 
 class Places(NamedTuple):
-    """Where an executor trains.
+    """The workers and devices of an executor.
 
     Args:
         workers: groups that train side by side, each in a process of its own; 0 for this process.

@@ -1,4 +1,4 @@
-"""Where the time of a group goes: a stopwatch for the parts of its work."""
+"""A stopwatch that says where the time of a group goes."""
 
 import time
 from typing import Final

@@ -3,7 +3,7 @@
 from linbench.results.schema.benchmarks import SweepResult, SweepSpent
 
 REST = "rest"
-"""What is left of the time of workers: starting them, waiting for work, reading and writing."""
+"""The part of the time of workers that is not timed: starting, waiting for work, reading and writing."""
 
 
 def tokens_per_second(spent: SweepSpent) -> float:

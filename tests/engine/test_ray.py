@@ -241,7 +241,9 @@ def test_plugins_are_sent_and_no_name_of_theirs_is_written_on_a_node(
     monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
     shutil.rmtree(tmp_path / "models")
-    assert on_a_node(group, [group[0].id])[-1]["status"] == "ok"
+    *_, result, last = on_a_node(group, [group[0].id])
+    assert result["status"] == "ok"
+    assert isinstance(last, Spent)
     assert Path.cwd() == tmp_path / "elsewhere"
     assert [*tmp_path.iterdir()] == [tmp_path / "elsewhere"]
     assert [*Path.cwd().iterdir()] == []

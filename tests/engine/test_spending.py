@@ -1,4 +1,4 @@
-"""Where the time of a run goes, and how many tokens it trained on."""
+"""The time of a run by part, and the tokens that it trained on."""
 
 import time
 from collections.abc import Sequence
