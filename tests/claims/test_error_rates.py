@@ -206,11 +206,9 @@ def test_identical_models_support_those_claims_alone_that_say_so() -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("pool", [*MADE_UP, stored], ids=lambda pool: pool.__name__)
 def test_at_most_5_percent_of_many_whole_catalogues_have_any_wrong_verdict(pool: Pool) -> None:
-    kept: dict[str, NDArray[np.float64]] = {}
+    sample = pool(np.random.default_rng(4), 100_000)  # stored results are read once
 
     def fast(draw: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Draw from a sample of the pool, which is read once."""
-        sample = kept.setdefault("sample", pool(np.random.default_rng(4), 100_000))
         return draw.choice(sample, size)
 
     assert share_with_a_wrong_verdict(fast, catalogues=100, seeds=3000) <= ERROR
