@@ -268,13 +268,13 @@ def test_a_file_is_read() -> None:
         ),
         (
             lambda f: f["cells"]["zoo"].update(tasks=["copy"]),
-            "a.yaml: zoo: the suite zoo has no task copy with such settings.",
+            "a.yaml: zoo: the suite zoo-one-length has no task copy with such settings.",
         ),
         (
             lambda f: f["claims"]["C1"]["measures"].update(
                 wide={"cells": "zoo", "model": "deltanet[conv=0]"}
             ),
-            "a.yaml: zoo: the suite zoo has no model deltanet[conv=0].",
+            "a.yaml: zoo: the suite zoo-one-length has no model deltanet[conv=0].",
         ),
         (lambda f: f["cells"]["zoo"].update(suite="zo"), "unknown suite 'zo'; did you mean 'zoo'?"),
         (lambda f: f["untrained"]["sums"].update(of="blends"), "a.yaml: sums.of = blends: "),

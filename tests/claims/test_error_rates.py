@@ -183,6 +183,7 @@ def share_with_a_wrong_verdict(pool: Pool, catalogues: int, seeds: int) -> float
     return float(np.mean(wrong))
 
 
+@pytest.mark.slow
 @pools
 def test_few_whole_catalogues_have_any_wrong_verdict(pool: Pool) -> None:
     assert share_with_a_wrong_verdict(pool, catalogues=5, seeds=1000) == 0

@@ -33,7 +33,7 @@ def test_the_last_of_several_models_is_completed() -> None:
     [
         ("linbench run mq", ["mqar"]),
         ("linbench run mqar --preset quick-", ["quick-hard"]),
-        ("linbench sweep zoo-", ["zoo-native", "zoo-quick"]),
+        ("linbench sweep zoo-", ["zoo-native", "zoo-one-length", "zoo-quick"]),
         ("linbench show task parit", ["parity"]),
         ("linbench show model kd", ["kda"]),
         ("linbench claims C7", ["C7", "C70", "C71", "C72", "C73", "C74", "C75", "C76", "C77"]),

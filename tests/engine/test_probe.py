@@ -279,7 +279,7 @@ def test_marks_of_laws_stand_in_every_table_and_caption_and_in_no_verdict(
 
 @pytest.mark.parametrize(
     ("mark", "foot"),
-    [("non-causal", "or as its name says"), ("undertrained", "or its learning rate in doubt")],
+    [("non-causal", "or as its name says"), ("lr_edge", "or its learning rate in doubt")],
 )
 def test_the_foot_of_a_figure_says_what_is_hollow(a_result: Callable[..., Any], mark: str, foot: str) -> None:
     curve = [{"step": step, "tokens": 100 * step, "loss": 1.0, "accuracy": 0.5} for step in (1, 2)]
