@@ -9,11 +9,11 @@ should succeed, when an expected gap is absent, or when a stated bound is violat
 differs from the source, "Here" says how.
 
 **Rules are not older than all results.** The rules first stood in `linbench/claims` with commit 775f32cc. Of
-the 1,652 results of cells in `results/h200`, without those in its folder `claims`, 1,223 are from earlier
-commits. Most of these belong to the suites `zoo` and `zoo-native`, which several claims use. Two hours
-before the rules, docs/results.md already printed the numbers of C9 and C13. The author of the rules could
-have known all of these. All results in folders named `claims` are from later commits, and the rule of C76
-was written before anyone looked at speeds of its shapes.
+the 1,652 results of cells that `results/h200` held before the suite `capacity` was run, without those in its
+folder `claims`, 1,223 are from earlier commits. Most of these belong to the suites `zoo-one-length` (then
+`zoo`) and `zoo-native`, which several claims use. Two hours before the rules, docs/results.md already printed
+the numbers of C9 and C13. The author of the rules could have known all of these. All results in folders named
+`claims` are from later commits, and the rule of C76 was written before anyone looked at speeds of its shapes.
 
 **What was changed later.** Every claim says when its rules first stood in the repository, and lists what was
 changed since, with what had been seen by then. A hash of rules, measures and settings stands beside the

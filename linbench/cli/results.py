@@ -62,7 +62,7 @@ def pack(
         bool,
         typer.Option(
             "--thin",
-            help="Leave out the slices of runs that no table shows: those of searches, and lower rungs.",
+            help="Leave out slices and curves of runs that no table shows: of searches, and lower rungs.",
         ),
     ] = False,
     as_json: JsonOption = False,

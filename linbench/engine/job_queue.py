@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from linbench.engine.cost import flops
+from linbench.engine.jobs import plugin_sources
 from linbench.experiments.cell import Cell
 
 SMALLEST_PART = 4
@@ -65,8 +66,11 @@ def _urgency(group: Sequence[Cell]) -> tuple[bool, float]:
 
 
 def _work(cell: Cell) -> float:
-    """Return about how many operations a cell takes; a layer that declares none counts as linear ones."""
-    known = flops(cell)
+    """Return about how many operations a cell takes; a layer that declares none counts as linear ones.
+
+    Layers and tasks that linbench does not ship are not built for this: they may end the process.
+    """
+    known = None if plugin_sources(cell) else flops(cell)
     if known is not None:
         return known
     backbone = cell.model.backbone

@@ -1,6 +1,7 @@
 """The order in which groups are handed to workers."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -99,3 +100,17 @@ def test_parts_are_nearly_equal_and_hold_every_cell_once(parts: int) -> None:
 
 def test_nothing_is_divided_into_nothing() -> None:
     assert divide([], 3) == []
+
+
+def test_a_layer_of_ones_own_is_not_built_to_find_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "from torch import nn\nclass Mine(nn.Module):\n"
+        "    def __init__(self, dim):\n        raise SystemExit(3)\n"
+    )
+    mine = plan("mqar", ["./mine.py:Mine"], device="cpu", seeds=[0], settings=tiny_settings())
+    queue = GroupQueue(2)
+    queue.add([SHORT, mine])
+    assert sorted(map(len, in_order(queue))) == [1, 2]

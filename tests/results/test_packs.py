@@ -19,7 +19,7 @@ from linbench.results.result_text import UNREADABLE, NewerResultError, result_te
 from linbench.results.schema import Result
 from linbench.results.store import Store, find_stores
 from linbench.results.thin import thinned
-from tests.helpers.records import a_record
+from tests.helpers.records import a_point, a_record
 
 IDS = ["a" * 64, "b" * 64, "c" * 64, "d" * 64]
 
@@ -361,20 +361,24 @@ def test_unpacked_results_are_the_files_that_were_packed(store: Store, tmp_path:
     assert pack(store).removed == 3
 
 
-def test_a_thin_pack_leaves_out_slices_of_runs_that_no_table_shows(store: Store) -> None:
+def test_a_thin_pack_leaves_out_slices_and_curves_of_runs_that_no_table_shows(store: Store) -> None:
     sliced = {"slices": {"slot": {"at": [0, 1], "accuracy": {"sum": [0, 1], "weight": [1, 1]}}}}
     purposes = ["report", "tuning", "rung"]
-    whole = [a_record(one, purpose=each, **sliced) for one, each in zip(IDS, purposes, strict=False)]
+    curve = [a_point(0.2, step=1), a_point(0.5, step=2)]
+    whole = [
+        a_record(one, purpose=each, curve=curve, **sliced) for one, each in zip(IDS, purposes, strict=False)
+    ]
     for record in whole:
         store.put(record)
     pack(store, "zoo", thin=True)
     assert verify(store) == []
-    assert store.all() == [whole[0], *({**record, "slices": {}} for record in whole[1:])]
+    assert store.all() == [whole[0], *({**record, "slices": {}, "curve": curve[1:]} for record in whole[1:])]
 
 
 def test_tests_lose_their_slices_in_a_thin_pack() -> None:
     test = {"seq_len": 8, "slices": {"slot": {}}}
-    thin = thinned(a_record(IDS[0], purpose="tuning", tests=[test, test]))
+    thin = thinned(a_record(IDS[0], purpose="tuning", curve=[], tests=[test, test]))
+    assert thin["curve"] == []
     assert thin["tests"] == [{"seq_len": 8, "slices": {}}] * 2
 
 

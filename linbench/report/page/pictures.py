@@ -10,7 +10,7 @@ from markupsafe import Markup
 from linbench.report.figure import Drawing
 from linbench.report.style.svg import shorten_svg
 
-PICTURES_BYTES = 3_800_000
+PICTURES_BYTES = 3_400_000
 """The most bytes of all pictures of a page; where they have more, the largest are drawn as dots. A page of
 5 MB is still sent by mail and opened at once."""
 
