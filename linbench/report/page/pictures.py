@@ -14,8 +14,8 @@ PICTURES_BYTES = 3_400_000
 """The most bytes of all pictures of a page; where they have more, the largest are drawn as dots. A page of
 5 MB is still sent by mail and opened at once."""
 
-COARSE = 110
-"""The dots per inch of these."""
+COARSE = 96
+"""The dots per inch of these: the pixels of an inch on a page."""
 
 
 class Picture(NamedTuple):
