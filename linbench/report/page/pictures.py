@@ -18,6 +18,10 @@ COARSE = 96
 """The dots per inch of these: the pixels of an inch on a page."""
 
 
+WORTH_DOTS = 40_000
+"""The bytes below which lines are kept: pictures of dots took 60 kB on average (results/h200)."""
+
+
 class Picture(NamedTuple):
     """The source of an image, and how many inches wide it is meant to be."""
 
@@ -34,8 +38,10 @@ def embed(drawings: Iterable[Drawing]) -> dict[str, Picture]:
         if drawn:
             pictures[slug] = _lines(drawn["svg"].decode())
     for slug in sorted(pictures, key=lambda slug: len(pictures[slug].source), reverse=True):
+        lines = pictures[slug]
+        if len(lines.source) < WORTH_DOTS:
+            break
         if sum(len(picture.source) for picture in pictures.values()) > PICTURES_BYTES:
-            lines = pictures[slug]
             png = base64.b64encode(by_slug[slug].pictures(["png"], dots=COARSE)["png"]).decode()
             dots = lines._replace(source=Markup(f"data:image/png;base64,{png}"))
             pictures[slug] = min(lines, dots, key=lambda picture: len(picture.source))
