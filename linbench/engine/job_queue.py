@@ -34,8 +34,9 @@ class GroupQueue:
 
     def add(self, groups: Iterable[Sequence[Cell]]) -> None:
         """Add groups. They keep their order if there is one device."""
+        before = len(self._waiting)
         self._waiting += groups
-        if self.devices > 1:
+        if self.devices > 1 and len(self._waiting) > before:
             self._waiting.sort(key=_urgency, reverse=True)
 
     def next(self, running: int) -> WaitingGroup | None:

@@ -11,7 +11,7 @@ from linbench.results.record import UNDERTRAINED, doublings_of, seed_of
 from linbench.results.rungs import Rung
 from linbench.results.schema.cells import CellResult, Ladder
 from linbench.results.scores import accuracy, tokens_trained
-from linbench.results.statistics import mean_interval
+from linbench.results.statistics import share_interval
 
 CONFIDENCE = 0.95
 """The confidence of the intervals of means over seeds."""
@@ -37,8 +37,7 @@ class BudgetScore:
     @cached_property
     def interval(self) -> tuple[float, float] | None:
         """The interval of the mean by Student's t, within 0 and 1; None for fewer than two seeds."""
-        found = mean_interval(self.accuracies, CONFIDENCE)
-        return found and (max(0.0, found[0]), min(1.0, found[1]))
+        return share_interval(self.accuracies, CONFIDENCE)
 
 
 def has_budgets(rows: Iterable[Row]) -> bool:

@@ -130,10 +130,13 @@ class Capacity:
 
 
 class Ranks(NamedTuple):
-    """The ranks that a variant takes in the bootstrap, 1 being the most pairs per thousand floats."""
+    """The range of ranks that a variant may have, 1 being the best."""
 
     best: int
     worst: int
+
+    def __str__(self) -> str:
+        return str(self.best) if self.best == self.worst else f"{self.best} to {self.worst}"
 
 
 def capacities(comparison: Comparison) -> list[Capacity]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from linbench.results.capacity import LEVELS, capacities
+from linbench.results.capacity import LEVELS, Ranks, capacities
 from linbench.results.comparison import Comparison, Row
 from linbench.results.layer_speeds import QUESTIONS, layer_key, select_speeds
 from linbench.results.learning_time import can_be_shown, learning
@@ -16,7 +16,7 @@ from linbench.results.schema.cells import CellResult
 from linbench.results.scores import above_chance, accuracies_by_test
 from linbench.results.slices import slices
 from linbench.results.speeds import Speeds
-from linbench.results.statistics import mean_interval
+from linbench.results.statistics import share_interval
 
 FORM = "controlled"
 """The form whose results are shown: the recurrence alone differs."""
@@ -41,13 +41,6 @@ class Estimate(NamedTuple):
         if self.low is None or self.high is None:
             return self.value, self.value
         return self.low, self.high
-
-
-class Ranks(NamedTuple):
-    """The ranks that intervals leave open, 1 being the best."""
-
-    best: int
-    worst: int
 
 
 class Facet(NamedTuple):
@@ -179,9 +172,7 @@ def _over_seeds(comparison: Comparison, measure: Callable[[CellResult], float | 
     for row in comparison.rows:
         values = [value for result in row.results if (value := measure(result)) is not None]
         if values:
-            low, high = mean_interval(values) or (None, None)
-            ends = (None, None) if low is None or high is None else (max(0.0, low), min(1.0, high))
-            found[_label(row)] = Estimate(fmean(values), *ends)
+            found[_label(row)] = Estimate(fmean(values), *(share_interval(values) or ()))
     return found
 
 
@@ -215,7 +206,7 @@ def _speeds(comparisons: Sequence[Comparison], measured: Sequence[Speeds]) -> li
     for question in QUESTIONS:
         choices = []
         for comparison in comparisons:
-            labels = {layer: _label(row) for row in comparison.rows if (layer := _layer(row))}
+            labels = {layer: _label(row) for row in comparison.rows if (layer := layer_key(row.results[0]))}
             chosen = select_speeds(measured, question, labels, length=SPEED_LENGTH)
             if chosen and chosen.rates:
                 estimates = {labels[layer]: Estimate(*rate) for layer, rate in chosen.rates.items()}
@@ -229,7 +220,3 @@ def _speeds(comparisons: Sequence[Comparison], measured: Sequence[Speeds]) -> li
 def _label(row: Row) -> str:
     """Return the label of a variant without the settings in which rows of one comparison differ."""
     return row.results[0]["label"]
-
-
-def _layer(row: Row) -> str | None:
-    return layer_key(row.results[0])

@@ -22,15 +22,15 @@ class Difference(NamedTuple):
     equal."""
 
 
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
-    """Return the interval of a mean by Student's t; None for fewer than two values."""
+def share_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
+    """Return the interval of a mean of shares by Student's t, within 0 and 1; None for fewer than two."""
     from scipy.special import stdtrit  # where it is needed: scipy takes half a second to load
 
     count = len(values)
     if count < 2:
         return None
     reach = float(stdtrit(count - 1, (1 + confidence) / 2)) * math.sqrt(variance(values) / count)
-    return mean(values) - reach, mean(values) + reach
+    return max(0.0, mean(values) - reach), min(1.0, mean(values) + reach)
 
 
 def welch(

@@ -7,8 +7,9 @@ import pytest
 
 from linbench.report.data import ReportData
 from linbench.report.tables.profile import profile_tables
+from linbench.results.capacity import Ranks
 from linbench.results.comparison import comparisons
-from linbench.results.profile import Estimate, Facet, Ranks, facets
+from linbench.results.profile import Estimate, Facet, facets
 from linbench.results.schema import Result
 from tests.helpers.capacity import recall_result
 

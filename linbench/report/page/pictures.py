@@ -17,7 +17,6 @@ PICTURES_BYTES = 3_400_000
 COARSE = 96
 """The dots per inch of these: the pixels of an inch on a page."""
 
-
 WORTH_DOTS = 40_000
 """The bytes below which lines are kept: pictures of dots took 60 kB on average (results/h200)."""
 

@@ -138,7 +138,7 @@ def _row(line: Line) -> tuple[Cell, ...]:
     return (
         Cell(found.row.label),
         _held(found, held[HIGH], per_thousand=True),
-        NO_VALUE if ranks is None else Cell(_range(ranks), ranks.best),
+        NO_VALUE if ranks is None else Cell(str(ranks), ranks.best),
         _held(found, held[HIGH]),
         _held(found, held[LOW]),
         _held(found, held[LOW], per_thousand=True),
@@ -149,10 +149,6 @@ def _row(line: Line) -> tuple[Cell, ...]:
         Cell("") if learned is None else _held(found, learned),
         Cell(", ".join(found.row.marks)),
     )
-
-
-def _range(ranks: Ranks) -> str:
-    return str(ranks.best) if ranks.best == ranks.worst else f"{ranks.best} to {ranks.worst}"
 
 
 def _floats(found: Capacity) -> Cell:

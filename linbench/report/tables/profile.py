@@ -79,8 +79,7 @@ def _cell(facet: Facet, label: str) -> Cell:
     estimate, ranks = facet.estimates.get(label), facet.ranks(label)
     if estimate is None or ranks is None:
         return NO_VALUE
-    place = str(ranks.best) if ranks.best == ranks.worst else f"{ranks.best} to {ranks.worst}"
-    return Cell(f"{_words(facet, estimate)} ({place})", _finite(estimate.value))
+    return Cell(f"{_words(facet, estimate)} ({ranks})", _finite(estimate.value))
 
 
 def _words(facet: Facet, estimate: Estimate) -> str:
