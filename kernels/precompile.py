@@ -42,20 +42,24 @@ class KernelCall(NamedTuple):
         )
 
 
-def compile_ahead(function: Callable[[], Any], device: torch.device) -> None:
+def compile_ahead(function: Callable[[], Any], device: torch.device) -> bool:
     """Compile all that `function` launches on a GPU.
 
     It is called once with kernels that do nothing, so its results mean nothing. What it does to tensors in
     place, or to random states, is the caller's to undo. Nothing happens where Triton cannot compile in
     threads.
+
+    Returns: whether there was something to compile, judged by the first kernel.
     """
     if not _in_threads(device):
-        return
+        return False
     with record_launches() as launched:
         function()
     each = list({call.form: call for call in launched}.values())
-    if each and _takes_long(each[0]):
-        compile_together(each[1:], device)
+    if not each or not _takes_long(each[0]):
+        return False
+    compile_together(each[1:], device)
+    return True
 
 
 def compile_together(calls: Sequence[KernelCall], device: torch.device) -> None:

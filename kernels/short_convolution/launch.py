@@ -59,7 +59,7 @@ def _tile(parts: Sequence[int], head_dim: int | None) -> tuple[int, int, int]:
     A tile lies within one part if that can be.
     """
     channels = sum(parts)
-    width = 128 if channels >= 512 else 64
+    width = 128 if channels >= 256 else 64
     common = gcd(*parts) if len(parts) > 1 else _power_of_two(channels)
     if head_dim is None:
         head_dim = min(width, common & -common)

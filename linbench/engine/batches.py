@@ -146,8 +146,7 @@ class BatchFeed:
         if self.drawn is None:
             self.drawn = each(batch, lambda x: x.clone(memory_format=torch.contiguous_format))
         else:
-            for old, new in zip(self.drawn[:3], batch[:3], strict=True):
-                old.copy_(new)
+            copy_batch(batch, self.drawn)
 
 
 def examples_per_draw(task: Task, device: str) -> int:
@@ -166,3 +165,13 @@ def each(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
     slices = {name: function(x) for name, x in batch.slices.items()}
     facts = {name: function(x) for name, x in batch.facts.items()}
     return Batch(function(batch.inputs), function(batch.positions), function(batch.targets), slices, facts)
+
+
+def copy_batch(batch: Batch, into: Batch) -> None:
+    """Copy every tensor of a batch into those of another with the same shapes."""
+    for old, new in zip(_tensors(into), _tensors(batch), strict=True):
+        old.copy_(new)
+
+
+def _tensors(batch: Batch) -> list[Tensor]:
+    return [*batch[:3], *batch.slices.values(), *batch.facts.values()]

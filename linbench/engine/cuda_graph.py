@@ -9,7 +9,7 @@ import torch
 
 from linbench.experiments.loading import describe_error
 
-WARMUP = 2
+WARMUP = 1
 """Calls before the capture, in which kernels are compiled and libraries set up."""
 
 

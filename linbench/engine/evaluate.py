@@ -1,6 +1,7 @@
 """Evaluates models on a split, by sums and weights that add up over batches."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain, islice
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -9,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.engine.batches import Streams, replica
+from linbench.engine.batches import Streams, copy_batch, each, replica
+from linbench.engine.cuda_graph import CudaGraph
 from linbench.engine.stack import Stack
 from linbench.experiments.cell import Cell
 from linbench.experiments.precision import arithmetic
@@ -21,10 +23,10 @@ EXAMPLES = 256
 LOGITS = 1 << 28
 """Upper bound on the logits that are evaluated at once on a GPU: 1 GiB in float32."""
 
-HIDDEN = 1 << 26
-"""Upper bound on the numbers between two layers at once on a GPU: 256 MiB in float32.
+HIDDEN = 1 << 25
+"""Upper bound on the numbers between two layers at once on a GPU: 128 MiB in float32.
 
-A layer holds several times as many for a while.
+A layer holds several times as many, and what a captured evaluation holds stays reserved for it.
 """
 
 Scores = dict[str, tuple[Tensor, Tensor]]
@@ -62,7 +64,15 @@ class EvaluationResult(NamedTuple):
 class Evaluation:
     """A split of every test of a group of cells, drawn once and evaluated again and again."""
 
-    def __init__(self, cells: Sequence[Cell], split: Split, examples: int, *, slices: bool = True) -> None:
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        split: Split,
+        examples: int,
+        *,
+        slices: bool = True,
+        note: str | None = None,
+    ) -> None:
         """Draw the examples of all tests.
 
         Args:
@@ -70,8 +80,9 @@ class Evaluation:
             split: "validation" or "test".
             examples: number of examples of each test, for each cell.
             slices: whether metrics are also taken by slice.
+            note: the reason why nothing may be captured on a GPU, if there is one.
         """
-        self.tests = [_Test(task, cells, split, examples, slices) for task in cells[0].tested_on]
+        self.tests = [_Test(task, cells, split, examples, slices, note) for task in cells[0].tested_on]
 
     def __call__(self, stack: Stack) -> list[EvaluationResult]:
         """Return the result of each replica."""
@@ -80,35 +91,74 @@ class Evaluation:
 
 
 class _Test:
-    def __init__(self, task: Task, cells: Sequence[Cell], split: Split, examples: int, slices: bool) -> None:
-        self.task, self.slices = task, slices
+    """A test with its examples, and the scorer of the stack that was evaluated last."""
+
+    def __init__(
+        self, task: Task, cells: Sequence[Cell], split: Split, examples: int, slices: bool, note: str | None
+    ) -> None:
+        self.task, self.slices, self.note = task, slices, note
         self.streams = Streams(task, cells)
         size = _batch_size(task, self.streams, cells[0].model.backbone.d_model)
         numbers = torch.arange(examples, device=self.streams.device)
         self.batches: list[Batch] = [self.streams.draw(index, split) for index in torch.split(numbers, size)]
+        self.scorer: _Scorer | None = None
+
+    def __call__(self, stack: Stack) -> list[TestMetrics]:
+        if self.scorer is None or self.scorer.stack is not stack:
+            self.scorer = _Scorer(stack, self)
+        return self.scorer(self.batches)
+
+
+class _Scorer:
+    """Scores of a stack on a test. On a GPU a batch is captured once for each size, and replayed."""
+
+    def __init__(self, stack: Stack, test: _Test) -> None:
+        self.stack, self.test, self.streams = stack, test, test.streams
+        self.totals: list[Scores] = [{} for _ in range(self.streams.replicas)]
+        """Sums over the batches so far, for each replica; always in the same memory."""
+        self.batches: dict[int, Batch] = {}
+        """The batch that is scored, by its size; on a GPU always in the same memory."""
+        self.steps: dict[int, CudaGraph] = {}
 
     @torch.no_grad()
-    def __call__(self, stack: Stack) -> list[TestMetrics]:
-        stack.model.eval()
-        totals: list[Scores] = [{} for _ in range(self.streams.replicas)]
-        for shared in self.batches:
-            batch = self.streams.spread(shared)
-            with arithmetic(self.streams.protocol.precision, self.streams.device):
-                outputs = stack(batch.inputs, batch.positions).float()
-            for r, total in enumerate(totals):
-                prediction = _prediction(outputs[r], batch.targets[r])
-                add_scores(total, self.task.score(replica(batch, r), prediction, slices=self.slices))
-        stack.model.train()
-        return collect_metrics(totals)
+    def __call__(self, batches: Iterable[Batch]) -> list[TestMetrics]:
+        for x in _tensors(self.totals):
+            x.zero_()
+        self.stack.model.eval()
+        for batch in batches:
+            self._add(batch)
+        self.stack.model.train()
+        return collect_metrics(self.totals)
+
+    def _add(self, batch: Batch) -> None:
+        """Score a batch [S, N, ...], and add its scores to the totals."""
+        size, device = batch.inputs.shape[1], self.streams.device
+        if size not in self.steps:
+            self.steps[size] = CudaGraph(partial(self._score, size), device, note=self.test.note)
+        if device == "cpu":
+            self.batches[size] = batch
+        elif size not in self.batches:
+            self.batches[size] = each(batch, torch.clone)
+        else:
+            copy_batch(batch, self.batches[size])
+        self.steps[size]()
+
+    def _score(self, size: int) -> None:
+        batch = self.streams.spread(self.batches[size])
+        with arithmetic(self.streams.protocol.precision, self.streams.device):
+            outputs = self.stack(batch.inputs, batch.positions).float()
+        for r, total in enumerate(self.totals):
+            prediction = _prediction(outputs[r], batch.targets[r])
+            add_scores(total, self.test.task.score(replica(batch, r), prediction, slices=self.test.slices))
 
 
 def add_scores(total: Scores, scores: Scores) -> None:
-    """Add the scores of a batch to a total."""
-    for name, (value, weight) in scores.items():
-        if name in total:
-            total[name] = (total[name][0] + value, total[name][1] + weight)
-        else:
-            total[name] = (value, weight)
+    """Add the scores of a batch to a total, in place."""
+    for name, of_batch in scores.items():
+        if name not in total:
+            total[name] = (torch.zeros_like(of_batch[0]), torch.zeros_like(of_batch[1]))
+        for sum_, x in zip(total[name], of_batch, strict=True):
+            sum_ += x
 
 
 def collect_metrics(totals: Sequence[Scores]) -> list[TestMetrics]:
@@ -140,11 +190,16 @@ def _batch_size(task: Task, streams: Streams, width: int) -> int:
 
 def _read(totals: Sequence[Scores]) -> list[_ReadScores]:
     """Read all scores from the device at once, so that it is waited for only once."""
-    pairs = chain.from_iterable(total.values() for total in totals)
-    sums = [*chain.from_iterable(pairs)]
+    sums = _tensors(totals)
     numbers = iter(torch.cat([x.flatten() for x in sums]).tolist())
     lists = iter([list(islice(numbers, x.numel())) for x in sums])
     return [{name: (next(lists), next(lists)) for name in total} for total in totals]
+
+
+def _tensors(totals: Sequence[Scores]) -> list[Tensor]:
+    """Return all sums and weights, in order."""
+    pairs = chain.from_iterable(total.values() for total in totals)
+    return [*chain.from_iterable(pairs)]
 
 
 def _test_metrics(totals: _ReadScores) -> TestMetrics:

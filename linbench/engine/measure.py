@@ -202,7 +202,8 @@ def _run_group(
             if trained is not None:
                 finished = [run.cell for run in runs]
                 meter.turn_to(EVALUATION)
-                evaluations = Evaluation(finished, "test", first.protocol.test_examples)(trained)
+                examples, reason = first.protocol.test_examples, training.hidden_state
+                evaluations = Evaluation(finished, "test", examples, note=reason)(trained)
                 meter.turn_to(None)
             for run, evaluation in zip(runs, evaluations, strict=True):
                 record = new_record(run.cell, len(cells), training.note)

@@ -70,6 +70,8 @@ class Training:
 
     Then steps are not captured, and no checkpoints are written.
     """
+    finds_kernels: bool = False
+    """True if the kernels of an earlier step were found on disk, so that those of later ones probably are."""
     meter: Meter = field(default_factory=Meter)
     """Counts what the training takes. It belongs to the process: checkpoints do not hold it."""
 
@@ -149,8 +151,8 @@ class Step:
     def __call__(self) -> None:
         """Train on one more batch."""
         self.feed.refill()
-        if not self.run.calls and not self._has_module():
-            self._compile()
+        if not self.run.calls and not self.training.finds_kernels and not self._has_module():
+            self.training.finds_kernels = not self._compile()
         self.run()
         self.training.note = self.training.note or self.run.note or self.feed.fill.note
 
@@ -158,13 +160,17 @@ class Step:
         """Return whether a layer is a user's module, whose kernels are not known before it runs."""
         return any(layer.entry.cls.is_plain_module for layer in self.training.cells[0].model.layers)
 
-    def _compile(self) -> None:
-        """Compile kernels side by side, in a rehearsal on numbers that mean nothing."""
+    def _compile(self) -> bool:
+        """Compile kernels side by side, in a rehearsal on numbers that mean nothing.
+
+        Returns: whether there was something to compile.
+        """
         place, device = self.feed.place, self.feed.place.device
         before = place.clone()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            compile_ahead(lambda: self.forward_backward(self.feed.batch()), device)
+            compiled = compile_ahead(lambda: self.forward_backward(self.feed.batch()), device)
         place.copy_(before)
+        return compiled
 
     def forward_backward(self, batch: Batch) -> Tensor:
         """Return the loss [R] of a batch, and leave its gradients in the stack."""

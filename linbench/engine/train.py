@@ -104,7 +104,8 @@ def _validation(training: Training) -> Evaluation:
     """Draw the examples of validation."""
     cells = training.cells
     training.meter.turn_to(EVALUATION)
-    evaluation = Evaluation(cells, "validation", cells[0].protocol.validation_examples, slices=False)
+    examples, note = cells[0].protocol.validation_examples, training.hidden_state
+    evaluation = Evaluation(cells, "validation", examples, slices=False, note=note)
     training.meter.turn_to(None)
     return evaluation
 

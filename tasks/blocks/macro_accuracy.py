@@ -23,7 +23,7 @@ class MacroAccuracy(Task):
         assert self.io.vocab_out is not None
         averages = macro_accuracy(prediction.answers, batch.targets, classes=self.io.vocab_out)
         return super().score(batch, prediction, slices=slices) | {
-            "macro_accuracy": (averages.sum(), averages.new_tensor(float(len(averages))))
+            "macro_accuracy": (averages.sum(), averages.new_full((), len(averages)))
         }
 
 

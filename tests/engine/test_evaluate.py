@@ -1,11 +1,66 @@
-"""The number of examples of a split that are evaluated at a time."""
+"""Evaluations: what they give, and the number of examples of a split that are evaluated at a time."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
-from linbench.engine.evaluate import EXAMPLES, HIDDEN, LOGITS, _batch_size
-from tests.helpers.cells import plan
+from linbench.engine import evaluate
+from linbench.engine.batches import Streams, replica
+from linbench.engine.evaluate import EXAMPLES, HIDDEN, LOGITS, Evaluation, _batch_size
+from linbench.engine.stack import Stack
+from linbench.experiments.cell import Cell
+from tests.helpers.cells import plan, tiny_settings
+from tests.helpers.presets import SHIPPED_TASKS
+
+
+def stacked(cells: Sequence[Cell]) -> Stack:
+    return Stack.of([cell.model.build(cell.task, seed=cell.seed).to(cell.device) for cell in cells])
+
+
+def test_scores_are_of_all_examples_however_they_are_divided_and_do_not_add_up_from_call_to_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cells = plan("mqar", ["deltanet"], device="cpu", seeds=[0, 1], settings=tiny_settings())
+    stack = stacked(cells)
+    (whole,) = (Evaluation(cells, "test", 11)(stack)[r].tests for r in (1,))
+    monkeypatch.setattr(evaluate, "EXAMPLES", 4)
+    in_parts = Evaluation(cells, "test", 11)
+    first, second = in_parts(stack), in_parts(stack)
+    assert first == second
+    (of_parts,) = first[1].tests
+    assert of_parts.slices == whole[0].slices
+    assert of_parts.metrics == pytest.approx(whole[0].metrics)
+
+    task = cells[1].task
+    batch = replica(Streams(task, cells).draw(torch.arange(11), "test"), 1)
+    with torch.no_grad():
+        answers = cells[1].model.build(task, seed=1).eval()(batch.inputs, batch.positions).argmax(dim=-1)
+    right = (answers == batch.targets)[batch.is_answer]
+    assert of_parts.metrics["accuracy"] == pytest.approx(float(right.double().mean()))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("task", sorted(SHIPPED_TASKS))
+def test_what_is_captured_scores_as_what_is_called(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"model.d_model": 32}
+    cells = plan(task, ["deltanet"], device="cuda:0", seeds=[0, 1], settings=settings)
+    stack = stacked(cells)
+    monkeypatch.setattr(evaluate, "_batch_size", lambda *_: EXAMPLES)
+    captured, called = (
+        Evaluation(cells, "test", 4 * EXAMPLES + 3, note=note) for note in (None, "it is not asked for")
+    )
+    expected, found = called(stack), captured(stack)
+    for one, other in zip(expected, found, strict=True):
+        assert one.metrics == pytest.approx(other.metrics, rel=1e-6)
+        assert [test.slices.keys() for test in one.tests] == [test.slices.keys() for test in other.tests]
+    for test in captured.tests:
+        assert test.scorer is not None
+        assert [step.note for step in test.scorer.steps.values()] == [None, None]
+        assert test.scorer.steps[EXAMPLES].graph is not None
+    assert captured(stack) == found
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
