@@ -133,7 +133,7 @@ class BatchFeed:
         assert self.drawn is not None
         rows = (self.place - self.first_drawn) * self.size + torch.arange(self.size, device=self.place.device)
         self.place += 1
-        return self.streams.spread(each(self.drawn, lambda x: x.index_select(1, rows)))
+        return self.streams.spread(each(self.drawn, lambda x: x[:, rows]))
 
     def _fill(self) -> None:
         self.first_drawn.copy_(self.place)
