@@ -1,6 +1,6 @@
 """The model around the mixers: embedding, pre-norm residual layers, and a head where answers are due."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -65,9 +65,11 @@ class BackboneSettings(BranchSettings):
     )
 
 
-def kernel_families(settings: BackboneSettings) -> tuple[str, ...]:
-    """Return the kernel families of the backbone, without those of a mixer's own channel mixer."""
-    return *FAMILIES, *CHANNEL_FAMILIES.get(settings.channel_mixer, ())
+def kernel_families(settings: BackboneSettings, mixers: Iterable[type[Mixer]]) -> tuple[str, ...]:
+    """Return the kernel families of the backbone and of the channel mixers that it has with these mixers."""
+    own = (mixer.channel_mixer for mixer in mixers)
+    kinds = own if settings.channel_mixer == "own" else (settings.channel_mixer,)
+    return *FAMILIES, *(family for kind in kinds for family in CHANNEL_FAMILIES.get(kind, ()))
 
 
 class Layer(NamedTuple):

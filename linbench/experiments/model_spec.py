@@ -59,10 +59,11 @@ class ModelSpec:
     def identity(self) -> dict[str, Any]:
         """Return all that decides this model's numbers, as plain JSON values."""
         settings = self.backbone.identity()
+        families = backbones.kernel_families(self.backbone, (layer.entry.cls for layer in self.layers))
         backbone = {
             "version": backbones.VERSION,
             "settings": {name: value for name, value in settings.items() if value is not None},
-            "kernel": _kernel_versions(backbones.kernel_families(self.backbone)),
+            "kernel": _kernel_versions(families),
         }
         return {
             "form": self.form,

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linbench.kernels.gated_product import silu_product
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.init import orthogonal, zero_init
 from linbench.models.blocks.linear import Linear
@@ -43,8 +44,7 @@ class SwiGLU(ChannelMixer):
 
     def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, None]:
         """Return y [B, T, D], and None for the shift."""
-        gate, value = self.up(x).chunk(2, dim=-1)
-        return self.down(F.silu(gate) * value), None
+        return self.down(silu_product(self.up(x))), None
 
 
 class Identity(ChannelMixer):
@@ -105,5 +105,8 @@ CHANNEL_MIXERS: dict[str, Callable[..., ChannelMixer]] = {
 """Constructors by the names that users and mixers use, from a layer's place, a width and `silent`; "none" has
 none."""
 
-CHANNEL_FAMILIES: dict[str, tuple[str, ...]] = dict.fromkeys(("rwkv4", "rwkv6", "rwkv7"), ("token_shift",))
+CHANNEL_FAMILIES: dict[str, tuple[str, ...]] = {
+    "swiglu": ("gated_product",),
+    **dict.fromkeys(("rwkv4", "rwkv6", "rwkv7"), ("token_shift",)),
+}
 """Kernel families of those channel mixers that use any."""

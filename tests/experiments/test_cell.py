@@ -294,18 +294,20 @@ def test_a_family_that_never_changed_results_is_in_no_identity(
     assert one(model).id != before.id
 
 
+@pytest.mark.parametrize(
+    ("family", "users"),
+    [("token_shift", ["rwkv4", "rwkv6", "rwkv7"]), ("gated_product", ["swiglu", "own"])],
+)
 def test_what_a_channel_mixer_computes_with_is_in_the_identity_of_models_that_have_it(
-    monkeypatch: pytest.MonkeyPatch,
+    family: str, users: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ids() -> list[str]:
-        return [
-            one(settings={"model.channel_mixer": name}).id
-            for name in ("rwkv4", "rwkv6", "rwkv7", "swiglu", "none")
-        ]
+    def ids() -> dict[str, str]:
+        names = ("rwkv4", "rwkv6", "rwkv7", "swiglu", "own", "none")  # its own is SwiGLU
+        return {name: one(settings={"model.channel_mixer": name}).id for name in names}
 
     before = ids()
-    monkeypatch.setattr(importlib.import_module("linbench.kernels.token_shift"), "VERSION", 1000)
-    assert [now != then for now, then in zip(ids(), before, strict=True)] == [True, True, True, False, False]
+    monkeypatch.setattr(importlib.import_module(f"linbench.kernels.{family}"), "VERSION", 1000)
+    assert [name for name, now in ids().items() if now != before[name]] == users
 
 
 def test_an_edited_file_is_a_different_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,37 @@
+"""Cases of the gated product."""
+
+from functools import partial
+
+from torch import Tensor
+
+from linbench.kernels.family import Family, Inputs, KernelCase, normal
+from linbench.kernels.gated_product import silu_product
+
+
+def _case(length: int, width: int) -> KernelCase:
+    """Build a case with gates from far below to far above zero, and tokens before sequences in memory."""
+    return KernelCase(_kernel, _reference, {"x": 4 * normal(length, 3, 2 * width).transpose(0, 1)})
+
+
+def _kernel(given: Inputs) -> tuple[Tensor, ...]:
+    return (silu_product(given["x"]),)
+
+
+def _reference(given: Inputs) -> tuple[Tensor, ...]:
+    half = given["x"].shape[-1] // 2
+    gate, value = given["x"][..., :half], given["x"][..., half:]
+    return (gate / (1 + (-gate).exp()) * value,)
+
+
+FAMILY = Family(
+    cases={
+        "silu_product": {
+            "width of a model of 64": partial(_case, 65, 176),
+            "odd width": partial(_case, 100, 21),
+            "one channel": partial(_case, 7, 1),
+            "wider than a tile": partial(_case, 3, 2731),
+        }
+    },
+    profile_kind="gated product",
+    profile_names=("silu_product",),
+)
