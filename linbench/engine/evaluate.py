@@ -77,12 +77,13 @@ class Evaluation:
 
         Args:
             cells: a group; each cell is evaluated on examples of its own seed.
-            split: "validation" or "test".
+            split: "validation" or "test". Validation may leave out tests that are longer than training.
             examples: number of examples of each test, for each cell.
             slices: whether metrics are also taken by slice.
             note: the reason why nothing may be captured on a GPU, if there is one.
         """
-        self.tests = [_Test(task, cells, split, examples, slices, note) for task in cells[0].tested_on]
+        tasks = cells[0].validated_on if split == "validation" else cells[0].tested_on
+        self.tests = [_Test(task, cells, split, examples, slices, note) for task in tasks]
 
     def __call__(self, stack: Stack) -> list[EvaluationResult]:
         """Return the result of each replica."""

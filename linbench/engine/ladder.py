@@ -11,10 +11,11 @@ from typing import Any
 from linbench.engine.progress import Progress
 from linbench.engine.runner import run_cells
 from linbench.engine.trunk import Trunks
-from linbench.experiments.cell import Cell
+from linbench.experiments.cell import Cell, mean_chance, mean_optimum
 from linbench.results.rungs import Rung, ending
 from linbench.results.schema.cells import CellResult
 from linbench.results.schema.cells import Ladder as LadderSummary
+from linbench.results.scores import Levels
 from linbench.results.store import Store
 from linbench.results.undertrained import is_undertrained, mark
 
@@ -94,7 +95,7 @@ def known_rungs(cell: Cell, look_up: LookUp) -> list[Cell]:
         if result is None:
             break
         scores.append(Rung.of(result))
-        if ending(scores, chance=cell.chance, optimum=cell.optimum, most=cell.protocol.rungs):
+        if ending(scores, _levels(cell), most=cell.protocol.rungs):
             break
     return rungs
 
@@ -114,7 +115,7 @@ def without_ladder(result: CellResult) -> CellResult:
 def summarize(cell: Cell, done: Sequence[CellResult]) -> LadderSummary:
     """Return the field `ladder` of the result of the last rung."""
     scores = [Rung.of(result) for result in done]
-    ended = ending(scores, chance=cell.chance, optimum=cell.optimum, most=cell.protocol.rungs)
+    ended = ending(scores, _levels(cell), most=cell.protocol.rungs)
     assert ended is not None, "a ladder is summarized at its end"
     return {
         "ended": ended,
@@ -124,3 +125,7 @@ def summarize(cell: Cell, done: Sequence[CellResult]) -> LadderSummary:
             for number, score in enumerate(scores)
         ],
     }
+
+
+def _levels(cell: Cell) -> Levels:
+    return Levels(mean_chance(cell.validated_on), mean_optimum(cell.validated_on))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from linbench.engine.schedule import stable_steps
 from linbench.engine.trunk import can_go_on
-from linbench.experiments.cell import Cell, Purpose
+from linbench.experiments.cell import Cell, Purpose, mean_optimum
 from linbench.experiments.learning_rates import HALF_DECADE, SearchSettings, learning_rate
 from linbench.results.record import EDGE, UNTRIED
 from linbench.results.rungs import NEAR_OPTIMUM
@@ -235,7 +235,8 @@ class Search:
 
     def _all_at_optimum(self, results: Sequence[CellResult]) -> bool:
         scores = [validation_accuracy(result) for result in results]
-        return all(score is not None and score >= NEAR_OPTIMUM * self.cell.optimum for score in scores)
+        enough = NEAR_OPTIMUM * mean_optimum(self.cell.validated_on)
+        return all(score is not None and score >= enough for score in scores)
 
     def at_best(self, cell: Cell) -> Cell:
         """Return a cell of the model at the best rate."""

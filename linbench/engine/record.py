@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from linbench.engine.evaluate import EvaluationResult, TestMetrics
 from linbench.engine.step import Run
-from linbench.experiments.cell import SCHEMA, Cell
+from linbench.experiments.cell import SCHEMA, Cell, mean_chance, mean_optimum
 from linbench.models.base import StateSize
 from linbench.results.environment import environment
 from linbench.results.schema.cells import BuiltModel, CellResult, Metrics, Slices, State, TakenTest
@@ -48,6 +48,12 @@ def new_record(cell: Cell, stacked: int, note: str | None) -> CellResult:
     }
     if len(cell.tests) > 1:
         record["tests"] = [_test_record(test, TestMetrics({}, {})) for test in cell.tests]
+    if cell.validated_on != cell.tested_on:
+        record["validation"] = {
+            "tests": [cell.tests.index(test) for test in cell.validated_on],
+            "chance": mean_chance(cell.validated_on),
+            "optimum": mean_optimum(cell.validated_on),
+        }
     return record
 
 

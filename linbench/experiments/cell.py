@@ -3,6 +3,7 @@
 Its identity is a hash of exactly these and of the versions of the code that decides its numbers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
@@ -79,6 +80,13 @@ class Cell:
         return self.tests or (self.task,)
 
     @property
+    def validated_on(self) -> tuple[Task, ...]:
+        """The tests that are validated on: all, or those no longer than the sequences of training."""
+        longest = max(segment.task.seq_len for segment in self.trained_on)
+        trained = tuple(test for test in self.tested_on if test.seq_len <= longest)
+        return trained if trained and self.protocol.validate_on == "trained" else self.tested_on
+
+    @property
     def longest_test(self) -> Task:
         """The test with the longest sequences, at which sizes are reported."""
         return max(self.tested_on, key=lambda test: (test.seq_len, test.answers))
@@ -86,12 +94,12 @@ class Cell:
     @property
     def chance(self) -> float:
         """The chance level, as the mean over the tests."""
-        return fmean(test.chance() for test in self.tested_on)
+        return mean_chance(self.tested_on)
 
     @property
     def optimum(self) -> float:
         """The expected accuracy of the exact solver, as the mean over the tests."""
-        return fmean(test.optimum() for test in self.tested_on)
+        return mean_optimum(self.tested_on)
 
     @cached_property
     def curriculum(self) -> Curriculum:
@@ -128,11 +136,16 @@ class Cell:
                 **self._mixture(),
             },
             "model": self.model.identity(),
-            "protocol": {"version": protocols.VERSION, "settings": self.protocol.identity()},
+            "protocol": {"version": protocols.VERSION, "settings": self._protocol().identity()},
             "seed": self.seed,
             "backend": "torch",
             "device": device_class(self.device),
         }
+
+    def _protocol(self) -> Protocol:
+        """Return the protocol without a choice of tests to validate on that leaves none out."""
+        whole = self.validated_on == self.tested_on
+        return self.protocol.model_copy(update={"validate_on": "all"}) if whole else self.protocol
 
     def _mixture(self) -> dict[str, Any]:
         train = [
@@ -146,6 +159,16 @@ class Cell:
     def id(self) -> str:
         """The SHA-256 of the identity in canonical form."""
         return digest(self.identity)
+
+
+def mean_chance(tests: Sequence[Task]) -> float:
+    """Return the mean chance level of tests."""
+    return fmean(test.chance() for test in tests)
+
+
+def mean_optimum(tests: Sequence[Task]) -> float:
+    """Return the mean of what can be expected of the exact solver on tests."""
+    return fmean(test.optimum() for test in tests)
 
 
 def _settings(task: Task) -> dict[str, Any]:

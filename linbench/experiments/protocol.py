@@ -87,6 +87,14 @@ class Protocol(Settings):
     )
     evaluations: int = Field(ge=5, le=10_000, description="number of validations during training")
     validation_examples: int = Field(ge=1, le=1 << 24, description="size of the validation split")
+    validate_on: Literal["all", "trained"] = Field(
+        "all",
+        description=(
+            "tests that are validated on; trained: those no longer than the sequences of training, if"
+            " there are any"
+        ),
+        json_schema_extra={ABSENT: "all"},
+    )
     test_examples: int = Field(ge=1, le=1 << 24, description="size of the test split, scored once at the end")
     precision: Precision = Field(description="fp32 (with TF32 off), or bf16 for matrix products")
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from linbench.results.comparison import Comparison, Row, broken_laws
 from linbench.results.record import DIVERGED, FINAL
 from linbench.results.schema.cells import CellResult
-from linbench.results.scores import LEARNED, tokens_trained
+from linbench.results.scores import LEARNED, tokens_trained, validation_levels
 from linbench.results.statistics import holm
 from linbench.results.survival import Median, Time, log_rank, median
 
@@ -29,7 +29,7 @@ def threshold(result: CellResult) -> float:
     as where it is nearly nothing: 0.95 for parity, 0.901 for recall among 128 values. It is never above the
     accuracy at which the protocol stops a run, which nobody could tell from having learned more.
     """
-    lowest, highest = result["chance"], result.get("optimum", 1.0)
+    lowest, highest = validation_levels(result)
     stop_at = result["cell"]["protocol"]["settings"].get("stop_at")
     return min(lowest + LEARNED * (highest - lowest), 1.0 if stop_at is None else stop_at)
 

@@ -47,6 +47,8 @@ def _rescored_cell(result: CellResult) -> CellResult:
     found = [level for level in levels if level is not None]
     if len(found) < len(levels) or len(result.get("tests") or found) != len(found):
         return _unscored(result)
+    if "validation" in result and max(result["validation"]["tests"]) >= len(found):
+        return _unscored(result)
     return _with_chance(result, found, cls.scoring)
 
 
@@ -55,14 +57,17 @@ def _with_chance(result: CellResult, levels: list[float], scoring: int) -> CellR
     tests = result.get("tests")
     if tests:
         changed["tests"] = [{**test, "chance": level} for test, level in zip(tests, levels, strict=True)]
+    validation = result.get("validation")
+    if validation:
+        chance = _rounded(fmean(levels[place] for place in validation["tests"]))
+        changed["validation"] = {**validation, "chance": chance}
     return changed if _levels(changed) != _levels(result) else result
 
 
 def _levels(result: CellResult) -> list[float]:
     """Return every chance level in a result, without the last digits, in which machines differ."""
-    return [
-        _rounded(level) for level in (result["chance"], *(test["chance"] for test in result.get("tests", ())))
-    ]
+    parts = [result, *result.get("tests", ()), *([result["validation"]] if "validation" in result else [])]
+    return [_rounded(part["chance"]) for part in parts]
 
 
 def _rounded(level: float) -> float:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from linbench.results.schema.cells import CellResult, Ending
-from linbench.results.scores import AT_CHANCE, validation_accuracy, validation_loss
+from linbench.results.scores import AT_CHANCE, Levels, validation_accuracy, validation_loss
 
 NEAR_OPTIMUM = 0.995
 """Share of the optimum at which a ladder ends. The figure is a convention of linbench."""
@@ -36,26 +36,23 @@ class Rung(NamedTuple):
         return cls(accuracy, validation_loss(result))
 
 
-def ending(
-    rungs: Sequence[Rung], *, chance: float, optimum: float, most: int, flat: int = FLAT_RUNGS
-) -> Ending | None:
+def ending(rungs: Sequence[Rung], levels: Levels, *, most: int, flat: int = FLAT_RUNGS) -> Ending | None:
     """Return why a ladder ends after these rungs; None if it goes on.
 
     What is at chance is never flat: it has not begun to learn, and may do so after many rungs (decision 11).
 
     Args:
         rungs: the scores of the rungs so far, the lowest first.
-        chance: the accuracy of the best blind guess.
-        optimum: the accuracy that can be expected of the exact solver.
+        levels: chance and optimum of what is validated on.
         most: the number of rungs at which every ladder ends.
         flat: the number of flat rungs, one after the other, at which it ends.
     """
     last = rungs[-1].accuracy
     if last is None:
         return "failed"
-    if last >= NEAR_OPTIMUM * optimum:
+    if last >= NEAR_OPTIMUM * levels.optimum:
         return "optimum"
-    if last > chance + AT_CHANCE and _ends_flat(rungs, flat):
+    if last > levels.chance + AT_CHANCE and _ends_flat(rungs, flat):
         return "flat"
     return "cap" if len(rungs) >= most else None
 

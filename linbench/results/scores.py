@@ -1,6 +1,7 @@
 """Scores of stored results, and where they lie between chance and a perfect score."""
 
 from math import inf
+from typing import NamedTuple
 
 from linbench.results.schema.cells import CellResult
 
@@ -12,10 +13,24 @@ def accuracy(result: CellResult) -> float | None:
     return result["metrics"].get("accuracy") if result["status"] == "ok" else None
 
 
+class Levels(NamedTuple):
+    """The accuracy of the best blind guess, and the one that can be expected of the exact solver."""
+
+    chance: float
+    optimum: float
+
+
+def validation_levels(result: CellResult) -> Levels:
+    """Return the levels of what a run was validated on: of its tests, or of those no longer than training."""
+    if "validation" in result:
+        return Levels(result["validation"]["chance"], result["validation"]["optimum"])
+    return Levels(result["chance"], result.get("optimum", 1.0))
+
+
 def validation_accuracy(result: CellResult) -> float | None:
     """Return final validation accuracy: chance for a diverged run, None if nothing was measured."""
     if result["status"] == "diverged":
-        return float(result["chance"])
+        return float(validation_levels(result).chance)
     return float(result["curve"][-1]["accuracy"]) if result["status"] == "ok" else None
 
 

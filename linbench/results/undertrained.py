@@ -13,6 +13,7 @@ from linbench.common.settings import without
 from linbench.results.record import UNDERTRAINED, seed_of
 from linbench.results.rungs import Rung, ending
 from linbench.results.schema.cells import CellResult
+from linbench.results.scores import validation_levels
 
 
 def judged(results: Iterable[CellResult]) -> list[CellResult]:
@@ -46,8 +47,7 @@ def is_undertrained(result: CellResult, lower: Sequence[CellResult]) -> bool:
     stop, reached = result["cell"]["protocol"]["settings"].get("stop_at"), rungs[-1].accuracy
     if stop and reached is not None and reached >= stop:  # it was not meant to learn more
         return False
-    optimum = result.get("optimum", 1.0)
-    return ending(rungs, chance=result["chance"], optimum=optimum, most=len(rungs)) == "cap"
+    return ending(rungs, validation_levels(result), most=len(rungs)) == "cap"
 
 
 def mark(result: CellResult, undertrained: bool) -> CellResult:

@@ -60,7 +60,9 @@ def test_what_is_captured_scores_as_what_is_called(task: str, monkeypatch: pytes
         assert test.scorer is not None
         assert [step.note for step in test.scorer.steps.values()] == [None, None]
         assert test.scorer.steps[EXAMPLES].graph is not None
-    assert captured(stack) == found
+    again = captured(stack)
+    # sums of what is not whole are added in no fixed order
+    assert [one.metrics for one in again] == [pytest.approx(one.metrics) for one in found]
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

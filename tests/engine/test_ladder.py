@@ -136,8 +136,8 @@ def test_only_cells_that_still_learn_climb_on(tmp_path: Path, monkeypatch: pytes
     first = cells[0].rung(0).id
     real = ladder.ending
 
-    def end_the_first(rungs: Sequence[Rung], **how: Any) -> Any:
-        return "optimum" if rungs[0] == score_of_first else real(rungs, **how)
+    def end_the_first(rungs: Sequence[Rung], *how: Any, **most: Any) -> Any:
+        return "optimum" if rungs[0] == score_of_first else real(rungs, *how, **most)
 
     score_of_first = Rung(-1.0, 0.0)
     results, _ = climb(cells, tmp_path / "all")

@@ -7,7 +7,8 @@ import pytest
 
 from linbench.engine.record import new_record
 from linbench.experiments.cell import Cell
-from linbench.results.scores import accuracies_by_test, accuracy
+from linbench.results.rescore import UNSCORED, with_current_chance
+from linbench.results.scores import accuracies_by_test, accuracy, validation_levels
 from tests.helpers.cells import plan
 from tests.helpers.groups import FEW, TINY, results
 
@@ -94,3 +95,41 @@ def test_what_diverges_is_at_chance_in_every_test() -> None:
     assert result["status"] == "diverged"
     assert accuracy(result) == pytest.approx(1 / 3)
     assert accuracies_by_test(result) == pytest.approx([1 / 2, 1 / 4, 1 / 4])
+
+
+def test_longer_tests_can_be_left_out_of_validation() -> None:
+    """The middle one of these is longer than training: it is tested on and validates nothing."""
+    trained = {"protocol.validate_on": "trained"}
+    (result,) = results(examined(TESTS, [0], **trained))
+    (within,) = results(examined([TESTS[0], TESTS[2]], [0]))
+    (whole,) = results(examined(TESTS, [0]))
+    assert result["curve"] == within["curve"] != whole["curve"]
+    assert result["metrics"] == whole["metrics"]
+    assert result["tests"] == whole["tests"]
+    assert result["id"] != whole["id"]
+    assert result["validation"] == {
+        "tests": [0, 2],
+        "chance": pytest.approx((1 / 2 + 1 / 4) / 2),
+        "optimum": 1,
+    }
+    assert validation_levels(result).chance == pytest.approx(within["chance"])
+    assert "validation" not in whole
+
+
+@pytest.mark.parametrize("tests", [[{}, {"kv_pairs": 4}], [{"seq_len": 32}, {"seq_len": 64}], []])
+def test_a_choice_of_tests_that_leaves_none_out_changes_no_identity(tests: list[dict[str, Any]]) -> None:
+    (whole,), (trained,) = (
+        examined(tests, [0], **{"protocol.validate_on": choice}) for choice in ("all", "trained")
+    )
+    assert trained.id == whole.id
+    assert trained.validated_on == trained.tested_on
+    assert "validation" not in new_record(trained, 1, None)
+
+
+def test_chance_of_today_is_also_that_of_what_was_validated_on() -> None:
+    (cell,) = examined(TESTS, [0], **{"protocol.validate_on": "trained"})
+    record = new_record(cell, 1, None)
+    older: Any = {**record, "scoring": 0, "validation": {**record["validation"], "chance": 0.9}}
+    assert with_current_chance(older)["validation"] == record["validation"]
+    beyond: Any = {**older, "validation": {**older["validation"], "tests": [3]}}
+    assert with_current_chance(beyond)["marks"] == [UNSCORED]

@@ -15,7 +15,7 @@ from tests.bench import speed_page
 from tests.helpers import starting_gates
 from tests.pages.compared import compare
 from tests.pages.numbers import MADE_TABLE
-from tests.results import doublings, schedules
+from tests.results import beyond, doublings, schedules
 from tests.results.drawn import ROOT
 
 PAGES = [
@@ -78,6 +78,7 @@ def blocks() -> list[Block]:
             for name, make in schedules.TABLES.items()
         ),
         Block("docs/decisions/0013-undertrained.md", "doublings", MADE, doublings.table),
+        Block("docs/decisions/0014-validation.md", "beyond", MADE, beyond.table),
         Block("docs/ci.md", "compare", MADE, compare),
         Block("docs/initial-values.md", "starting-gates", MADE, starting_gates.table),
         *(Block(page, file, FILES, partial(kept_table, file)) for page, file in files_shown()),

@@ -30,7 +30,7 @@ def _pattern(page: str, words: str, reason: str) -> Definition:
 
 INITIAL, CI, FIGURES, TASKS = "docs/initial-values.md", "docs/ci.md", "docs/figures.md", "docs/tasks.md"
 USAGE, SPEED, RESULTS = "docs/usage.md", "docs/speed.md", "docs/results.md"
-LADDERS = "docs/decisions/0011-ladders.md"
+LADDERS, VALIDATION = "docs/decisions/0011-ladders.md", "docs/decisions/0014-validation.md"
 
 DEFINITIONS = [
     _pattern("*", r"95 %\s+interval", "the confidence of every interval"),
@@ -84,4 +84,6 @@ DEFINITIONS = [
     _phrase(LADDERS, "have reached .9 on validation", "the level that the table counts"),
     _phrase(LADDERS, "flat at chance after four times the tokens", "the rung at which ladders ended"),
     _phrase(LADDERS, "between 5 and 32 times", "read off the table above it"),
+    _phrase(VALIDATION, "(accuracy .985 or more)", "the level that the table counts from"),
+    _phrase(VALIDATION, "with 16 times the first budget", "how far the campaign came"),
 ]

@@ -9,7 +9,7 @@ from linbench.experiments.registry import registry
 from linbench.verify.split_overlap import collisions
 from tests.pages import result_facts, speed_facts
 from tests.pages.fact import Fact, short
-from tests.results import doublings
+from tests.results import beyond, doublings
 from tests.results.drawn import compared
 from tests.results.schedules import FOLDER, gains
 
@@ -61,6 +61,12 @@ def gained_after_one_flat_step() -> list[str]:
 def unmarked_by_rungs() -> list[str]:
     scores = doublings.load()
     return [str((~doublings.marked(scores)[doublings.RULE]).sum())]
+
+
+def gained_beyond() -> list[str]:
+    found = beyond.pairs(pd.read_csv(beyond.SCORES))
+    gain = 100 * (found["beyond_2"] - found["beyond"])
+    return [str(len(found)), f"{gain.mean():.1f}", f"{gain.std():.1f}"]
 
 
 def gained_after_two_steps_flat_in_accuracy() -> list[str]:
@@ -131,6 +137,12 @@ FACTS = [
         "In accuracy alone {} runs were flat twice and below .97 while their loss still fell: {} of them"
         " gained",
         gained_after_two_steps_flat_in_accuracy,
+    ),
+    Fact(
+        "docs/decisions/0014-validation.md",
+        "Over all {} pairs of runs twice the training brings {} points at longer lengths, with a standard"
+        " deviation of {} points",
+        gained_beyond,
     ),
     Fact(
         "docs/tasks.md",

@@ -13,6 +13,7 @@ import pandas as pd
 from linbench.results.record import is_cell
 from linbench.results.rungs import FLAT_RUNGS, LEAST_GAIN, Rung, ending
 from linbench.results.schema.cells import CellResult
+from linbench.results.scores import Levels
 from linbench.results.store import Store
 from linbench.results.undertrained import lower_budgets
 
@@ -91,7 +92,7 @@ def _by_rungs(scores: pd.DataFrame, names: list[str], flat: int) -> "pd.Series[b
     def goes_on(row: "pd.Series[float]") -> bool:
         known = [name for name in names if row.notna()[f"{name}_accuracy"]]
         rungs = [Rung(row[f"{name}_accuracy"], row[f"{name}_loss"]) for name in known]
-        how = ending(rungs, chance=row["chance"], optimum=row["optimum"], most=len(rungs), flat=flat)
+        how = ending(rungs, Levels(row["chance"], row["optimum"]), most=len(rungs), flat=flat)
         return how == "cap"
 
     return scores.apply(goes_on, axis=1)

@@ -3,6 +3,7 @@
 import pytest
 
 from linbench.results.rungs import LEAST_GAIN, NEAR_OPTIMUM, Rung, ending
+from linbench.results.scores import Levels
 
 
 @pytest.mark.parametrize(
@@ -26,8 +27,8 @@ def test_a_ladder_ends_at_the_optimum_when_it_is_flat_or_at_the_cap(
     accuracies: list[float | None], losses: list[float], most: int, expected: str | None
 ) -> None:
     rungs = [Rung(*each) for each in zip(accuracies, losses, strict=True)]
-    assert ending(rungs, chance=0.1, optimum=1.0, most=most) == expected
+    assert ending(rungs, Levels(chance=0.1, optimum=1.0), most=most) == expected
 
 
 def test_the_optimum_of_a_noisy_task_ends_a_ladder() -> None:
-    assert ending([Rung(0.6, 1.0)], chance=0.1, optimum=0.6, most=6) == "optimum"
+    assert ending([Rung(0.6, 1.0)], Levels(chance=0.1, optimum=0.6), most=6) == "optimum"

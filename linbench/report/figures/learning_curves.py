@@ -12,6 +12,7 @@ from linbench.report.style.wording import HOLLOW, SEED_LINES
 from linbench.results.comparison import Comparison
 from linbench.results.record import FINAL
 from linbench.results.schema.cells import Point
+from linbench.results.scores import validation_levels
 
 
 def draw(sheet: Sheet, comparison: Comparison) -> bool:
@@ -31,7 +32,7 @@ def draw_curves(axes: Axes, comparison: Comparison) -> bool:
         padded = []
         for result in counted:
             curve = [point["accuracy"] for point in result["curve"]]
-            padded.append(curve + [result["chance"]] * (len(longest) - len(curve)))
+            padded.append(curve + [validation_levels(result).chance] * (len(longest) - len(curve)))
         tokens = [point["tokens"] for point in longest]
         mean = draw_seeds(axes, tokens, padded, colour, models=len(comparison.rows))
         face = marker_face(row, colour)
@@ -39,7 +40,7 @@ def draw_curves(axes: Axes, comparison: Comparison) -> bool:
         axes.plot(tokens[-1:], mean[-1:], marker=mark, markersize=4.5, color=colour, markerfacecolor=face)
         ends.append(Named(mean[-1], tokens[-1], row.label, colour))
     axes.set(xlabel="tokens seen in training", ylabel="validation accuracy", ylim=(-0.02, 1.04))
-    chance_line(axes, comparison.results[0]["chance"])
+    chance_line(axes, validation_levels(comparison.results[0]).chance)
     label_lines(axes, ends, missing)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(5))

@@ -167,6 +167,14 @@ class TakenTest(TypedDict):
     slices: Slices
 
 
+class Validation(TypedDict):
+    """Tests that were validated on, where these are not all: their places, and their mean levels."""
+
+    tests: Annotated[list[Whole], Field(min_length=1)]
+    chance: Share
+    optimum: Share
+
+
 class Search(TypedDict):
     best: Positive
     edge: bool
@@ -216,6 +224,7 @@ class CellResult(TypedDict):
     metrics: Metrics
     slices: Slices
     tests: NotRequired[Annotated[list[TakenTest], Field(min_length=2)]]
+    validation: NotRequired[Validation]
     curve: list[Point]
     model: BuiltModel
     seconds: NotNegative
