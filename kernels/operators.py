@@ -185,6 +185,32 @@ def vmap_rule(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) ->
     return tuple(map(unfold, results)), tuple(None if x is None else 0 for x in results)
 
 
+class _Folded(torch.autograd.Function):
+    """A function under torch.vmap, with replicas in the batch. torch differentiates what `vmap` does."""
+
+    @staticmethod
+    def forward(function: Callable[..., Any], *args: Any) -> Any:
+        """Return the function's results."""
+        return function(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing: only `vmap` is ever called."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], function: Callable[..., Any], *args: Any) -> Any:
+        """Apply the function to replicas as more of the batch."""
+        return vmap_rule(function, info, in_dims[1:], *args)
+
+
+def call_folded(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of which `vmap_rule` holds, so that torch.vmap folds replicas into the batch.
+
+    Inside, the function may do what torch.vmap has no rule for.
+    """
+    return _Folded.apply(function, *args) if inside_vmap() else function(*args)  # type: ignore[no-untyped-call]
+
+
 Function: Any = torch.autograd.function._SingleLevelFunction
 """torch.autograd.Function without its work for function transforms at every call.
 

@@ -45,12 +45,20 @@ class AttentionSettings(HeadSettings):
     )
 
 
+class WholeSettings(AttentionSettings):
+    """Settings of attention over all keys so far, whose scores say by themselves where a key stands."""
+
+    positions: Literal["none"] = Field("none", description="beside what the scores say, there are none")
+    window: None = Field(None, description="a query sees all keys before it")
+
+
 class Cache(NamedTuple):
     """Keys and values of the tokens so far; unused places hold zeros and the position `EMPTY`.
 
     keys: [B, H, S, K]. values: [B, H, S, V], contiguous for each head. positions: [B, S]. seen: number of
     tokens so far [B]. conv: state of the convolution. log_left: with forget gates, the logarithm of what is
-    left of each key [B, S, H], in at least float32.
+    left of each key [B, S, H], in at least float32. directions, memory: what variants keep beside it, batch
+    first.
     """
 
     keys: Tensor
@@ -59,13 +67,16 @@ class Cache(NamedTuple):
     seen: Tensor
     conv: Tensor | None
     log_left: Tensor | None = None
+    directions: Tensor | None = None
+    memory: Tensor | None = None
 
 
 class Tokens(NamedTuple):
     """Projections of some tokens.
 
     shared: input of the linear maps. q, k, v: by head. positions: [B, T]. conv: state of the convolution.
-    log_forget_sum: running sum of log forget gates [B, T, H] in float64, None without gates.
+    log_forget_sum: running sum of log forget gates [B, T, H] in float64, None without gates. more: what a
+    variant adds.
     """
 
     shared: SharedInput
@@ -75,6 +86,7 @@ class Tokens(NamedTuple):
     positions: Tensor
     conv: Tensor | None
     log_forget_sum: Tensor | None
+    more: Any = None
 
 
 class Attention(Mixer):
@@ -156,8 +168,12 @@ class Attention(Mixer):
             # difference needs the digits of float64
             log_left = cache.log_left if x.shape[1] == 1 else _log_left_after(state, new)
             sums = new.log_forget_sum - new.log_forget_sum[:, -1:], -log_left
+        return Out(self._attend_cache(new, cache, sums), cache, cross_layer)
+
+    def _attend_cache(self, new: Tokens, cache: Cache, sums: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Return the layer's output for tokens that are in the cache already."""
         keys, values = cache.keys.transpose(1, 2), cache.values.transpose(1, 2)
-        return Out(self._attend(new, keys, values, cache.positions, sums), cache, cross_layer)
+        return self._attend(new, keys, values, cache.positions, sums)
 
     def _start(self, x: Tensor, cache: Cache | None, cross_layer: Any) -> Out:
         """Mix the first tokens of sequences, and append them to `cache`, an empty one, if it is given."""
@@ -196,7 +212,23 @@ class Attention(Mixer):
             key_positions: [B, S]; None if keys and queries are the same tokens, from position zero on.
             log_forget_sums: running sums of log forget gates at queries and at keys.
         """
-        o = attention(
+        o = self.read(new, keys, values, key_positions, log_forget_sums)
+        y: Tensor = self.readout(o, new.shared)
+        return y
+
+    def read(
+        self,
+        new: Tokens,
+        keys: Tensor,
+        values: Tensor,
+        key_positions: Tensor | None,
+        log_forget_sums: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
+        """Compute the equation: return o [B, T, H, V], of the arguments of `_attend`.
+
+        Variants with other scores override it. Empty places hold zeros.
+        """
+        return attention(
             new.q,
             keys,
             values,
@@ -208,8 +240,6 @@ class Attention(Mixer):
             scale=self.scale,
             empty_is_zero=True,
         )
-        y: Tensor = self.readout(o, new.shared)
-        return y
 
     def log_forget(self, x: SharedInput) -> Tensor | None:
         """Return the logarithms of forget gates [B, T, H]; None: nothing is forgotten.
@@ -245,13 +275,13 @@ class Attention(Mixer):
                 return cache
             return scatter(cache, 2, place[:, None, :, None].expand_as(x), x)
 
-        return Cache(
-            write(state.keys, k),
-            write(state.values, v),
-            scatter(state.positions, 1, place, positions),
-            new.positions[:, -1] + 1,
-            new.conv,
-            log_left,
+        return state._replace(
+            keys=write(state.keys, k),
+            values=write(state.values, v),
+            positions=scatter(state.positions, 1, place, positions),
+            seen=new.positions[:, -1] + 1,
+            conv=new.conv,
+            log_left=log_left,
         )
 
     def init_state(self, batch: int, *, capacity: int) -> Cache:

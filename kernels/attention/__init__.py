@@ -4,11 +4,12 @@ from contextlib import nullcontext
 
 from torch import Tensor
 
+from linbench.kernels.attention.calls import require_both, require_fit
 from linbench.kernels.attention.eager import dense
 from linbench.kernels.attention.positions import EMPTY, positions_from_zero
 from linbench.kernels.attention.reference import reference
 from linbench.kernels.dtypes import to_float32
-from linbench.kernels.operators import choose_backend, may_require_grad, require_heads, without_autocast
+from linbench.kernels.operators import choose_backend, may_require_grad, without_autocast
 
 __all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
 
@@ -73,20 +74,8 @@ def attention(
     Raises ValueError: only one kind of positions is given, shapes do not fit together, a window or backend is
     not allowed.
     """
-    if (query_positions is None) != (key_positions is None):
-        raise ValueError("give query_positions and key_positions, or neither")
-    require_heads(q=q, k=k, v=v)
-    fit = (
-        q.shape[0] == k.shape[0]
-        and q.shape[3] == k.shape[3]
-        and k.shape[:3] == v.shape[:3]
-        and q.shape[2] % k.shape[2] == 0
-    )
-    if not fit or (key_positions is None and q.shape[1] != k.shape[1]):
-        raise ValueError(
-            "q [B, T, H, K], k [B, S, Hk, K], v [B, S, Hk, V] with Hk dividing H, not"
-            f" {[*map(tuple, (q.shape, k.shape, v.shape))]}"
-        )
+    require_both(query_positions, key_positions)
+    require_fit(q, k, v, as_many=key_positions is None)
     if window is not None and window < 1:
         raise ValueError(f"window must be at least 1, not {window}")
     if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):

@@ -1,5 +1,6 @@
-"""Cases of attention's Triton kernels: over a whole sequence, and of one more token over a cache."""
+"""Cases of attention's kernels: over a whole sequence, and of one more token over a cache."""
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -7,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.kernels.attention import EMPTY, attention
+from linbench.kernels.attention.contextual import contextual_attention
+from linbench.kernels.attention.stick_breaking import stick_breaking
 from linbench.kernels.family import Family, Inputs, KernelCase, normal
 
 
@@ -89,6 +92,52 @@ def _cached_attention(
     return KernelCase(kernel, reference, inputs, differentiable=False)
 
 
+def _whole(
+    door: Callable[..., Tensor],
+    exact: Callable[..., Tensor],
+    batch: int,
+    length: int,
+    heads: int,
+    key_dim: int,
+    value_dim: int,
+    **more: Tensor,
+) -> KernelCase:
+    """Build a case of tokens in order, for a door that takes q, k, v and `more`.
+
+    Args:
+        exact: computes the same from all pairs at once, of operands with heads before tokens.
+    """
+    q, k = normal(2, length, batch, heads, key_dim).transpose(1, 2)
+    inputs = {"q": q, "k": k, "v": normal(length, batch, heads, value_dim).transpose(0, 1), **more}
+
+    def reference(given: Inputs) -> tuple[Tensor, ...]:
+        q, k, v = (given[name].transpose(1, 2) for name in ("q", "k", "v"))
+        others = (given[name] for name in more)
+        return (exact(q * key_dim**-0.5, k, v, *others).transpose(1, 2),)
+
+    return KernelCase(lambda given: (door(*given.values()),), reference, inputs)
+
+
+def _broken_sticks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Compute stick-breaking as a recurrence over keys: each token fades what came before by its share."""
+    share = (q @ k.mT).sigmoid().tril(-1)  # [B, H, T, S]
+    o = torch.zeros_like(v)
+    for j in range(k.shape[2]):
+        o = o + share[..., j, None] * (v[:, :, j, None] - o)
+    return o
+
+
+def _counted_back(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
+    """Compute attention with contextual positions; a hat around each position interpolates linearly."""
+    z, last = q @ k.mT, len(table) - 1
+    upper = torch.ones_like(z[0, 0]).triu()
+    gates = z.sigmoid().tril()
+    position = torch.einsum("bhtl,jl->bhtj", gates, upper).clamp(max=last)
+    hats = F.relu(1 - (position[..., None] - torch.arange(last + 1, device=q.device)).abs())
+    z = z + torch.einsum("bhtjp,bhtp->bhtj", hats, q @ table.mT)
+    return z.masked_fill(upper.mT == 0, float("-inf")).softmax(-1) @ v
+
+
 FAMILY = Family(
     cases={
         "gated_attention": {
@@ -105,6 +154,18 @@ FAMILY = Family(
             "many places": partial(_cached_attention, 2, 3000, 2, 64, 64),
             "many places and a window": partial(_cached_attention, 2, 2100, 3, 128, 128, window=700),
             "very wide heads": partial(_cached_attention, 1, 600, 2, 256, 192),
+        },
+        "stick_breaking": {
+            "a part": partial(_whole, stick_breaking, _broken_sticks, 2, 99, 3, 28, 48),
+            "two parts": partial(_whole, stick_breaking, _broken_sticks, 1, 150, 2, 64, 64),
+        },
+        "contextual_attention": {
+            "a part": partial(
+                _whole, contextual_attention, _counted_back, 2, 99, 3, 28, 48, table=normal(5, 28)
+            ),
+            "two parts": partial(
+                _whole, contextual_attention, _counted_back, 1, 150, 2, 64, 64, table=normal(64, 64)
+            ),
         },
     },
     profile_kind="recurrence",

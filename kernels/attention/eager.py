@@ -1,13 +1,11 @@
 """Softmax attention through torch's scaled_dot_product_attention, which has fused kernels for some calls."""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.kernels.attention.positions import positions_from_zero, visible
-from linbench.kernels.operators import inside_vmap, vmap_rule
+from linbench.kernels.operators import call_folded
 
 
 def dense(
@@ -35,15 +33,16 @@ def dense(
             distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).to(q.dtype)
             mask = (-slopes[:, None, None].to(q.dtype) * distance).masked_fill(~seen, float("-inf"))
         if kept is not None:
-            left = _differences(*kept, q.dtype).masked_fill(~seen, float("-inf"))
+            left = differences(*kept, q.dtype).masked_fill(~seen, float("-inf"))
             mask = left if slopes is None else left + mask
         mask = mask.expand(len(q), -1, -1, -1)
-    attend = _Folded.apply if inside_vmap() else _attend
-    o: Tensor = attend(q, k, v, mask, plain, scale)
+    # torch's own rule of torch.vmap was seen to lay results out so that backward refuses them or reads beside
+    # them (CUDA, torch 2.11), and there is none for the CPU's kernel
+    o: Tensor = call_folded(_attend, q, k, v, mask, plain, scale)
     return o
 
 
-def _differences(c_q: Tensor, c_k: Tensor, dtype: torch.dtype) -> Tensor:
+def differences(c_q: Tensor, c_k: Tensor, dtype: torch.dtype) -> Tensor:
     """Return c_q [B, T, H] less c_k [B, S, H] as [B, H, T, S] in `dtype`.
 
     The result is as exact as in their own dtype, which would need more memory.
@@ -61,25 +60,3 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, 
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale).transpose(
         1, 2
     )
-
-
-class _Folded(torch.autograd.Function):
-    """Attention under torch.vmap, with replicas in the batch.
-
-    torch's own rule was seen to lay results out so that backward refuses them or reads beside them (CUDA,
-    torch 2.11), and there is none for the CPU's kernel.
-    """
-
-    @staticmethod
-    def forward(*args: Any) -> Tensor:
-        """Return `_attend` of the arguments."""
-        return _attend(*args)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing: only `vmap` is ever called, and torch differentiates what that does."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        """Attend with replicas as more of the batch."""
-        return vmap_rule(_attend, info, in_dims, *args)

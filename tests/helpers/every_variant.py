@@ -11,6 +11,7 @@ from linbench.models.attention import Attention
 from linbench.models.base import Mixer
 from linbench.models.base_conv import BaseConv
 from linbench.models.comba import Comba
+from linbench.models.cope import CoPE
 from linbench.models.deltanet import DeltaNet
 from linbench.models.deltaproduct import DeltaProduct
 from linbench.models.dfw import DFW
@@ -36,6 +37,7 @@ from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
 from linbench.models.s4d import S4D
+from linbench.models.stick_breaking import StickBreaking
 from linbench.models.transnormer import TransNormer
 
 B, D, HEADS = 2, 16, 2
@@ -106,6 +108,11 @@ REVISITED = {
         QKVO + GATE + HEADS,
         lambda n: (n * (CACHE + HEADS), 0),
         lambda n: (n * (CACHE + HEADS), CONV),
+    ),
+    "stick breaking": Variant(StickBreaking, {}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
+    # a number of positions for the channels of one head
+    "cope": Variant(
+        CoPE, {"n_pos": 7}, QKVO + 7 * HEAD, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)
     ),
 }
 

@@ -35,3 +35,18 @@ def error(given: Tensor, expected: Tensor) -> float:
 def assert_near(given: Sequence[Tensor], expected: Sequence[Tensor], limit: float) -> None:
     errors = [error(x, wanted) for x, wanted in zip(given, expected, strict=True)]
     assert max(errors) < limit, errors
+
+
+def saved_numbers(function: Callable[[], Tensor]) -> int:
+    """Return how many numbers a call keeps in memory for its gradient."""
+    kept: dict[int, int] = {}
+
+    def note(x: Tensor) -> Tensor:
+        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes() // x.element_size()
+        saved.append(x)  # or its place could be taken by another
+        return x
+
+    saved: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        function()
+    return sum(kept.values())

@@ -10,6 +10,7 @@ from torch import Tensor
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.comba import Comba
+from linbench.models.cope import CoPE
 from linbench.models.deltanet import DeltaNet
 from linbench.models.deltaproduct import DeltaProduct
 from linbench.models.dfw import DFW
@@ -35,6 +36,7 @@ from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
 from linbench.models.s4d import S4D
+from linbench.models.stick_breaking import StickBreaking
 from linbench.models.transnormer import TransNormer
 from tests.helpers.every_variant import (
     CASES,
@@ -104,6 +106,8 @@ DECAY = GATE + 2 * HEADS
 CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     Attention: lambda s: SURROUNDINGS + HEADS,  # a scale of the scores for each head
     FoX: lambda s: SURROUNDINGS + HEADS + GATE + HEADS,
+    StickBreaking: lambda s: SURROUNDINGS + HEADS,
+    CoPE: lambda s: SURROUNDINGS + HEADS + s.n_pos * HEAD,
     LinearAttention: lambda s: (
         SURROUNDINGS + {"hedgehog": 2, "t2r": 2, "hadamard": 4}.get(s.feature_map, 0) * HEAD**2
     ),
