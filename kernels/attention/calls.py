@@ -1,4 +1,4 @@
-"""What doors of attention whose scores are more than products share: checks, layout, rows of queries."""
+"""Checks, layout and rows of queries, for doors of attention whose scores are more than products."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

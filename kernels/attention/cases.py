@@ -9,6 +9,7 @@ from torch import Tensor
 
 from linbench.kernels.attention import EMPTY, attention
 from linbench.kernels.attention.contextual import contextual_attention
+from linbench.kernels.attention.reflections import path_attention
 from linbench.kernels.attention.stick_breaking import stick_breaking
 from linbench.kernels.family import Family, Inputs, KernelCase, normal
 
@@ -138,6 +139,42 @@ def _counted_back(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
     return z.masked_fill(upper.mT == 0, float("-inf")).softmax(-1) @ v
 
 
+def _reflected(q: Tensor, k: Tensor, v: Tensor, w: Tensor, beta: Tensor, gate: Tensor) -> Tensor:
+    """Compute PaTH attention as tokens are decoded: each reflects all keys before it."""
+    length, keys, bias, rows = q.shape[2], k[:, :, :0], gate.mT[..., :0], []
+    w, beta = w.transpose(1, 2), beta.mT
+    for t in range(length):
+        along = w[:, :, t, :, None]
+        keys = keys - beta[:, :, t, None, None] * (keys @ along) @ along.mT
+        keys = torch.cat([keys, k[:, :, t, None]], dim=2)
+        bias = torch.cat([bias + gate[:, t, :, None], torch.zeros_like(gate[:, t, :, None])], dim=-1)
+        weights = ((keys @ q[:, :, t, :, None])[..., 0] + bias).softmax(-1)
+        rows.append((weights[:, :, None] @ v[:, :, : t + 1])[:, :, 0])
+    return torch.stack(rows, dim=2)
+
+
+def _path(*given: Tensor) -> Tensor:
+    sums = given[5].double().cumsum(dim=1)
+    return path_attention(*given[:5], kept=(sums, sums))
+
+
+def _path_case(batch: int, length: int, heads: int, dim: int) -> KernelCase:
+    """Build a case of PaTH-FoX."""
+    case = _whole(
+        _path,
+        _reflected,
+        batch,
+        length,
+        heads,
+        dim,
+        dim,
+        w=F.normalize(normal(batch, length, heads, dim), dim=-1),
+        beta=2 * normal(batch, length, heads).sigmoid(),
+        gate=F.logsigmoid(normal(batch, length, heads)),
+    )
+    return case._replace(at_least_float32=("w", "beta", "gate"))
+
+
 FAMILY = Family(
     cases={
         "gated_attention": {
@@ -158,6 +195,10 @@ FAMILY = Family(
         "stick_breaking": {
             "a part": partial(_whole, stick_breaking, _broken_sticks, 2, 99, 3, 28, 48),
             "two parts": partial(_whole, stick_breaking, _broken_sticks, 1, 150, 2, 64, 64),
+        },
+        "path_attention": {
+            "a block": partial(_path_case, 2, 60, 3, 28),
+            "three blocks": partial(_path_case, 1, 150, 2, 64),
         },
         "contextual_attention": {
             "a part": partial(

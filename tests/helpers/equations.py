@@ -13,8 +13,8 @@ LENGTHS = (1, 65, *(pytest.param(length, marks=pytest.mark.slow) for length in (
 """Odd lengths, below and above those of blocks."""
 
 Loop = Callable[[Any, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""From a mixer and x [B, T, D] to o [B, T, H, V], and the keys and values that its cache holds after x
-[B, T, H, K or V]."""
+"""A function of a mixer and x [B, T, D] that returns o [B, T, H, V], and the keys and values [B, T, H, K or
+V] that its cache holds after x."""
 
 
 def assert_is_its_equation(mixer: Mixer, x: Tensor, loop: Loop, limit: float = 1e-9) -> None:

@@ -29,6 +29,8 @@ from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
 from linbench.models.mlstm import MLSTM
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
+from linbench.models.path import PaTH
+from linbench.models.path_fox import PaTHFoX
 from linbench.models.performer import Performer
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
@@ -110,6 +112,21 @@ REVISITED = {
         lambda n: (n * (CACHE + HEADS), CONV),
     ),
     "stick breaking": Variant(StickBreaking, {}, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)),
+    # w of rank 5 or full, its filter of 3, and a beta with its bias for each head
+    "path": Variant(
+        PaTH,
+        {"rank": 5},
+        QKVO + 2 * 5 * D + 3 * D + GATE + HEADS,
+        lambda n: (n * CACHE, 2 * D),
+        lambda n: (n * CACHE, CONV + 2 * D),
+    ),
+    "path fox": Variant(
+        PaTHFoX,
+        {"rank": None, "direction_conv": 4},
+        QKVO + D * D + 4 * D + 2 * (GATE + HEADS),
+        lambda n: (n * (CACHE + HEADS), 3 * D),
+        lambda n: (n * (CACHE + HEADS), CONV + 3 * D),
+    ),
     # a number of positions for the channels of one head
     "cope": Variant(
         CoPE, {"n_pos": 7}, QKVO + 7 * HEAD, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)

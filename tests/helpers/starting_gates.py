@@ -49,7 +49,9 @@ def _lstm(mixer: Any, x: Tensor) -> Tensor:
 
 
 LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
-    "fox": lambda mixer, x: mixer.log_forget(share_input(x, mixer, mixer.readout)),
+    **dict.fromkeys(
+        ("fox", "path_fox"), lambda mixer, x: mixer.log_forget(share_input(x, mixer, mixer.readout))
+    ),
     "rfa": lambda mixer, x: F.logsigmoid(mixer.gate(x)),
     "mlstm": lambda mixer, x: F.logsigmoid(mixer._capped(mixer.forget(x))),
     "hgrn2": _hgrn2,

@@ -236,7 +236,7 @@ def test_a_table_that_does_not_fit_is_refused(make: Callable[..., Heads], table:
 
 
 def scores(value: float, values: Tensor, **options: Any) -> Tensor:
-    """What is read where every score is `value`."""
+    """Return what is read where every score is `value`."""
     ones = torch.ones(*values.shape[:3], 1, dtype=values.dtype)
     return stick_breaking(value * ones, ones, values, scale=1.0, **options)
 

@@ -15,7 +15,7 @@ from linbench.models.deltanet import DeltaNet
 from tests.helpers.torch_costs import Touched, counted
 
 D = 128
-SOFTMAX = ("attention", "fox", "stick_breaking", "cope")
+SOFTMAX = ("attention", "fox", "stick_breaking", "cope", "path", "path_fox")
 MIXERS = {name: entry.cls for name, entry in registry("model").entries.items() if entry.source == SHIPPED}
 each = pytest.mark.parametrize("name", MIXERS)
 forms = pytest.mark.parametrize("form", ["native", "controlled"])
@@ -69,13 +69,15 @@ def test_bytes_of_a_token_are_those_that_are_seen_to_be_read_and_made(name: str,
         x = tokens(1, batch=batch)
         with Touched((list(mixer.parameters()), state, x)) as touched:
             y, after, _ = mixer(x, state)
-    first, made = (
+    size, first, made = (
+        mixer.state_floats(length),
         mixer.state_floats(1),
         sum(part.nbytes for part in tensor_leaves(after) if part.is_floating_point()),
     )
+    assert size is not None
     assert first is not None
     if name in SOFTMAX:  # whose cache is copied with every token, of which only that token's place is new
-        made = batch * state_bytes(first, 4)
+        made = batch * state_bytes(first._replace(recurrent=size.recurrent), 4)
     stated = work_bytes(mixer, "decode", batch=batch, length=length, itemsize=4)
     assert stated == pytest.approx(touched.bytes + y.nbytes + made, rel=0.05)
 

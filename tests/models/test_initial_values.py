@@ -148,7 +148,7 @@ def test_a_users_own_maps_start_as_the_user_says() -> None:
     assert not torch.equal(one["embedding.weight"], other["embedding.weight"])
 
 
-@pytest.mark.parametrize("name", [n for n in LOG_DECAYS if n not in ("fox", "rfa")])
+@pytest.mark.parametrize("name", [n for n in LOG_DECAYS if n not in ("fox", "path_fox", "rfa")])
 def test_only_what_is_set_is_part_of_an_identity(name: str) -> None:
     def identity(pattern: str, **settings: Any) -> str:
         return plan("mqar/quick", [pattern], device="cpu", settings=settings)[0].id

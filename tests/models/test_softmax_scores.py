@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.models.attention import Attention
+from linbench.models.blocks.heads import share_input
 from linbench.models.cope import CoPE
+from linbench.models.fox import FoX
+from linbench.models.path import PaTH
+from linbench.models.path_fox import PaTHFoX
 from linbench.models.stick_breaking import StickBreaking
 from tests.helpers.equations import LENGTHS, assert_is_its_equation
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
@@ -93,3 +98,107 @@ def test_fresh_cope_is_attention_without_positions(
     assert relative_error(cope(x).y, expected) < 1e-12
     cope.table.copy_(table)
     assert relative_error(cope(x).y, expected) > 1e-3
+
+
+def directions(mixer: Any, x: Tensor) -> Tensor:
+    """w [B, T, H, K]: a map of low rank, a causal filter over three tokens, SiLU, and length one."""
+    w = x @ mixer.directions.project.down.weight.T @ mixer.directions.project.up.weight.T
+    taps = mixer.directions.conv.weight
+    shifted = [F.pad(w, (0, 0, n, 0))[:, : x.shape[1]] for n in reversed(range(len(taps)))]
+    w = F.silu(sum(tap * each for tap, each in zip(taps, shifted, strict=True)))
+    w = w.unflatten(-1, (HEADS, -1))
+    return w / (w.square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
+
+
+def path_loop(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Each token first reflects all keys before it, then adds its own."""
+    q, k, v, _ = mixer.project(x, None)
+    w = directions(mixer, x)
+    beta = 2 * torch.sigmoid(x @ mixer.strength.weight.T + mixer.strength.bias)
+    log_forget = torch.zeros(B, x.shape[1], HEADS, dtype=torch.float64)
+    if isinstance(mixer, FoX):
+        log_forget = F.logsigmoid(x @ mixer.forget.weight.T + mixer.forget.bias)
+    keys, left, rows = k[:, :0], log_forget[:, :0], []
+    for t in range(x.shape[1]):
+        along = (keys * w[:, t, None]).sum(dim=-1, keepdim=True)
+        keys = torch.cat([keys - beta[:, t, None, :, None] * along * w[:, t, None], k[:, t, None]], dim=1)
+        left = torch.cat([left + log_forget[:, t, None], torch.zeros_like(log_forget[:, t, None])], dim=1)
+        logits = scales(mixer) * (q[:, t, None] * keys).sum(dim=-1) + left
+        rows.append((logits.softmax(dim=1)[..., None] * v[:, : t + 1]).sum(dim=1))
+    return torch.stack(rows, dim=1), keys, v
+
+
+@lengths
+@forms
+@pytest.mark.parametrize("cls", [PaTH, PaTHFoX])
+def test_path_is_its_equation(
+    randomise: Randomise, generator: torch.Generator, length: int, form: str, cls: type[PaTH]
+) -> None:
+    mixer = randomise(in_form(cls, form, rank=5))
+    assert_is_its_equation(mixer, tokens(length, generator), path_loop, limit=1e-8)
+
+
+@torch.no_grad()
+def test_reflections_start_as_projections_and_keep_float32(generator: torch.Generator) -> None:
+    mixer, x = build_mixer(PaTH), tokens(9, generator)
+    given = share_input(x, mixer, mixer.readout)
+    assert mixer.strength(given).sub(1).abs().max() < 0.2
+    w, _ = mixer.directions(given, None)
+    torch.testing.assert_close(
+        w.norm(dim=-1), torch.ones(B, 9, HEADS, dtype=torch.float64), rtol=0, atol=1e-2
+    )
+    mixer = mixer.bfloat16()
+    state = mixer.init_state(B, capacity=9)
+    assert (state.keys.dtype, state.values.dtype) == (torch.float32, torch.bfloat16)
+    for part in x.bfloat16().split([4, 1, 1, 3], dim=1):
+        y, state, _ = mixer.decode(part, state)
+        assert (y.dtype, state.keys.dtype, state.values.dtype) == (
+            torch.bfloat16,
+            torch.float32,
+            torch.bfloat16,
+        )
+
+
+@torch.no_grad()
+def test_path_that_reflects_nothing_is_attention_without_positions(
+    randomise: Randomise, relative_error: Error, generator: torch.Generator
+) -> None:
+    x = tokens(70, generator)
+    for cls, host in ((PaTH, Attention), (PaTHFoX, FoX)):
+        mixer, plain = randomise(build_mixer(cls)), build_mixer(host, positions="none")
+        missing, extra = plain.load_state_dict(mixer.state_dict(), strict=False)
+        assert not missing
+        assert {name.partition(".")[0] for name in extra} == {"directions", "strength"}
+        expected = plain(x).y
+        assert relative_error(mixer(x).y, expected) > 1e-3
+        mixer.strength.weight.zero_()
+        mixer.strength.bias.fill_(-math.inf)
+        assert relative_error(mixer(x).y, expected) < 1e-12
+
+
+@torch.no_grad()
+def test_path_fox_with_open_gates_is_path(
+    randomise: Randomise, relative_error: Error, generator: torch.Generator
+) -> None:
+    x, gated, plain = tokens(70, generator), randomise(build_mixer(PaTHFoX)), build_mixer(PaTH)
+    missing, extra = plain.load_state_dict(gated.state_dict(), strict=False)
+    assert not missing
+    assert {*extra} == {"forget.weight", "forget.bias"}
+    expected = plain(x).y
+    assert relative_error(gated(x).y, expected) > 1e-3
+    gated.forget.weight.zero_()
+    gated.forget.bias.fill_(math.inf)
+    assert relative_error(gated(x).y, expected) < 1e-12
+
+
+@torch.no_grad()
+def test_a_long_stream_of_reflections_in_float32_stays_what_the_whole_is(
+    randomise: Randomise, relative_error: Error, generator: torch.Generator
+) -> None:
+    mixer = randomise(build_mixer(PaTH)).float()
+    x = torch.randn(1, 400, D, generator=generator)
+    state, parts = mixer.init_state(1, capacity=400), []
+    for part in x.split(1, dim=1):
+        y, state, _ = mixer.decode(part, state)
+        parts.append(y)
+    assert relative_error(torch.cat(parts, dim=1), mixer.double()(x.double()).y) < 1e-4

@@ -28,6 +28,8 @@ from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
 from linbench.models.mlstm import MLSTM
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
+from linbench.models.path import PaTH
+from linbench.models.path_fox import PaTHFoX
 from linbench.models.performer import Performer
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
@@ -55,7 +57,7 @@ from tests.helpers.every_variant import (
 )
 
 
-def held(state: Any, seq_len: int) -> dict[str, int]:
+def held(mixer: Mixer, state: Any) -> dict[str, int]:
     """Floats per sequence of what a state holds, by what they are."""
     parts = {name: part for name, part in state._asdict().items() if isinstance(part, Tensor)}
     assert all(part.shape[0] == B for part in parts.values())
@@ -64,9 +66,10 @@ def held(state: Any, seq_len: int) -> dict[str, int]:
         "maximum": "recurrent",
         "conv": "convolution",
         "taps": "convolution",
-        "keys": "cache",
+        "keys": "recurrent" if isinstance(mixer, PaTH) else "cache",  # which every token reflects
         "values": "cache",
         "log_left": "cache",
+        "directions": "convolution",
         "shift": "shift",
     }
     counted = dict.fromkeys(("recurrent", "cache", "convolution", "shift"), 0)
@@ -87,10 +90,8 @@ def test_state_floats_are_what_the_state_holds(
     assert (size.recurrent + size.cache, size.convolution, size.shift) == (memory, convolution, shift)
     assert size.total == memory + convolution + shift
     assert (size.cache > 0) == issubclass(variant.cls, Attention)
-    assert held(mixer.init_state(B, capacity=seq_len), seq_len) == size._asdict()
-    assert (
-        held(mixer(tokens(seq_len), mixer.init_state(B, capacity=seq_len)).state, seq_len) == size._asdict()
-    )
+    assert held(mixer, mixer.init_state(B, capacity=seq_len)) == size._asdict()
+    assert held(mixer, mixer(tokens(seq_len), mixer.init_state(B, capacity=seq_len)).state) == size._asdict()
 
 
 SURROUNDINGS = QKVO + FILTER + NORM
@@ -108,6 +109,8 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     FoX: lambda s: SURROUNDINGS + HEADS + GATE + HEADS,
     StickBreaking: lambda s: SURROUNDINGS + HEADS,
     CoPE: lambda s: SURROUNDINGS + HEADS + s.n_pos * HEAD,
+    PaTH: lambda s: SURROUNDINGS + HEADS + 2 * s.rank * D + 3 * D + GATE + HEADS,
+    PaTHFoX: lambda s: SURROUNDINGS + HEADS + D * D + 4 * D + 2 * (GATE + HEADS),
     LinearAttention: lambda s: (
         SURROUNDINGS + {"hedgehog": 2, "t2r": 2, "hadamard": 4}.get(s.feature_map, 0) * HEAD**2
     ),

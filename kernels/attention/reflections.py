@@ -1,0 +1,286 @@
+"""PaTH attention: between a query and a key lies a product of Householder-like reflections, one per token.
+
+The block algorithm of the paper, arXiv:2505.16381. With H_t = I - beta_t w_t w_t^T, in a block of C tokens
+
+    T  = (I + stril(D W W^T))^-1 D,  D = diag(beta)
+    scores within the block   tril(Q K^T) - tril(Q W^T) T stril(W K^T)
+    queries at its start      Q - tril(Q W^T) T W
+    keys at its end           K - (T stril(W K^T))^T W
+    all its reflections       H_C ... H_1 = I - P with P = W^T T W
+
+A row of queries starts from its block's start and goes left from block to block: q . k of the keys at the
+block's end, then q <- q - q P.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linbench.kernels.attention.calls import heads_first, recomputed, require_fit, scaled
+from linbench.kernels.attention.eager import differences
+from linbench.kernels.attention.positions import EMPTY
+from linbench.kernels.operators import call_folded, choose_backend, without_autocast
+
+CHUNK = 64
+"""Tokens of a block. Chosen: with heads of as many channels a block's transition costs what its scores do."""
+
+
+class Operands(NamedTuple):
+    """Operands of a call with heads before tokens, in at least float32, as many heads of keys as of queries.
+
+    q, w: [B, H, T, K], q scaled. beta: [B, H, T, 1]. k, v: [B, H, S, K or V], the last T of the queries' own
+    tokens. there: [B, S], False for empty places. at_queries, at_keys: sums of log forget gates [B, T or S,
+    H], or None.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    w: Tensor
+    beta: Tensor
+    there: Tensor
+    at_queries: Tensor | None
+    at_keys: Tensor | None
+
+
+def path_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    w: Tensor,
+    beta: Tensor,
+    *,
+    key_positions: Tensor | None = None,
+    kept: tuple[Tensor, Tensor] | None = None,
+    scale: float | Tensor | None = None,
+    empty_is_zero: bool = False,
+    backend: str = "auto",
+) -> Tensor:
+    """Return PaTH attention, arXiv:2505.16381.
+
+    o_i = sum_{j <= i} softmax_j(scale q_i^T H_i H_{i-1} ... H_{j+1} k_j + c_i - c_j) v_j with H_t = I -
+    beta_t w_t w_t^T.
+
+    Args:
+        q: [B, T, H, K].
+        k, v: [B, S, Hk, K] and [B, S, Hk, V] with S >= T; Hk divides H. The last T are those of the queries'
+            tokens. Those before come from a cache, with keys carried to its last token (`carried`).
+        w: [B, T, Hk, K], of length one.
+        beta: [B, T, Hk], in [0, 2].
+        key_positions: [B, S] integers, `EMPTY` for places without a key; None if all have one.
+        kept: c of queries [B, T, H] and of keys [B, S, H], as `attention` has them (PaTH-FoX). They are not
+            scaled.
+        scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
+        empty_is_zero: whether places without a key hold zeros, so that they need not be masked.
+        backend: "auto", "blocks", which lays no matrix of all queries and keys in memory, or "reference".
+
+    Returns: [B, T, H, V] in the dtype of v.
+
+    Raises ValueError: shapes do not fit together, or a backend is not there.
+    """
+    require_fit(q, k, v, as_many=False)
+    _require_reflections(w, beta, (q.shape[0], q.shape[1], *k.shape[2:]))
+    if k.shape[1] < q.shape[1] or (key_positions is not None and key_positions.shape != k.shape[:2]):
+        raise ValueError("k and v have a place for each query at least, and key_positions one for each place")
+    if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
+        raise ValueError(
+            f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[tuple(x.shape) for x in kept]}"
+        )
+    took = choose_backend(backend, _BACKENDS, v, otherwise="blocks", empty="blocks")
+    if key_positions is None:
+        there = torch.ones(k.shape[:2], dtype=torch.bool, device=k.device)
+    else:
+        there = key_positions != EMPTY
+        if not empty_is_zero:
+            k, v = (x.masked_fill(~there[:, :, None, None], 0.0) for x in (k, v))
+    groups, dtype = q.shape[2] // k.shape[2], v.dtype
+    with without_autocast(q):
+        k, v, w, beta = (heads_first(x, groups) for x in (k, v, w, beta[..., None]))
+        at_queries, at_keys = kept or (None, None)
+        operands = Operands(scaled(heads_first(q), scale), k, v, w, beta, there, at_queries, at_keys)
+        return _BACKENDS[took](operands).transpose(1, 2).to(dtype)
+
+
+def carried(k: Tensor, w: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return keys as they are seen from the last token, H_T ... H_{j+1} k_j, and all reflections H_T ... H_1.
+
+    Args:
+        k, w: [B, T, H, K].
+        beta: [B, T, H].
+
+    Returns: [B, T, H, K] and [B, H, K, K], in at least float32.
+
+    Raises ValueError: shapes do not fit together.
+    """
+    _require_reflections(w, beta, tuple(k.shape))
+    with without_autocast(k):
+        k, w, beta = (heads_first(x) for x in (k, w, beta[..., None]))
+        length = k.shape[2]
+        local = _local(None, _blocked(k), _blocked(w), _blocked(beta))
+        later = torch.eye(k.shape[-1], dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
+        at_end = []
+        for block in reversed(range(local.keys.shape[2])):
+            at_end.append(local.keys[:, :, block] @ later.mT)
+            later = later - later @ local.transition[:, :, block]
+        return torch.cat(at_end[::-1], dim=2)[:, :, :length].transpose(1, 2), later
+
+
+def reflected(k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
+    """Return keys after one more token, H k_j.
+
+    Args:
+        k: [B, H, S, K], in at least float32.
+        w: [B, 1, H, K].
+        beta: [B, 1, H].
+    """
+    with without_autocast(k):
+        along = heads_first(w)
+        return torch.addcmul(k, k @ along.mT, -heads_first(beta)[..., None] * along)
+
+
+def _require_reflections(w: Tensor, beta: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(w.shape) != shape or beta.shape != w.shape[:3]:
+        raise ValueError(
+            f"w is {shape}, as the tokens' keys are, and beta {shape[:3]}, not {tuple(w.shape)} and"
+            f" {tuple(beta.shape)}"
+        )
+
+
+class _Local(NamedTuple):
+    """What blocks are by themselves.
+
+    scores [B, H, N, C, C], queries at a block's start and keys at its end [B, H, N, C, K], and P [B, H, N, K,
+    K]; without queries neither scores nor queries.
+    """
+
+    scores: Tensor | None
+    queries: Tensor | None
+    keys: Tensor
+    transition: Tensor
+
+
+def _blocked(x: Tensor) -> Tensor:
+    """Cut x [B, H, T, D] into [B, H, N, C, D], with zeros at the end."""
+    chunk = min(CHUNK, x.shape[2])
+    x = F.pad(x, (0, 0, 0, -x.shape[2] % chunk))
+    return x.reshape(*x.shape[:2], x.shape[2] // chunk, chunk, x.shape[3])
+
+
+def _local(q: Tensor | None, k: Tensor, w: Tensor, beta: Tensor) -> _Local:
+    """Work out blocks of tokens [B, H, N, C, ...], all at once."""
+    rows = beta * w
+    crossed = (rows @ k.mT).tril(-1)
+    solved = torch.linalg.solve_triangular(
+        (rows @ w.mT).tril(-1), torch.cat([rows, crossed], dim=-1), upper=False, unitriangular=True
+    )
+    weights, crossed = solved.split([w.shape[-1], k.shape[-2]], dim=-1)
+    scores = queries = None
+    if q is not None:
+        read = (q @ w.mT).tril()
+        scores, queries = (q @ k.mT).tril() - read @ crossed, q - read @ weights
+    return _Local(scores, queries, k - crossed.mT @ w, w.mT @ weights)
+
+
+def _blocks(operands: Operands) -> Tensor:
+    o: Tensor = call_folded(_by_blocks, *operands)
+    return o
+
+
+def _by_blocks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    w: Tensor,
+    beta: Tensor,
+    there: Tensor,
+    at_queries: Tensor | None,
+    at_keys: Tensor | None,
+) -> Tensor:
+    length = q.shape[2]
+    before = k.shape[2] - length  # places of the cache
+    local = _local(_blocked(q), _blocked(k[:, :, before:]), _blocked(w), _blocked(beta))
+    assert local.scores is not None
+    assert local.queries is not None
+    keys, transitions = local.keys.unbind(2), local.transition.unbind(2)
+    chunk = local.keys.shape[3]
+    rows = []
+    for block in range(len(keys)):
+        start, end = block * chunk, min((block + 1) * chunk, length)
+        seen = before + end
+        rows.append(
+            recomputed(
+                _row,
+                local.queries[:, :, block, : end - start],
+                local.scores[:, :, block, : end - start, : end - start],
+                k[:, :, :before],
+                v[:, :, :seen],
+                there[:, :seen],
+                None if at_queries is None else at_queries[:, start:end],
+                None if at_keys is None else at_keys[:, :seen],
+                *keys[:block],
+                *transitions[:block],
+            )
+        )
+    return torch.cat(rows, dim=2)
+
+
+def _row(
+    q: Tensor,
+    own: Tensor,
+    cached: Tensor,
+    v: Tensor,
+    there: Tensor,
+    at_queries: Tensor | None,
+    at_keys: Tensor | None,
+    *blocks: Tensor,
+) -> Tensor:
+    """Return what a block of queries reads, going left through the blocks before it and then the cache.
+
+    Args:
+        q: [B, H, C, K], at the block's start.
+        own: scores within the block.
+        cached: keys of the cache.
+        v, there: of all keys up to the block's end.
+        at_queries, at_keys: their sums of log forget gates.
+        blocks: keys at their ends and transitions of the blocks before this one.
+    """
+    keys, transitions = blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]
+    parts = [own]
+    for at_end, transition in zip(reversed(keys), reversed(transitions), strict=True):
+        parts.append(q @ at_end.mT)
+        q = q - q @ transition
+    parts.append(q @ cached.mT)
+    scores = torch.cat(parts[::-1], dim=-1)
+    if at_queries is not None and at_keys is not None:
+        scores = scores + differences(at_queries, at_keys, scores.dtype)
+    late = torch.ones(own.shape[-2:], dtype=torch.bool, device=own.device).triu(1)
+    unseen = F.pad(late, (scores.shape[-1] - late.shape[-1], 0)) | ~there[:, None, None]
+    return scores.masked_fill(unseen, float("-inf")).softmax(-1) @ v
+
+
+def reference(operands: Operands) -> Tensor:
+    """Carry each query back key by key, to be read beside the paper."""
+    q, k, v, w, beta, there, at_queries, at_keys = operands
+    before = k.shape[2] - q.shape[2]
+    rows = []
+    for b in range(len(q)):
+        for t in range(q.shape[2]):
+            carried_query, scores, seen = q[b, :, t], [], []
+            for j in reversed(range(before + t + 1)):
+                if there[b, j]:
+                    scores.append((carried_query * k[b, :, j]).sum(dim=-1))
+                    seen.append(j)
+                if j >= before:  # a cache's keys are carried to its end
+                    here = w[b, :, j - before]
+                    along = beta[b, :, j - before] * (carried_query * here).sum(dim=-1, keepdim=True)
+                    carried_query = carried_query - along * here
+            logits = torch.stack(scores, dim=-1)
+            if at_queries is not None and at_keys is not None:
+                logits = logits + (at_queries[b, t] - at_keys[b, seen]).mT.to(logits.dtype)
+            rows.append(torch.einsum("hs,hsv->hv", logits.softmax(dim=-1), v[b][:, seen]))
+    return torch.stack(rows).reshape(len(q), q.shape[2], *v[0, :, 0].shape).transpose(1, 2)
+
+
+_BACKENDS = {"blocks": _blocks, "reference": reference}
