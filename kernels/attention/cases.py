@@ -9,6 +9,7 @@ from torch import Tensor
 
 from linbench.kernels.attention import EMPTY, attention
 from linbench.kernels.attention.contextual import contextual_attention
+from linbench.kernels.attention.corrections import corrected_values
 from linbench.kernels.attention.reflections import path_attention
 from linbench.kernels.attention.stick_breaking import stick_breaking
 from linbench.kernels.family import Family, Inputs, KernelCase, normal
@@ -175,6 +176,22 @@ def _path_case(batch: int, length: int, heads: int, dim: int) -> KernelCase:
     return case._replace(at_least_float32=("w", "beta", "gate"))
 
 
+def _solved(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
+    """Compute corrected values by the inverse of a whole matrix."""
+    scores = (q @ k.mT)[:, :, 1:]
+    unseen = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1)
+    weights = F.pad(scores.masked_fill(unseen, float("-inf")).softmax(-1), (0, 0, 1, 0))
+    system = torch.eye(k.shape[2], dtype=k.dtype, device=k.device) + beta.mT[..., None] * weights
+    inverse: Tensor = torch.linalg.inv(system)
+    return inverse @ v
+
+
+def _correction_case(batch: int, length: int, heads: int, key_dim: int, value_dim: int) -> KernelCase:
+    """Build a case of corrected values."""
+    beta = normal(batch, length, heads).sigmoid()
+    return _whole(corrected_values, _solved, batch, length, heads, key_dim, value_dim, beta=beta)
+
+
 FAMILY = Family(
     cases={
         "gated_attention": {
@@ -199,6 +216,10 @@ FAMILY = Family(
         "path_attention": {
             "a block": partial(_path_case, 2, 60, 3, 28),
             "three blocks": partial(_path_case, 1, 150, 2, 64),
+        },
+        "corrected_values": {
+            "a block": partial(_correction_case, 2, 99, 3, 28, 48),
+            "two blocks": partial(_correction_case, 1, 150, 2, 64, 64),
         },
         "contextual_attention": {
             "a part": partial(

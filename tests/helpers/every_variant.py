@@ -12,6 +12,7 @@ from linbench.models.base import Mixer
 from linbench.models.base_conv import BaseConv
 from linbench.models.comba import Comba
 from linbench.models.cope import CoPE
+from linbench.models.deltaformer import DeltaFormer
 from linbench.models.deltanet import DeltaNet
 from linbench.models.deltaproduct import DeltaProduct
 from linbench.models.dfw import DFW
@@ -127,6 +128,19 @@ REVISITED = {
         lambda n: (n * (CACHE + HEADS), 3 * D),
         lambda n: (n * (CACHE + HEADS), CONV + 3 * D),
     ),
+    **{
+        name: Variant(
+            DeltaFormer,
+            settings,
+            QKVO + gate,
+            lambda n: (n * CACHE, 0),
+            lambda n: (n * CACHE, CONV),
+        )
+        for name, settings, gate in (
+            ("deltaformer", {}, GATE + HEADS),
+            ("deltaformer by queries", {"sim": "qk", "strength": "one"}, 0),
+        )
+    },
     # a number of positions for the channels of one head
     "cope": Variant(
         CoPE, {"n_pos": 7}, QKVO + 7 * HEAD, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)

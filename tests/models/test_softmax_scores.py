@@ -8,9 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linbench.kernels.rotary import rotate
 from linbench.models.attention import Attention
 from linbench.models.blocks.heads import share_input
+from linbench.models.blocks.positions import angles
 from linbench.models.cope import CoPE
+from linbench.models.deltaformer import DeltaFormer
 from linbench.models.fox import FoX
 from linbench.models.path import PaTH
 from linbench.models.path_fox import PaTHFoX
@@ -202,3 +205,50 @@ def test_a_long_stream_of_reflections_in_float32_stays_what_the_whole_is(
         y, state, _ = mixer.decode(part, state)
         parts.append(y)
     assert relative_error(torch.cat(parts, dim=1), mixer.double()(x.double()).y) < 1e-4
+
+
+@lengths
+@forms
+@pytest.mark.parametrize("sim", ["kk", "qk"])
+def test_deltaformer_is_its_equation(
+    randomise: Randomise, generator: torch.Generator, length: int, form: str, sim: str
+) -> None:
+    def loop(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v, _ = mixer.project(x, None)
+        if mixer.settings.positions == "rope":
+            cosine, sine = angles(torch.arange(x.shape[1])[None], D // HEADS, torch.float64)
+            q, k = rotate(q, cosine, sine), rotate(k, cosine, sine)
+        beta = torch.sigmoid(x @ mixer.beta.weight.T + mixer.beta.bias)
+
+        def weigh(asked: Tensor, keys: Tensor) -> Tensor:
+            return (scales(mixer) * (asked[:, None] * keys).sum(dim=-1)).softmax(dim=1)[..., None]
+
+        u, rows = v[:, :1], []
+        for t in range(x.shape[1]):
+            if t:
+                known = (weigh((q if sim == "qk" else k)[:, t], k[:, :t]) * u).sum(dim=1)
+                u = torch.cat([u, (v[:, t] - beta[:, t, :, None] * known)[:, None]], dim=1)
+            rows.append((weigh(q[:, t], k[:, : t + 1]) * u).sum(dim=1))
+        return torch.stack(rows, dim=1), k, u
+
+    mixer = randomise(in_form(DeltaFormer, form, sim=sim))
+    assert_is_its_equation(mixer, tokens(length, generator), loop)
+
+
+@torch.no_grad()
+def test_deltaformer_that_corrects_nothing_is_attention(
+    randomise: Randomise, relative_error: Error, generator: torch.Generator
+) -> None:
+    x, mixer, plain = tokens(70, generator), randomise(build_mixer(DeltaFormer)), build_mixer(Attention)
+    assert plain.load_state_dict(mixer.state_dict(), strict=False).unexpected_keys == [
+        "beta.weight",
+        "beta.bias",
+    ]
+    expected, whole = plain(x).y, build_mixer(DeltaFormer, strength="one")
+    whole.load_state_dict(plain.state_dict())
+    assert relative_error(mixer(x).y, expected) > 1e-3
+    mixer.beta.weight.zero_()
+    mixer.beta.bias.fill_(-math.inf)
+    assert relative_error(mixer(x).y, expected) < 1e-12
+    mixer.beta.bias.fill_(math.inf)
+    assert relative_error(mixer(x).y, whole(x).y) < 1e-12
