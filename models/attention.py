@@ -108,7 +108,7 @@ class Attention(Mixer):
     """
 
     name = "attention"
-    kernel_families = ("attention", "rotary", *FAMILIES)
+    kernel_families: ClassVar[tuple[str, ...]] = ("attention", "rotary", *FAMILIES)
     generation = "softmax"
     Settings = AttentionSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}

@@ -149,7 +149,7 @@ def _require_reflections(w: Tensor, beta: Tensor, shape: tuple[int, ...]) -> Non
 
 
 class _Local(NamedTuple):
-    """What blocks are by themselves.
+    """Blocks by themselves.
 
     scores [B, H, N, C, C], queries at a block's start and keys at its end [B, H, N, C, K], and P [B, H, N, K,
     K]; without queries neither scores nor queries.

@@ -30,9 +30,11 @@ class ReflectionSettings(WholeSettings):
 class Directions(nn.Module):
     """Directions w = l2(SiLU(conv(W_up W_down x))) of length one, per head and token. arXiv:2505.16381."""
 
-    def __init__(self, d_model: int, heads: int, dim: int, settings: ReflectionSettings) -> None:
+    def __init__(
+        self, d_model: int, heads: int, dim: int, settings: ReflectionSettings, *, eps: float = 1e-6
+    ) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.eps = heads, eps
         self.project: Linear | LowRank = (
             Linear(d_model, heads * dim)
             if settings.rank is None
@@ -45,7 +47,7 @@ class Directions(nn.Module):
         (w,), state = self.conv(self.project(x), state)
         # in 16 bits a product of many reflections would drift: it would no longer keep lengths
         wide = to_float32(w)
-        return l2_norm(wide.view(*wide.shape[:2], self.heads, -1)), state
+        return l2_norm(wide.view(*wide.shape[:2], self.heads, -1), self.eps), state
 
     def init_state(self, batch: int) -> Tensor:
         """Return zeros for the convolution."""
@@ -57,7 +59,7 @@ class Directions(nn.Module):
 
 
 class ReflectionStrength(Affine):
-    """How strongly tokens reflect: beta = 2 sigmoid(W x + b), about 1 at the start, which is a projection."""
+    """Strengths of reflections: beta = 2 sigmoid(W x + b), about 1 at the start, which is a projection."""
 
     def __init__(self, d_model: int, heads: int) -> None:
         super().__init__(d_model, heads)

@@ -12,6 +12,7 @@ from linbench.models.base import Mixer
 from linbench.models.base_conv import BaseConv
 from linbench.models.comba import Comba
 from linbench.models.cope import CoPE
+from linbench.models.delta_positions import DeltaPositions
 from linbench.models.deltaformer import DeltaFormer
 from linbench.models.deltanet import DeltaNet
 from linbench.models.deltaproduct import DeltaProduct
@@ -139,6 +140,20 @@ REVISITED = {
         for name, settings, gate in (
             ("deltaformer", {}, GATE + HEADS),
             ("deltaformer by queries", {"sim": "qk", "strength": "one"}, 0),
+        )
+    },
+    # w, and a matrix of keys by keys
+    **{
+        name: Variant(
+            DeltaPositions,
+            {"rank": 5, **settings},
+            QKVO + 2 * 5 * D + 3 * D + gate,
+            lambda n: (n * CACHE + MATRIX, 2 * D),
+            lambda n: (n * CACHE + MATRIX, CONV + 2 * D),
+        )
+        for name, settings, gate in (
+            ("delta positions", {}, 0),
+            ("delta positions of learned strength", {"strength": "learned"}, GATE + HEADS),
         )
     },
     # a number of positions for the channels of one head

@@ -152,7 +152,7 @@ def test_without_strength_values_stay(make: Make, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_key_written_twice_is_overwritten(backend: str) -> None:
-    """With keys far apart attention recalls exactly, and a full correction erases what was there."""
+    """Attention recalls keys that are far apart exactly, and a full correction erases what was there."""
     k = 100 * torch.eye(3, dtype=torch.float64)[[0, 1, 2, 0, 1]][None, :, None]
     v = torch.tensor([3.0, 5.0, 7.0, 11.0, 13.0], dtype=torch.float64)[None, :, None, None]
     u = corrected_values(k, k, v, torch.ones(1, 5, 1, dtype=torch.float64), backend=backend)

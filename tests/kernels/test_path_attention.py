@@ -157,7 +157,7 @@ def test_gates_that_keep_all_change_nothing_and_late_ones_are_exact(
 
 
 def test_reflections_of_two_are_two_delta_rules(make: Make, relative_error: Error) -> None:
-    """With beta = 2 products of reflections have inverses: queries and keys are carried back to the start."""
+    """Products of reflections with beta = 2 have inverses: queries and keys are carried back to the start."""
     q, k, v, w, beta = make(2 * CHUNK + 5)
     twice = torch.full_like(beta, 2.0)
     erased = [
@@ -167,7 +167,7 @@ def test_reflections_of_two_are_two_delta_rules(make: Make, relative_error: Erro
 
 
 def test_its_scores_without_softmax_are_a_delta_rule(make: Make, relative_error: Error) -> None:
-    """With w = k of length one, summed scores of values beta v are what DeltaNet reads.
+    """Scores with w = k of length one, summed over values beta v, are what DeltaNet reads.
 
     A score is what is left of the query: its logarithm is known from how two keys alone share the weight.
     """

@@ -13,6 +13,7 @@ from linbench.models.attention import Attention
 from linbench.models.blocks.heads import share_input
 from linbench.models.blocks.positions import angles
 from linbench.models.cope import CoPE
+from linbench.models.delta_positions import DeltaPositions
 from linbench.models.deltaformer import DeltaFormer
 from linbench.models.fox import FoX
 from linbench.models.path import PaTH
@@ -103,14 +104,14 @@ def test_fresh_cope_is_attention_without_positions(
     assert relative_error(cope(x).y, expected) > 1e-3
 
 
-def directions(mixer: Any, x: Tensor) -> Tensor:
+def directions(mixer: Any, x: Tensor, eps: float = 1e-6) -> Tensor:
     """w [B, T, H, K]: a map of low rank, a causal filter over three tokens, SiLU, and length one."""
     w = x @ mixer.directions.project.down.weight.T @ mixer.directions.project.up.weight.T
     taps = mixer.directions.conv.weight
     shifted = [F.pad(w, (0, 0, n, 0))[:, : x.shape[1]] for n in reversed(range(len(taps)))]
     w = F.silu(sum(tap * each for tap, each in zip(taps, shifted, strict=True)))
     w = w.unflatten(-1, (HEADS, -1))
-    return w / (w.square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
+    return w / (w.square().sum(dim=-1, keepdim=True) + eps).sqrt()
 
 
 def path_loop(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -252,3 +253,83 @@ def test_deltaformer_that_corrects_nothing_is_attention(
     assert relative_error(mixer(x).y, expected) < 1e-12
     mixer.beta.bias.fill_(math.inf)
     assert relative_error(mixer(x).y, whole(x).y) < 1e-12
+
+
+@lengths
+@forms
+@pytest.mark.parametrize("strength", ["two", "learned"])
+def test_delta_positions_are_their_equation(
+    randomise: Randomise, generator: torch.Generator, length: int, form: str, strength: str
+) -> None:
+    def loop(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v, _ = mixer.project(x, None)
+        w = directions(mixer, x, eps=1e-12)
+        beta = torch.full(w.shape[:3], 2.0, dtype=torch.float64)
+        if strength == "learned":
+            beta = 2 * torch.sigmoid(x @ mixer.beta.weight.T + mixer.beta.bias)
+        R = torch.eye(D // HEADS, dtype=torch.float64).expand(B, HEADS, -1, -1)
+        left, keys, rows = torch.eye(D // HEADS, dtype=torch.float64), k[:, :0], []
+        for t in range(x.shape[1]):
+            along = w[:, t, :, :, None]
+            R = (left - beta[:, t, :, None, None] * along @ along.mT) @ R
+            query = (R.mT @ q[:, t, :, :, None])[..., 0]
+            keys = torch.cat([keys, (R.mT @ k[:, t, :, :, None])[:, None, ..., 0]], dim=1)
+            logits = scales(mixer) * (query[:, None] * keys).sum(dim=-1)
+            rows.append((logits.softmax(dim=1)[..., None] * v[:, : t + 1]).sum(dim=1))
+        with torch.no_grad():  # the matrix of a state holds what is missing to no reflection at all
+            state = mixer.prefill(x, capacity=x.shape[1]).state
+            torch.testing.assert_close(state.memory, left - R, rtol=0, atol=1e-10)
+        return torch.stack(rows, dim=1), keys, v
+
+    mixer = randomise(in_form(DeltaPositions, form, rank=5, strength=strength))
+    assert_is_its_equation(mixer, tokens(length, generator), loop, limit=1e-8)
+
+
+@torch.no_grad()
+def test_delta_positions_that_reflect_in_full_are_path(
+    randomise: Randomise, relative_error: Error, generator: torch.Generator
+) -> None:
+    x, path = tokens(100, generator), randomise(build_mixer(PaTH))
+    whole, learned = (build_mixer(DeltaPositions, strength=strength) for strength in ("two", "learned"))
+    whole.load_state_dict({n: p for n, p in path.state_dict().items() if not n.startswith("strength")})
+    names = {n: n.replace("strength.", "beta.") for n in path.state_dict()}
+    path.strength.weight.zero_()
+    for bias, same in ((math.inf, True), (0.0, False), (-math.inf, True)):
+        path.strength.bias.fill_(bias)
+        path.directions.eps = 1e-12
+        learned.load_state_dict({names[n]: p for n, p in path.state_dict().items()})
+        # with beta = 1 keys lose for good what PaTH's keys lose on the way only
+        assert (relative_error(learned(x).y, path(x).y) < 1e-6) == same
+        assert (relative_error(whole(x).y, path(x).y) < 1e-6) == (bias == math.inf)
+
+
+@torch.no_grad()
+def test_delta_positions_that_reflect_nothing_are_attention_without_positions(
+    randomise: Randomise, relative_error: Error, generator: torch.Generator
+) -> None:
+    x, mixer = tokens(70, generator), randomise(build_mixer(DeltaPositions, strength="learned"))
+    plain = build_mixer(Attention, positions="none")
+    missing, extra = plain.load_state_dict(mixer.state_dict(), strict=False)
+    assert not missing
+    assert {name.partition(".")[0] for name in extra} == {"directions", "beta"}
+    expected = plain(x).y
+    assert relative_error(mixer(x).y, expected) > 1e-3
+    mixer.beta.weight.zero_()
+    mixer.beta.bias.fill_(-math.inf)
+    assert relative_error(mixer(x).y, expected) < 1e-12
+
+
+@torch.no_grad()
+def test_full_reflections_keep_lengths_and_forget_where_the_sequence_began(
+    randomise: Randomise, relative_error: Error, generator: torch.Generator
+) -> None:
+    x, mixer = tokens(200, generator), randomise(build_mixer(DeltaPositions))
+    given = share_input(x, mixer, mixer.readout)
+    q, k, _, _ = mixer.project(given, None)
+    made = mixer._project_tokens(x, None)
+    for before, after in ((q, made.q), (k, made.k)):
+        torch.testing.assert_close(after.norm(dim=-1), before.norm(dim=-1), rtol=1e-6, atol=0)
+    # scores of two tokens do not depend on what came before both, but for three tokens of convolution
+    later = mixer._project_tokens(x[:, 100:], None)
+    one, other = (torch.einsum("bthk,bshk->bhts", part.q[:, -90:], part.k[:, -90:]) for part in (made, later))
+    assert relative_error(one, other) < 1e-6

@@ -11,6 +11,7 @@ from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.comba import Comba
 from linbench.models.cope import CoPE
+from linbench.models.delta_positions import DeltaPositions
 from linbench.models.deltaformer import DeltaFormer
 from linbench.models.deltanet import DeltaNet
 from linbench.models.deltaproduct import DeltaProduct
@@ -113,6 +114,9 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     PaTH: lambda s: SURROUNDINGS + HEADS + 2 * s.rank * D + 3 * D + GATE + HEADS,
     PaTHFoX: lambda s: SURROUNDINGS + HEADS + D * D + 4 * D + 2 * (GATE + HEADS),
     DeltaFormer: lambda s: SURROUNDINGS + HEADS + (s.strength == "sigmoid") * (GATE + HEADS),
+    DeltaPositions: lambda s: (
+        SURROUNDINGS + HEADS + 2 * s.rank * D + 3 * D + (s.strength == "learned") * (GATE + HEADS)
+    ),
     LinearAttention: lambda s: (
         SURROUNDINGS + {"hedgehog": 2, "t2r": 2, "hadamard": 4}.get(s.feature_map, 0) * HEAD**2
     ),
