@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from linbench.kernels.attention import EMPTY
+from linbench.kernels.attention import EMPTY, attention
 from linbench.kernels.attention.corrections import corrected_values
 from linbench.models.attention import Attention, AttentionSettings, Cache, Tokens
 from linbench.models.base import LayerInfo
@@ -64,19 +64,30 @@ class DeltaFormer(Attention):
     def _project_tokens(self, x: Tensor, state: Cache | None) -> Tokens:
         """Project tokens, with u in place of v."""
         new = super()._project_tokens(x, state)
-        keys, values, key_positions = new.k, new.v, None
-        if state is not None:
-            keys = torch.cat([state.keys.transpose(1, 2), new.k], dim=1)
-            values = torch.cat([state.values.transpose(1, 2), new.v], dim=1)
-            # a cache that is decoded into in place may hold these tokens already
-            before = torch.where(state.positions < state.seen[:, None], state.positions, EMPTY)
-            key_positions = torch.cat([before, new.positions], dim=1)
+        asked, beta = new.q if self.settings.sim == "qk" else new.k, self.strength(new.shared)
+        if state is None:
+            return new._replace(v=corrected_values(asked, new.k, new.v, beta, scale=self.scale))
+        keys, values = state.keys.transpose(1, 2), state.values.transpose(1, 2)
+        # a cache that is decoded into in place may hold these tokens already
+        there = torch.where(state.positions < state.seen[:, None], state.positions, EMPTY)
+        if x.shape[1] == 1:  # what corrects one token is attention over the cache, which need not be copied
+            known = attention(
+                asked,
+                keys,
+                values,
+                query_positions=new.positions,
+                key_positions=there,
+                scale=self.scale,
+                empty_is_zero=True,
+            )
+            known = torch.where(state.seen[:, None, None, None] > 0, beta[..., None] * known, 0.0)
+            return new._replace(v=(new.v - known).to(new.v.dtype))
         u = corrected_values(
-            new.q if self.settings.sim == "qk" else new.k,
-            keys,
-            values,
-            self.strength(new.shared),
-            key_positions=key_positions,
+            asked,
+            torch.cat([keys, new.k], dim=1),
+            torch.cat([values, new.v], dim=1),
+            beta,
+            key_positions=torch.cat([there, new.positions], dim=1),
             scale=self.scale,
             empty_is_zero=True,
         )

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from linbench.kernels.attention.reflections import carried, path_attention, reflected
+from linbench.kernels.attention.reflections import carried, path_attention
 from linbench.kernels.dtypes import to_float32
 from linbench.models.attention import Attention, Cache, Tokens
 from linbench.models.base import LayerInfo, Out, StateSize
@@ -89,15 +89,9 @@ class PaTH(Attention):
 
     def _append(self, state: Cache, new: Tokens, *, in_place: bool = False, first: bool = False) -> Cache:
         """Append tokens as attention does, after their reflections of all keys. Keys are never in place."""
-        k, reflections = carried(new.k, new.more.w, new.more.beta)
-        if first:
-            keys = state.keys
-        elif new.k.shape[1] == 1:
-            keys = reflected(state.keys, new.more.w, new.more.beta)
-        else:
-            keys = state.keys @ reflections.mT
+        k, keys = carried(new.k, new.more.w, new.more.beta, None if first else state.keys)
         return super()._append(
-            state._replace(keys=keys, directions=new.more.conv),
+            state._replace(keys=state.keys if keys is None else keys, directions=new.more.conv),
             new._replace(k=k),
             in_place=in_place,
             first=first,

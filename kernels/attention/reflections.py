@@ -103,20 +103,26 @@ def path_attention(
         return _BACKENDS[took](operands).transpose(1, 2).to(dtype)
 
 
-def carried(k: Tensor, w: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return keys as they are seen from the last token, H_T ... H_{j+1} k_j, and all reflections H_T ... H_1.
+def carried(k: Tensor, w: Tensor, beta: Tensor, cached: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """Return keys as the last token sees them, H_T ... H_{j+1} k_j, and those of a cache before them.
 
     Args:
         k, w: [B, T, H, K].
         beta: [B, T, H].
+        cached: [B, H, S, K], keys that are carried to the token before these, or None. Empty places hold
+            zeros.
 
-    Returns: [B, T, H, K] and [B, H, K, K], in at least float32.
+    Returns: [B, T, H, K] in at least float32, and [B, H, S, K] in the dtype of `cached`.
 
     Raises ValueError: shapes do not fit together.
     """
     _require_reflections(w, beta, tuple(k.shape))
     with without_autocast(k):
         k, w, beta = (heads_first(x) for x in (k, w, beta[..., None]))
+        if k.shape[2] == 1:  # of one token only the cache is reflected
+            if cached is not None:
+                cached = torch.addcmul(cached, cached @ w.mT.to(cached.dtype), (-beta * w).to(cached.dtype))
+            return k.transpose(1, 2), cached
         length = k.shape[2]
         local = _local(None, _blocked(k), _blocked(w), _blocked(beta))
         later = torch.eye(k.shape[-1], dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
@@ -124,20 +130,9 @@ def carried(k: Tensor, w: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
         for block in reversed(range(local.keys.shape[2])):
             at_end.append(local.keys[:, :, block] @ later.mT)
             later = later - later @ local.transition[:, :, block]
-        return torch.cat(at_end[::-1], dim=2)[:, :, :length].transpose(1, 2), later
-
-
-def reflected(k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
-    """Return keys after one more token, H k_j.
-
-    Args:
-        k: [B, H, S, K], in at least float32.
-        w: [B, 1, H, K].
-        beta: [B, 1, H].
-    """
-    with without_autocast(k):
-        along = heads_first(w)
-        return torch.addcmul(k, k @ along.mT, -heads_first(beta)[..., None] * along)
+        if cached is not None:
+            cached = cached @ later.mT.to(cached.dtype)
+        return torch.cat(at_end[::-1], dim=2)[:, :, :length].transpose(1, 2), cached
 
 
 def _require_reflections(w: Tensor, beta: Tensor, shape: tuple[int, ...]) -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.kernels.attention import EMPTY, attention
-from linbench.kernels.attention.reflections import CHUNK, carried, path_attention, reflected
+from linbench.kernels.attention.reflections import CHUNK, carried, path_attention
 from linbench.kernels.matrix_state import Delta, matrix_state
 from tests.helpers.gradients import assert_near, results, saved_numbers
 
@@ -110,23 +110,36 @@ def test_keys_carried_in_a_cache_are_read_as_those_of_the_whole(
 
 @pytest.mark.parametrize("length", [1, CHUNK, 2 * CHUNK + 5])
 def test_carried_keys_are_reflected_by_every_later_token(
-    make: Make, relative_error: Error, length: int
+    make: Make, generator: torch.Generator, length: int
 ) -> None:
     _, k, _, w, beta = make(length)
-    keys = torch.zeros(B, H, 0, K, dtype=torch.float64)
-    product = torch.eye(K, dtype=torch.float64).expand(B, H, K, K)
+    before = torch.randn(B, H, 3, K, dtype=torch.float64, generator=generator)
+    by_hand = stepped = before
     for t in range(length):
         along = w[:, t, :, :, None]
         step = torch.eye(K, dtype=torch.float64) - beta[:, t, :, None, None] * along @ along.mT
-        by_hand = keys @ step.mT
-        keys = reflected(keys, w[:, t : t + 1], beta[:, t : t + 1])
-        torch.testing.assert_close(keys, by_hand, rtol=0, atol=1e-12)
-        keys, product = torch.cat([keys, k[:, t, :, None]], dim=2), step @ product
-    at_end, all_of_them = carried(k, w, beta)
-    assert relative_error(at_end.transpose(1, 2), keys) < 1e-12
-    torch.testing.assert_close(all_of_them, product, rtol=0, atol=1e-12)
-    again, _ = carried(k.bfloat16(), w.float(), beta.float())
-    assert again.dtype == torch.float32
+        by_hand = torch.cat([by_hand @ step.mT, k[:, t, :, None]], dim=2)
+        own, stepped = carried(*(x[:, t : t + 1] for x in (k, w, beta)), stepped)
+        stepped = torch.cat([stepped, own.transpose(1, 2)], dim=2)
+    at_end, cached = carried(k, w, beta, before)
+    together = torch.cat([cached, at_end.transpose(1, 2)], dim=2)
+    for found in (stepped, together):
+        torch.testing.assert_close(found, by_hand, rtol=0, atol=1e-12)
+    alone, none = carried(k, w, beta)
+    assert none is None
+    assert torch.equal(alone, at_end)
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_carried_keys_are_in_float32_and_no_autocast_rounds_them(
+    make: Make, generator: torch.Generator, length: int
+) -> None:
+    _, k, _, w, beta = (x.float() for x in make(length))
+    before = torch.randn(B, H, 3, K, generator=generator)
+    expected = carried(k.bfloat16(), w, beta, before)
+    assert all(part.dtype == torch.float32 for part in expected)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert all(map(torch.equal, carried(k.bfloat16(), w, beta, before), expected))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
