@@ -27,6 +27,10 @@ CHUNK = 64
 """Tokens of a block. Chosen: with heads of as many channels a block's transition costs what its scores do."""
 
 
+_WIDEST = 128
+"""Largest dimension of a head that the Triton kernels take."""
+
+
 class Operands(NamedTuple):
     """Operands of a call with heads before tokens, in at least float32, as many heads of keys as of queries.
 
@@ -74,7 +78,10 @@ def path_attention(
             scaled.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         empty_is_zero: whether places without a key hold zeros, so that they need not be masked.
-        backend: "auto", "blocks", which lays no matrix of all queries and keys in memory, or "reference".
+        backend: "auto", "blocks" or "reference"; for tokens without a cache, heads of at most 128 and gates
+            that are the same for queries and keys, also "triton" on a GPU. "auto" is "blocks": the kernels
+            have run in Triton's interpreter alone, and were not timed. But for the reference none lays a
+            matrix of all queries and keys in memory.
 
     Returns: [B, T, H, V] in the dtype of v.
 
@@ -88,7 +95,9 @@ def path_attention(
         raise ValueError(
             f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[tuple(x.shape) for x in kept]}"
         )
-    took = choose_backend(backend, _BACKENDS, v, otherwise="blocks", empty="blocks")
+    named = backend == "triton" and _has_kernel(q, k, v, key_positions, kept)
+    backends = {**_BACKENDS, "triton": _triton} if named else _BACKENDS
+    took = choose_backend(backend, backends, v, otherwise="blocks", empty="blocks")
     if key_positions is None:
         there = torch.ones(k.shape[:2], dtype=torch.bool, device=k.device)
     else:
@@ -100,7 +109,7 @@ def path_attention(
         k, v, w, beta = (heads_first(x, groups) for x in (k, v, w, beta[..., None]))
         at_queries, at_keys = kept or (None, None)
         operands = Operands(scaled(heads_first(q), scale), k, v, w, beta, there, at_queries, at_keys)
-        return _BACKENDS[took](operands).transpose(1, 2).to(dtype)
+        return backends[took](operands, dtype).transpose(1, 2).to(dtype)
 
 
 def carried(k: Tensor, w: Tensor, beta: Tensor, cached: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
@@ -156,9 +165,9 @@ class _Local(NamedTuple):
     transition: Tensor
 
 
-def _blocked(x: Tensor) -> Tensor:
-    """Cut x [B, H, T, D] into [B, H, N, C, D], with zeros at the end."""
-    chunk = min(CHUNK, x.shape[2])
+def _blocked(x: Tensor, chunk: int | None = None) -> Tensor:
+    """Cut x [B, H, T, D] into blocks [B, H, N, C, D], with zeros at the end."""
+    chunk = chunk or min(CHUNK, x.shape[2])
     x = F.pad(x, (0, 0, 0, -x.shape[2] % chunk))
     return x.reshape(*x.shape[:2], x.shape[2] // chunk, chunk, x.shape[3])
 
@@ -178,7 +187,35 @@ def _local(q: Tensor | None, k: Tensor, w: Tensor, beta: Tensor) -> _Local:
     return _Local(scores, queries, k - crossed.mT @ w, w.mT @ weights)
 
 
-def _blocks(operands: Operands) -> Tensor:
+def _has_kernel(
+    q: Tensor, k: Tensor, v: Tensor, key_positions: Tensor | None, kept: tuple[Tensor, Tensor] | None
+) -> bool:
+    """Tell whether Triton has a kernel for a call."""
+    alone = key_positions is None and k.shape[1] == q.shape[1]
+    return alone and max(k.shape[3], v.shape[3]) <= _WIDEST and (kept is None or kept[0] is kept[1])
+
+
+def _triton(operands: Operands, dtype: torch.dtype) -> Tensor:
+    """Compute blocks by themselves in torch, and what they read of each other in Triton."""
+    from linbench.kernels.attention.triton.reflected import reflected_attention
+
+    q, k, v, w, beta, _, c, _ = operands
+    chunk = max(16, 1 << (min(CHUNK, q.shape[2]) - 1).bit_length())  # as tiles of products have
+    local = _local(*(_blocked(x, chunk) for x in (q, k, w, beta)))
+    assert local.scores is not None
+    assert local.queries is not None
+    o = reflected_attention(
+        local.queries.flatten(2, 3).flatten(0, 1),
+        local.scores.flatten(0, 1),
+        local.keys.flatten(2, 3).flatten(0, 1).to(dtype),
+        local.transition.flatten(0, 1),
+        _blocked(v, chunk).flatten(2, 3).flatten(0, 1).to(dtype),
+        None if c is None else _blocked(c.mT[..., None], chunk)[..., 0].flatten(2, 3).flatten(0, 1),
+    )
+    return o.view(*q.shape[:2], *o.shape[1:])[:, :, : q.shape[2]]
+
+
+def _blocks(operands: Operands, dtype: torch.dtype) -> Tensor:
     o: Tensor = call_folded(_by_blocks, *operands)
     return o
 
@@ -255,7 +292,7 @@ def _row(
     return scores.masked_fill(unseen, float("-inf")).softmax(-1) @ v
 
 
-def reference(operands: Operands) -> Tensor:
+def reference(operands: Operands, dtype: torch.dtype) -> Tensor:
     """Carry each query back key by key, to be read beside the paper."""
     q, k, v, w, beta, there, at_queries, at_keys = operands
     before = k.shape[2] - q.shape[2]
