@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from linbench.kernels.attention.reflections import carried, path_attention
+from linbench.kernels.attention.reflected_blocks import carried
+from linbench.kernels.attention.reflections import path_attention
 from linbench.kernels.dtypes import to_float32
 from linbench.models.attention import Attention, Cache, Tokens
 from linbench.models.base import LayerInfo, Out, StateSize

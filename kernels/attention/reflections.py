@@ -1,15 +1,8 @@
 """PaTH attention: between a query and a key lies a product of Householder-like reflections, one per token.
 
-The block algorithm of the paper, arXiv:2505.16381. With H_t = I - beta_t w_t w_t^T, in a block of C tokens
-
-    T  = (I + stril(D W W^T))^-1 D,  D = diag(beta)
-    scores within the block   tril(Q K^T) - tril(Q W^T) T stril(W K^T)
-    queries at its start      Q - tril(Q W^T) T W
-    keys at its end           K - (T stril(W K^T))^T W
-    all its reflections       H_C ... H_1 = I - P with P = W^T T W
-
-A row of queries starts from its block's start and goes left from block to block: q . k of the keys at the
-block's end, then q <- q - q P.
+The block algorithm of the paper, arXiv:2505.16381, over blocks as `reflected_blocks` makes them: a row of
+queries starts from its block's start and goes left from block to block: q . k of the keys at the block's end,
+then q <- q - q P.
 """
 
 from typing import NamedTuple
@@ -21,11 +14,8 @@ from torch import Tensor
 from linbench.kernels.attention.calls import heads_first, recomputed, require_fit, scaled
 from linbench.kernels.attention.eager import differences
 from linbench.kernels.attention.positions import EMPTY
+from linbench.kernels.attention.reflected_blocks import CHUNK, blocked, local_blocks, require_reflections
 from linbench.kernels.operators import call_folded, choose_backend, without_autocast
-
-CHUNK = 64
-"""Tokens of a block. Chosen: with heads of as many channels a block's transition costs what its scores do."""
-
 
 _WIDEST = 128
 """Largest dimension of a head that the Triton kernels take."""
@@ -70,7 +60,8 @@ def path_attention(
     Args:
         q: [B, T, H, K].
         k, v: [B, S, Hk, K] and [B, S, Hk, V] with S >= T; Hk divides H. The last T are those of the queries'
-            tokens. Those before come from a cache, with keys carried to its last token (`carried`).
+            tokens. Those before come from a cache, with keys carried to its last token
+            (`reflected_blocks.carried`).
         w: [B, T, Hk, K], of length one.
         beta: [B, T, Hk], in [0, 2].
         key_positions: [B, S] integers, `EMPTY` for places without a key; None if all have one.
@@ -88,7 +79,7 @@ def path_attention(
     Raises ValueError: shapes do not fit together, or a backend is not there.
     """
     require_fit(q, k, v, as_many=False)
-    _require_reflections(w, beta, (q.shape[0], q.shape[1], *k.shape[2:]))
+    require_reflections(w, beta, (q.shape[0], q.shape[1], *k.shape[2:]))
     if k.shape[1] < q.shape[1] or (key_positions is not None and key_positions.shape != k.shape[:2]):
         raise ValueError("k and v have a place for each query at least, and key_positions one for each place")
     if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
@@ -112,81 +103,6 @@ def path_attention(
         return backends[took](operands, dtype).transpose(1, 2).to(dtype)
 
 
-def carried(k: Tensor, w: Tensor, beta: Tensor, cached: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """Return keys as the last token sees them, H_T ... H_{j+1} k_j, and those of a cache before them.
-
-    Args:
-        k, w: [B, T, H, K].
-        beta: [B, T, H].
-        cached: [B, H, S, K], keys that are carried to the token before these, or None. Empty places hold
-            zeros.
-
-    Returns: [B, T, H, K] in at least float32, and [B, H, S, K] in the dtype of `cached`.
-
-    Raises ValueError: shapes do not fit together.
-    """
-    _require_reflections(w, beta, tuple(k.shape))
-    with without_autocast(k):
-        k, w, beta = (heads_first(x) for x in (k, w, beta[..., None]))
-        if k.shape[2] == 1:  # of one token only the cache is reflected
-            if cached is not None:
-                cached = torch.addcmul(cached, cached @ w.mT.to(cached.dtype), (-beta * w).to(cached.dtype))
-            return k.transpose(1, 2), cached
-        length = k.shape[2]
-        local = _local(None, _blocked(k), _blocked(w), _blocked(beta))
-        later = torch.eye(k.shape[-1], dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
-        at_end = []
-        for block in reversed(range(local.keys.shape[2])):
-            at_end.append(local.keys[:, :, block] @ later.mT)
-            later = later - later @ local.transition[:, :, block]
-        if cached is not None:
-            cached = cached @ later.mT.to(cached.dtype)
-        return torch.cat(at_end[::-1], dim=2)[:, :, :length].transpose(1, 2), cached
-
-
-def _require_reflections(w: Tensor, beta: Tensor, shape: tuple[int, ...]) -> None:
-    if tuple(w.shape) != shape or beta.shape != w.shape[:3]:
-        raise ValueError(
-            f"w is {shape}, as the tokens' keys are, and beta {shape[:3]}, not {tuple(w.shape)} and"
-            f" {tuple(beta.shape)}"
-        )
-
-
-class _Local(NamedTuple):
-    """Blocks by themselves.
-
-    scores [B, H, N, C, C], queries at a block's start and keys at its end [B, H, N, C, K], and P [B, H, N, K,
-    K]; without queries neither scores nor queries.
-    """
-
-    scores: Tensor | None
-    queries: Tensor | None
-    keys: Tensor
-    transition: Tensor
-
-
-def _blocked(x: Tensor, chunk: int | None = None) -> Tensor:
-    """Cut x [B, H, T, D] into blocks [B, H, N, C, D], with zeros at the end."""
-    chunk = chunk or min(CHUNK, x.shape[2])
-    x = F.pad(x, (0, 0, 0, -x.shape[2] % chunk))
-    return x.reshape(*x.shape[:2], x.shape[2] // chunk, chunk, x.shape[3])
-
-
-def _local(q: Tensor | None, k: Tensor, w: Tensor, beta: Tensor) -> _Local:
-    """Work out blocks of tokens [B, H, N, C, ...], all at once."""
-    rows = beta * w
-    crossed = (rows @ k.mT).tril(-1)
-    solved = torch.linalg.solve_triangular(
-        (rows @ w.mT).tril(-1), torch.cat([rows, crossed], dim=-1), upper=False, unitriangular=True
-    )
-    weights, crossed = solved.split([w.shape[-1], k.shape[-2]], dim=-1)
-    scores = queries = None
-    if q is not None:
-        read = (q @ w.mT).tril()
-        scores, queries = (q @ k.mT).tril() - read @ crossed, q - read @ weights
-    return _Local(scores, queries, k - crossed.mT @ w, w.mT @ weights)
-
-
 def _has_kernel(
     q: Tensor, k: Tensor, v: Tensor, key_positions: Tensor | None, kept: tuple[Tensor, Tensor] | None
 ) -> bool:
@@ -201,7 +117,7 @@ def _triton(operands: Operands, dtype: torch.dtype) -> Tensor:
 
     q, k, v, w, beta, _, c, _ = operands
     chunk = max(16, 1 << (min(CHUNK, q.shape[2]) - 1).bit_length())  # as tiles of products have
-    local = _local(*(_blocked(x, chunk) for x in (q, k, w, beta)))
+    local = local_blocks(*(blocked(x, chunk) for x in (q, k, w, beta)))
     assert local.scores is not None
     assert local.queries is not None
     o = reflected_attention(
@@ -209,8 +125,8 @@ def _triton(operands: Operands, dtype: torch.dtype) -> Tensor:
         local.scores.flatten(0, 1),
         local.keys.flatten(2, 3).flatten(0, 1).to(dtype),
         local.transition.flatten(0, 1),
-        _blocked(v, chunk).flatten(2, 3).flatten(0, 1).to(dtype),
-        None if c is None else _blocked(c.mT[..., None], chunk)[..., 0].flatten(2, 3).flatten(0, 1),
+        blocked(v, chunk).flatten(2, 3).flatten(0, 1).to(dtype),
+        None if c is None else blocked(c.mT[..., None], chunk)[..., 0].flatten(2, 3).flatten(0, 1),
     )
     return o.view(*q.shape[:2], *o.shape[1:])[:, :, : q.shape[2]]
 
@@ -232,7 +148,7 @@ def _by_blocks(
 ) -> Tensor:
     length = q.shape[2]
     before = k.shape[2] - length  # places of the cache
-    local = _local(_blocked(q), _blocked(k[:, :, before:]), _blocked(w), _blocked(beta))
+    local = local_blocks(blocked(q), blocked(k[:, :, before:]), blocked(w), blocked(beta))
     assert local.scores is not None
     assert local.queries is not None
     keys, transitions = local.keys.unbind(2), local.transition.unbind(2)

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.kernels.attention import EMPTY, attention
-from linbench.kernels.attention.reflections import CHUNK, carried, path_attention
+from linbench.kernels.attention.reflected_blocks import CHUNK, carried
+from linbench.kernels.attention.reflections import path_attention
 from linbench.kernels.matrix_state import Delta, matrix_state
 from tests.helpers.gradients import assert_near, results, saved_numbers
 

@@ -1,6 +1,6 @@
 """PaTH attention between blocks on a GPU: one launch forward; backward some for each group of key blocks.
 
-Every block is worked out by itself already (`reflections._local`). A program has a block of queries and goes
+Every block is worked out by itself already (`reflected_blocks`). A program has a block of queries and goes
 left, a block of keys at a time: q . k, with the largest score and the sum of weights so far, then q <- q - q
 P. Products q P cannot be undone, so backward needs a query at every block it came by. These are as many
 numbers as scores, so they are made again for a group of key blocks at a time, from queries stored at the
