@@ -14,6 +14,7 @@ _MUST_BE = {
     **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_parsing", "float_type"), "a number"),
     "tuple_type": "a list",
+    "none_required": "null",
 }
 """The values a setting takes, by pydantic's name for the error."""
 
@@ -120,6 +121,8 @@ class Settings(BaseModel):
 
 
 def _type_name(annotation: Any) -> str:
+    if annotation is type(None):
+        return "null"
     if get_origin(annotation) is tuple:
         return f"{_type_name(get_args(annotation)[0])}, ..."
     text = annotation.__name__ if isinstance(annotation, type) else str(annotation)

@@ -15,6 +15,7 @@ class Knobs(Settings):
     gate: bool = True
     counts: tuple[int, ...] = Field((0, 1, 2), min_length=1)
     norm: Literal["l2", "rms"] = "l2"
+    window: None = None
 
     @model_validator(mode="after")
     def _possible(self) -> "Knobs":
@@ -36,7 +37,7 @@ def test_strings_of_a_command_line_are_converted() -> None:
             {"pair": 3},
             (
                 "unknown setting 'task.pair'; did you mean 'task.pairs'? Allowed: task.counts, task.gate,"
-                " task.norm, task.pairs, task.rate."
+                " task.norm, task.pairs, task.rate, task.window."
             ),
         ),
         ({"pairs": "many"}, "task.pairs must be a whole number, not 'many'."),
@@ -63,6 +64,7 @@ def test_strings_of_a_command_line_are_converted() -> None:
             {"counts": ""},
             "task.counts must be comma-separated whole numbers such as 0,1,2, not empty.",
         ),
+        ({"window": "3"}, "task.window must be null, not '3'."),
         ({"counts": []}, "task.counts must be comma-separated whole numbers such as 0,1,2, not '[]'."),
     ],
 )
@@ -90,6 +92,7 @@ def test_description_lists_every_knob() -> None:
         ("gate", "bool", "true", ""),
         ("counts", "int, ...", "0,1,2", ""),
         ("norm", "l2 | rms", "l2", ""),
+        ("window", "null", "null", ""),
     ]
 
 
