@@ -116,7 +116,9 @@ def _triton(operands: Operands, dtype: torch.dtype) -> Tensor:
     from linbench.kernels.attention.triton.reflected import reflected_attention
 
     q, k, v, w, beta, _, c, _ = operands
-    chunk = max(16, 1 << (min(CHUNK, q.shape[2]) - 1).bit_length())  # as tiles of products have
+    # tiles of wide heads in float32 fill an H100's shared memory with half a block
+    most = CHUNK // 2 if dtype == torch.float32 and max(k.shape[3], v.shape[3]) > CHUNK else CHUNK
+    chunk = max(16, 1 << (min(most, q.shape[2]) - 1).bit_length())  # as tiles of products have
     local = local_blocks(*(blocked(x, chunk) for x in (q, k, w, beta)))
     assert local.scores is not None
     assert local.queries is not None
