@@ -7,10 +7,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.errors import UserError
+from linbench.common.settings import ABSENT
 from linbench.kernels.attention import EMPTY, attention, flops_per_token
 from linbench.kernels.decays import bounded_for_scores
 from linbench.kernels.dtypes import at_least_float32
-from linbench.kernels.rotary import rotate
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.heads import (
     CONTROLLED,
@@ -25,7 +25,7 @@ from linbench.models.blocks.heads import (
     share_input,
 )
 from linbench.models.blocks.linear import SharedInput
-from linbench.models.blocks.positions import alibi_slopes, angles
+from linbench.models.blocks.positions import alibi_slopes, angles, rotate_first, turned_dims
 from linbench.models.blocks.prefix_scan import running_sum
 
 
@@ -43,6 +43,22 @@ class AttentionSettings(HeadSettings):
     window: int | None = Field(
         None, ge=1, description="how many keys a query sees, itself included; null is all"
     )
+    kv_heads: int | None = Field(
+        None,
+        ge=1,
+        description="heads of keys and values, each for as many heads of queries; null is heads",
+        json_schema_extra={ABSENT: None},
+    )
+    rope_fraction: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description=(
+            "share of a head's dimensions that positions = rope rotates, the first ones, rounded up to an"
+            " even number"
+        ),
+        json_schema_extra={ABSENT: 1.0},
+    )
 
 
 class WholeSettings(AttentionSettings):
@@ -50,12 +66,13 @@ class WholeSettings(AttentionSettings):
 
     positions: Literal["none"] = Field("none", description="beside what the scores say, there are none")
     window: None = Field(None, description="a query sees all keys before it")
+    kv_heads: None = Field(None, description="as many heads of keys and values as of queries")
 
 
 class Cache(NamedTuple):
     """Keys and values of the tokens so far; unused places hold zeros and the position `EMPTY`.
 
-    keys: [B, H, S, K]. values: [B, H, S, V], contiguous for each head. positions: [B, S]. seen: number of
+    keys: [B, Hk, S, K]. values: [B, Hk, S, V], contiguous for each head. positions: [B, S]. seen: number of
     tokens so far [B]. conv: state of the convolution. log_left: with forget gates, the logarithm of what is
     left of each key [B, S, H], in at least float32. directions, memory: what variants keep beside it, batch
     first.
@@ -95,9 +112,12 @@ class Attention(Mixer):
         o_t = sum_{s <= t} softmax_s(q_t . k_s / sqrt(K)) v_s
 
     Vaswani et al. 2017, arXiv:1706.03762; rotary positions (2104.09864), ALiBi (2108.12409) or none;
-    optionally a sliding window of w keys, itself included (2310.06825).
+    optionally a sliding window of w keys, itself included (2310.06825), and fewer heads of keys and values
+    than of queries: one (multi-query, 1911.02150) or more (grouped-query, 2305.13245). Qwen3's norm of q and
+    k (2505.09388) is qk_norm=rms.
 
-    State: a cache of H (K + V) floats per token seen, at most w tokens with a window.
+    State: a cache of Hk (K + V) floats per token seen, for Hk heads of keys and values, at most w tokens with
+    a window.
 
     Known for: exact recall of everything that it keeps, at a cost that grows with length.
 
@@ -111,17 +131,13 @@ class Attention(Mixer):
     kernel_families: ClassVar[tuple[str, ...]] = ("attention", "rotary", *FAMILIES)
     generation = "softmax"
     Settings = AttentionSettings
-    controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}
+    controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none", "kv_heads": None}
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.project = HeadProjection(settings, layer)
+        self.project = self.make_projection()
         self.readout = Readout(settings, layer)
-        if settings.positions == "rope" and self.project.key_dim % 2:
-            raise UserError(
-                f"model.positions = rope needs an even head dimension, not {self.project.key_dim}; choose"
-                " other heads or head_dim."
-            )
+        self.turned = self.turned_dims() if settings.positions == "rope" else 0
         self.scale = (
             nn.Parameter(torch.full((settings.heads,), self.project.key_dim**0.5))
             if settings.qk_norm == "l2"
@@ -131,6 +147,24 @@ class Attention(Mixer):
         self.register_buffer(
             "slopes", alibi_slopes(settings.heads) if settings.positions == "alibi" else None
         )
+
+    def make_projection(self) -> HeadProjection:
+        """Return the module that makes q, k and v. Variants may override it.
+
+        Raises:
+            UserError: if heads cannot share keys as the settings say.
+        """
+        heads, kv_heads = self.settings.heads, self.settings.kv_heads or self.settings.heads
+        if heads % kv_heads:
+            raise UserError(
+                f"model.kv_heads = {kv_heads} does not divide model.heads = {heads}: each head of keys serves"
+                " as many heads of queries."
+            )
+        return HeadProjection(self.settings, self.layer, kv_heads=kv_heads)
+
+    def turned_dims(self) -> int:
+        """Return how many of the first dimensions of q and k positions rotate. Variants may override it."""
+        return turned_dims(self.project.key_dim, self.settings.rope_fraction)
 
     def forward(self, x: Tensor, state: Cache | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says.
@@ -188,10 +222,10 @@ class Attention(Mixer):
         positions = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
         if state is not None:
             positions = positions + state.seen[:, None]
-        if self.settings.positions == "rope":
+        if self.turned:
             of_all = positions[:1] if state is None else positions  # at the start all rows are alike
-            cosine, sine = angles(of_all, self.project.key_dim, at_least_float32(q.dtype))
-            q, k = rotate(q, cosine, sine), rotate(k, cosine, sine)
+            cosine, sine = angles(of_all, self.turned, at_least_float32(q.dtype))
+            q, k = rotate_first(q, cosine, sine), rotate_first(k, cosine, sine)
         log_forget = self.log_forget(given)
         log_forget_sum = None if log_forget is None else running_sum(bounded_for_scores(log_forget))
         return Tokens(given, q, k, v, positions, conv, log_forget_sum)
@@ -208,7 +242,7 @@ class Attention(Mixer):
 
         Args:
             new: the tokens with the queries.
-            keys, values: [B, S, H, K or V].
+            keys, values: [B, S, Hk, K or V].
             key_positions: [B, S]; None if keys and queries are the same tokens, from position zero on.
             log_forget_sums: running sums of log forget gates at queries and at keys.
         """
@@ -291,7 +325,7 @@ class Attention(Mixer):
         """
         weight = self.readout.linear.weight
         places = min(capacity, self.settings.window or capacity)
-        shape = batch, self.project.heads, places
+        shape = batch, self.project.value_heads, places
         return Cache(
             weight.new_zeros(*shape, self.project.key_dim),
             weight.new_zeros(*shape, self.project.value_dim),
@@ -301,9 +335,9 @@ class Attention(Mixer):
         )
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """Return H (K + V) for each of the last `seq_len` tokens, or of the window."""
+        """Return Hk (K + V) for each of the last `seq_len` tokens, or of the window."""
         kept = min(seq_len, self.settings.window or seq_len)
-        per_token = self.project.heads * (self.project.key_dim + self.project.value_dim)
+        per_token = self.project.value_heads * (self.project.key_dim + self.project.value_dim)
         return StateSize(cache=kept * per_token, convolution=self.project.state_floats())
 
     def recurrence_flops(self, seq_len: int) -> float:

@@ -16,7 +16,7 @@ from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.embeddings import CodeDecoder, head_loss, make_embedding, make_head
 from linbench.models.blocks.init import BranchSettings, draw_published
 from linbench.models.blocks.linear import Affine, Linear
-from linbench.models.blocks.norms import HeadLayerNorm, RMSNorm
+from linbench.models.blocks.norms import CentredRMSNorm, HeadLayerNorm, RMSNorm
 from linbench.models.blocks.token_shift import TokenShift
 from linbench.models.costs import layer_flops, map_flops
 
@@ -275,6 +275,8 @@ class Backbone(nn.Module):
                 rules[f"{name}.weight"] = Rule(decay=False)
             if isinstance(module, HeadLayerNorm):
                 rules[f"{name}.bias"] = Rule(decay=False)
+            if isinstance(module, CentredRMSNorm):
+                rules[f"{name}.weight"] = Rule(decay=True)
             if isinstance(module, TokenShift):
                 rules[f"{name}.mix"] = Rule(decay=False)
         return {name: rules.get(name, Rule()) for name, _ in self.named_parameters()}

@@ -36,8 +36,8 @@ class FoX(Attention):
 
     A token's gate forgets what came before it, never its own key. Lin et al. 2025, arXiv:2503.02130.
 
-    State: a cache of H (K + V + 1) floats per token seen (keys, values and the logarithm of what is left of
-    each key), at most w tokens with a window.
+    State: a cache of Hk (K + V) + H floats per token seen (keys, values and for each head of queries the
+    logarithm of what is left of each key), at most w tokens with a window.
 
     Known for: recall like softmax attention's without positions, and lengths beyond those of training, since
     distant tokens fade. What was forgotten cannot be recalled.
@@ -73,6 +73,6 @@ class FoX(Attention):
         )
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """Return H (K + V + 1) for each of the last `seq_len` tokens, or of the window."""
+        """Return Hk (K + V) + H for each of the last `seq_len` tokens, or of the window."""
         kept = min(seq_len, self.settings.window or seq_len)
         return super().state_floats(seq_len).plus(StateSize(cache=kept * self.project.heads))

@@ -91,7 +91,7 @@ def attention(
     took = choose_backend(backend, backends, v, otherwise="dense", empty="dense")
     one_more = took == "triton" and key_positions is not None
     groups = q.shape[2] // k.shape[2]
-    if groups > 1 and not one_more:
+    if groups > 1 and not one_more and took != "dense":  # these two read shared keys where they lie
         k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
     dtype = v.dtype
     if one_more and isinstance(scale, Tensor):

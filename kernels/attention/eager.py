@@ -1,5 +1,7 @@
 """Softmax attention through torch's scaled_dot_product_attention, which has fused kernels for some calls."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,10 +21,7 @@ def dense(
     kept: tuple[Tensor, Tensor] | None,
     scale: float,
 ) -> Tensor:
-    """Return attention; arguments are those of `attention`, with as many heads of keys as of queries.
-
-    Places without a key hold zeros.
-    """
+    """Return attention; arguments are those of `attention`. Places without a key hold zeros."""
     plain = key_positions is None and window is None and slopes is None and kept is None
     mask = None
     if not plain:
@@ -38,8 +37,37 @@ def dense(
         mask = mask.expand(len(q), -1, -1, -1)
     # torch's own rule of torch.vmap was seen to lay results out so that backward refuses them or reads beside
     # them (CUDA, torch 2.11), and there is none for the CPU's kernel
-    o: Tensor = call_folded(_attend, q, k, v, mask, plain, scale)
+    attend = partial(call_folded, _attend)
+    groups = q.shape[2] // k.shape[2]
+    if groups > 1 and key_positions is not None and mask is not None:
+        rows, mask = _as_rows(q, mask, groups)
+        read: Tensor = attend(rows, k, v, mask, plain, scale)
+        apart = read.reshape(len(q), groups, q.shape[1], k.shape[2], -1)
+        return apart.movedim(1, 3).flatten(2, 3)
+    if groups > 1:  # beside all queries a copy is small
+        k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
+    o: Tensor = attend(q, k, v, mask, plain, scale)
     return o
+
+
+def _as_rows(q: Tensor, mask: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """Return queries that share keys as more tokens of one head, so that a cache is read where it lies.
+
+    Args:
+        q: [B, T, Hk groups, K].
+        mask: [B, 1 or Hk groups, T, S].
+        groups: number of heads of queries to a head of keys.
+
+    Returns: q [B, groups T, Hk, K] and the mask [B, 1 or Hk, groups T, S].
+    """
+    batch, length, heads, width = q.shape
+    shared = heads // groups
+    rows = q.reshape(batch, length, shared, groups, width).movedim(3, 1).flatten(1, 2)
+    if mask.shape[1] == 1:
+        apart = mask[:, :, None].expand(-1, -1, groups, -1, -1)
+    else:
+        apart = mask.reshape(batch, shared, groups, *mask.shape[2:])
+    return rows, apart.flatten(2, 3)
 
 
 def differences(c_q: Tensor, c_k: Tensor, dtype: torch.dtype) -> Tensor:
@@ -57,6 +85,8 @@ def differences(c_q: Tensor, c_k: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale).transpose(
-        1, 2
-    )
+    width = v.shape[-1]
+    if width < k.shape[-1] and not v.is_cuda:  # a CPU's fused kernel takes no other widths
+        v = F.pad(v, (0, k.shape[-1] - width))
+    o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
+    return o[..., :width].transpose(1, 2)

@@ -16,9 +16,9 @@ from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
 from linbench.models.blocks.init import BranchSettings, zero_init
 from linbench.models.blocks.linear import Linear, LowRank, SharedInput, linear
-from linbench.models.blocks.norms import GroupRMSNorm, HeadLayerNorm, RMSNorm, l1_norm
+from linbench.models.blocks.norms import CentredRMSNorm, GroupRMSNorm, HeadLayerNorm, RMSNorm, l1_norm
 
-QKNorm = Literal["none", "l1", "l2", "rms"]
+QKNorm = Literal["none", "l1", "l2", "rms", "rms_centred"]
 OutputNorm = Literal["none", "rms", "rms_all", "layer"]
 NO_CONVOLUTION: Any = Field(
     0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
@@ -67,7 +67,7 @@ class HeadSettings(BranchSettings):
         "l2",
         description=(
             "norm of q and k per head, the last thing before the recurrence; l1 makes positive features sum"
-            " to one"
+            " to one; rms has one weight vector for all heads, rms_centred weights 1 + w with decay of w"
         ),
     )
     output_norm: OutputNorm = OUTPUT_NORM
@@ -136,7 +136,7 @@ def share_input(x: Tensor, mixer: nn.Module, readout: "Readout") -> SharedInput:
 
 
 class HeadProjection(nn.Module):
-    """Map x to q [B, T, Hk, K], k [B, steps T, Hk, K] and v [B, steps T, H, V].
+    """Map x to q [B, T, Hq, K], k [B, steps T, Hk, K] and v [B, steps T, Hv, V], each with H heads or fewer.
 
     A linear map is followed by a short convolution with SiLU, the feature map and a norm. There are no
     biases, except in the convolution if it has them. K counts features, of which a map may make more than a
@@ -146,7 +146,9 @@ class HeadProjection(nn.Module):
         settings: of the heads.
         layer: place of the layer.
         make_feature_map: builds the map from a head's dimension; None: the map that the settings name.
-        key_heads: Hk, which divides H; None is H.
+        key_heads: heads of q and k, which divide H, where several heads of values share them; None is H.
+        kv_heads: heads of k and v, which divide H, where several heads of queries share them (2305.13245);
+            None is H.
         steps: keys and values per token. In a token's channels the steps follow each other, each with all
             heads.
         conv_bias: whether the convolution has biases.
@@ -159,14 +161,17 @@ class HeadProjection(nn.Module):
         *,
         make_feature_map: Callable[[int], FeatureMap] | None = None,
         key_heads: int | None = None,
+        kv_heads: int | None = None,
         steps: int = 1,
         conv_bias: bool = False,
     ) -> None:
         super().__init__()
-        self.heads, self.key_heads, self.steps = settings.heads, key_heads or settings.heads, steps
+        self.heads, self.steps = settings.heads, steps
+        self.query_heads, self.value_heads = key_heads or self.heads, kv_heads or self.heads
+        self.key_heads = min(self.query_heads, self.value_heads)
         self.head_dim, self.value_dim = head_dims(settings, layer.d_model)
-        keys, values = self.key_heads * self.head_dim, self.heads * self.value_dim
-        self.widths = [keys, steps * keys, steps * values]
+        queries, keys = self.query_heads * self.head_dim, self.key_heads * self.head_dim
+        self.widths = [queries, steps * keys, steps * self.value_heads * self.value_dim]
         self.linear = Linear(layer.d_model, sum(self.widths))
         # the l2 norm follows the convolution directly, so one kernel computes both
         l2_in_convolution = (
@@ -201,6 +206,7 @@ class HeadProjection(nn.Module):
             "l1": lambda: l1_norm,
             "l2": lambda: l2_norm,
             "rms": partial(RMSNorm, self.key_dim),
+            "rms_centred": partial(CentredRMSNorm, self.key_dim),
         }
         make_norm = norms["none" if l2_in_convolution else settings.qk_norm]
         self.q_norm, self.k_norm = make_norm(), make_norm()
@@ -252,7 +258,7 @@ class HeadProjection(nn.Module):
 
     def feature_flops(self) -> int:
         """Return operations per token of the feature map's matrix products."""
-        return (self.steps + 1) * self.key_heads * self.feature_map.flops
+        return (self.query_heads + self.steps * self.key_heads) * self.feature_map.flops
 
 
 class Readout(nn.Module):

@@ -30,6 +30,22 @@ class RMSNorm(nn.Module):
         return add_rms_norm(x, added, self.weight, eps=self.eps, dtype=product_dtype(x))
 
 
+class CentredRMSNorm(nn.Module):
+    """x / sqrt(mean x^2 + eps) * (1 + w) over the last dimension, with w at zero first: Qwen3-Next's.
+
+    Weight decay of w pulls towards the plain norm, so w has it (`Backbone.parameter_rules`).
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the norm of x [..., dim]."""
+        return rms_norm(x, 1 + to_float32(self.weight), eps=self.eps, dtype=product_dtype(x))
+
+
 class GroupRMSNorm(nn.Module):
     """x / sqrt(mean x^2 + eps) * weight with one mean per group of channels: Mamba-2's. arXiv:2405.21060."""
 

@@ -1,8 +1,12 @@
 """Positions of tokens: rotary angles and linear biases."""
 
+import math
+
 import torch
 from torch import Tensor
 
+from linbench.common.errors import UserError
+from linbench.kernels.rotary import rotate
 from linbench.models.blocks.init import CPU
 
 
@@ -19,6 +23,28 @@ def angles(positions: Tensor, dim: int, dtype: torch.dtype, base: float = 10_000
     frequency = base ** (-torch.arange(half, device=positions.device, dtype=dtype) / half)
     angle = positions[:, :, None].to(dtype) * frequency
     return angle.cos(), angle.sin()
+
+
+def turned_dims(dim: int, fraction: float) -> int:
+    """Return how many of a head's `dim` dimensions are rotated: a share, rounded up to an even number.
+
+    Raises:
+        UserError: if the head is not wide enough for that.
+    """
+    turned = 2 * math.ceil(round(fraction * dim, 9) / 2)
+    if turned > dim:
+        raise UserError(
+            f"model.positions = rope needs an even head dimension, not {dim}; choose other heads or head_dim."
+        )
+    return turned
+
+
+def rotate_first(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotate the first dimensions of heads x [B, T, H, K], as many as there are angles for."""
+    turned = 2 * cosine.shape[-1]
+    if turned == x.shape[-1]:
+        return rotate(x, cosine, sine)
+    return torch.cat([rotate(x[..., :turned], cosine, sine), x[..., turned:]], dim=-1)
 
 
 def alibi_slopes(heads: int) -> Tensor:

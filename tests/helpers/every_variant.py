@@ -18,6 +18,7 @@ from linbench.models.deltanet import DeltaNet
 from linbench.models.deltaproduct import DeltaProduct
 from linbench.models.dfw import DFW
 from linbench.models.fox import FoX
+from linbench.models.gated_attention import GatedAttention
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.gla import GLA
@@ -89,6 +90,14 @@ SOFTMAX = {
         lambda n: (min(n, WINDOW) * CACHE, 0),
         lambda n: (min(n, WINDOW) * CACHE, CONV),
     ),
+    # one head of keys and values for both of queries
+    "attention with one key": Variant(
+        Attention,
+        {"kv_heads": 1, "rope_fraction": 0.5},
+        3 * D * D,
+        lambda n: (n * CACHE // 2, 0),
+        lambda n: (n * CACHE // 2, 3 * 2 * D),
+    ),
 }
 
 REVISITED = {
@@ -159,6 +168,17 @@ REVISITED = {
     # a number of positions for the channels of one head
     "cope": Variant(
         CoPE, {"n_pos": 7}, QKVO + 7 * HEAD, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)
+    ),
+    "fox with one key": Variant(
+        FoX,
+        {"kv_heads": 1},
+        3 * D * D + GATE + HEADS,
+        lambda n: (n * (CACHE // 2 + HEADS), 0),
+        lambda n: (n * (CACHE // 2 + HEADS), 3 * 2 * D),
+    ),
+    # a gate, and a norm of q and of k
+    "gated attention": Variant(
+        GatedAttention, {}, 5 * D * D + 2 * HEAD, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV)
     ),
 }
 

@@ -17,6 +17,7 @@ from linbench.models.deltanet import DeltaNet
 from linbench.models.deltaproduct import DeltaProduct
 from linbench.models.dfw import DFW
 from linbench.models.fox import FoX
+from linbench.models.gated_attention import GatedAttention
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.gla import GLA
@@ -100,6 +101,13 @@ SURROUNDINGS = QKVO + FILTER + NORM
 """Parameters of the controlled form, the same for all with heads; beside them stands what the recurrence
 brings."""
 
+
+def surroundings(settings: Any) -> int:
+    """Parameters of the controlled form where heads may share keys and values."""
+    shared = 1 - (settings.kv_heads or HEADS) / HEADS
+    return SURROUNDINGS - round(shared * (2 * D * D + 4 * 2 * D))
+
+
 AROUND_INPUT = 4 * D + D
 """Parameters of the controlled form without heads: a convolution on the input, a norm over all channels."""
 
@@ -107,8 +115,9 @@ DECAY = GATE + 2 * HEADS
 """A decay for each head, with its two numbers."""
 
 CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
-    Attention: lambda s: SURROUNDINGS + HEADS,  # a scale of the scores for each head
-    FoX: lambda s: SURROUNDINGS + HEADS + GATE + HEADS,
+    Attention: lambda s: surroundings(s) + HEADS,  # a scale of the scores for each head
+    FoX: lambda s: surroundings(s) + HEADS + GATE + HEADS,
+    GatedAttention: lambda s: SURROUNDINGS + HEADS + D * D,
     StickBreaking: lambda s: SURROUNDINGS + HEADS,
     CoPE: lambda s: SURROUNDINGS + HEADS + s.n_pos * HEAD,
     PaTH: lambda s: SURROUNDINGS + HEADS + 2 * s.rank * D + 3 * D + GATE + HEADS,
