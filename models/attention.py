@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.errors import UserError
-from linbench.common.settings import ABSENT
+from linbench.common.settings import ABSENT, Settings
 from linbench.kernels.attention import EMPTY, attention, flops_per_token
 from linbench.kernels.decays import bounded_for_scores
 from linbench.kernels.dtypes import at_least_float32
@@ -130,7 +130,7 @@ class Attention(Mixer):
     name = "attention"
     kernel_families: ClassVar[tuple[str, ...]] = ("attention", "rotary", *FAMILIES)
     generation = "softmax"
-    Settings = AttentionSettings
+    Settings: ClassVar[type[Settings]] = AttentionSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none", "kv_heads": None}
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
@@ -165,6 +165,10 @@ class Attention(Mixer):
     def turned_dims(self) -> int:
         """Return how many of the first dimensions of q and k positions rotate. Variants may override it."""
         return turned_dims(self.project.key_dim, self.settings.rope_fraction)
+
+    def attended_dims(self) -> tuple[int, int]:
+        """Return the widths of the keys and values that a head reads. Variants may override it."""
+        return self.project.key_dim, self.project.value_dim
 
     def forward(self, x: Tensor, state: Cache | None = None, cross_layer: Any = None) -> Out:
         """Mix x as `Mixer.forward` says.
@@ -344,12 +348,8 @@ class Attention(Mixer):
         """Return the mean over the positions of a sequence: token t sees t + 1 keys, at most the window."""
         window = min(self.settings.window or seq_len, seq_len)
         keys = (window * (window + 1) / 2 + (seq_len - window) * window) / seq_len
-        attended = flops_per_token(
-            heads=self.project.heads,
-            key_dim=self.project.key_dim,
-            value_dim=self.project.value_dim,
-            keys=keys,
-        )
+        key_dim, value_dim = self.attended_dims()
+        attended = flops_per_token(heads=self.project.heads, key_dim=key_dim, value_dim=value_dim, keys=keys)
         return attended + self.project.feature_flops()
 
     def parameter_rules(self) -> dict[str, Rule]:

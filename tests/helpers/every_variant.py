@@ -30,6 +30,7 @@ from linbench.models.linear_attention import LinearAttention
 from linbench.models.lstm import LSTM
 from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
+from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from linbench.models.path import PaTH
@@ -175,6 +176,21 @@ REVISITED = {
         3 * D * D + GATE + HEADS,
         lambda n: (n * (CACHE // 2 + HEADS), 0),
         lambda n: (n * (CACHE // 2 + HEADS), 3 * 2 * D),
+    ),
+    # a latent of D / 2 with its norm, HEAD / 2 = 4 dimensions that heads share
+    "mla": Variant(
+        MLA,
+        {},
+        D * HEADS * (HEAD + 4) + D * (D // 2 + 4) + D // 2 + D // 2 * 2 * D + D * D,
+        lambda n: (n * (D // 2 + 4), 0),
+        lambda n: (n * (D // 2 + 4), 3 * (HEADS * (HEAD + 4) + D // 2 + 4)),
+    ),
+    "mla with a window, of low rank": Variant(
+        MLA,
+        {"window": WINDOW, "latent": 3, "rope_dim": 2, "q_rank": 6},
+        6 * D + 6 + 6 * HEADS * (HEAD + 2) + D * (3 + 2) + 3 + 3 * 2 * D + D * D,
+        lambda n: (min(n, WINDOW) * (3 + 2), 0),
+        lambda n: (min(n, WINDOW) * (3 + 2), 3 * (HEADS * (HEAD + 2) + 3 + 2)),
     ),
     # a gate, and a norm of q and of k
     "gated attention": Variant(

@@ -29,6 +29,7 @@ from linbench.models.linear_attention import LinearAttention
 from linbench.models.lstm import LSTM
 from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
+from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from linbench.models.path import PaTH
@@ -117,6 +118,13 @@ DECAY = GATE + 2 * HEADS
 CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     Attention: lambda s: surroundings(s) + HEADS,  # a scale of the scores for each head
     FoX: lambda s: surroundings(s) + HEADS + GATE + HEADS,
+    # queries and what is kept, with filters; keys and values of the latent; both norms and the scale
+    MLA: lambda s: (
+        (D * HEADS * (HEAD + 4) if s.q_rank is None else 6 * D + 6 + 6 * HEADS * (HEAD + 2))
+        + (D * (s.latent or D // 2) + D * (s.rope_dim or 4))
+        + 4 * (HEADS * (HEAD + (s.rope_dim or 4)) + (s.latent or D // 2) + (s.rope_dim or 4))
+        + ((s.latent or D // 2) * (1 + 2 * D) + D * D + NORM + HEADS)
+    ),
     GatedAttention: lambda s: SURROUNDINGS + HEADS + D * D,
     StickBreaking: lambda s: SURROUNDINGS + HEADS,
     CoPE: lambda s: SURROUNDINGS + HEADS + s.n_pos * HEAD,

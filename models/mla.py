@@ -1,0 +1,113 @@
+"""MLA: softmax attention that keeps one latent vector per token, from which heads make keys and values."""
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from linbench.kernels.attention import attention
+from linbench.models.attention import Attention, Tokens
+from linbench.models.base import LayerInfo
+from linbench.models.blocks.heads import CONTROLLED, NO_CONVOLUTION, OUTPUT_NORM, HeadSettings, OutputNorm
+from linbench.models.blocks.latent import LatentProjection
+
+
+class MLASettings(HeadSettings):
+    """Settings of MLA. Published: rotary positions in dimensions of their own, nothing around the heads."""
+
+    conv: int = NO_CONVOLUTION
+    qk_activation: Literal["silu"] = Field("silu", description="what follows the convolution")
+    feature_map: Literal["identity"] = Field("identity", description="keys are read as they are made")
+    qk_norm: Literal["none", "l2"] = Field(
+        "none", description="norm of q per head; keys have that of their latent; l2 has a learned scale"
+    )
+    output_norm: OutputNorm = Field("none", description=OUTPUT_NORM.description)
+    positions: Literal["rope", "none"] = Field(
+        "rope", description="whether the shared dimensions are rotated; none is the form of Kimi Linear"
+    )
+    window: int | None = Field(
+        None, ge=1, description="how many keys a query sees, itself included; null is all"
+    )
+    latent: int | None = Field(
+        None, ge=1, description="width r of the latent of keys and values; null is half of d_model"
+    )
+    rope_dim: int | None = Field(
+        None,
+        ge=0,
+        description="dimensions R that a key shares with all heads; null is half of head_dim, an even number",
+    )
+    q_rank: int | None = Field(
+        None, ge=1, description="rank of the map to queries, with a norm between; null is a full matrix"
+    )
+
+
+class MLA(Attention):
+    """MLA: softmax attention that keeps one latent vector per token, from which heads make keys and values.
+
+        c_t = norm(W_c x_t),  p_t = rope(W_p x_t)   the same for all heads
+        k_t = [p_t; W_k c_t],  v_t = W_v c_t,  q_t = [rope(W_r x_t); W_q x_t]   per head
+        o_t = sum_{s <= t} softmax_s(q_t . k_s / sqrt(R + K)) v_s
+
+    DeepSeek-V2, 2024, arXiv:2405.04434. With positions=none p is not rotated, as in Kimi Linear (2510.26692).
+    With a cache, W_k is applied to the query and W_v to what was read, so that all heads read the latents
+    themselves: q . W_k c = (W_k^T q) . c.
+
+    State: a cache of r + R floats per token seen, the latent and p; at most w tokens with a window.
+
+    Known for: recall near attention's with a cache as small as that of a few heads of keys.
+
+    Differences: widths for small models, r = D / 2 and R = K / 2, where the source has R = K / 2 and r = 4 K
+    for heads of K = 128. Queries come from a full matrix, as in the source's small model, unless q_rank is
+    given. In the controlled form the short convolution is on queries, latent and p, since what is kept must
+    have passed it; q has an l2 norm and a learned scale that starts at one, and keys have the norm of their
+    latent. The output projection starts at zero (docs/decisions/0002).
+    """
+
+    name = "mla"
+    generation = "softmax revisited"
+    Settings = MLASettings
+    controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}
+
+    def __init__(self, settings: Any, layer: LayerInfo) -> None:
+        super().__init__(settings, layer)
+        if self.scale is not None:
+            nn.init.ones_(self.scale)
+
+    project: Any
+
+    def make_projection(self) -> Any:
+        """Return the module that makes queries and what is kept."""
+        return LatentProjection(self.settings, self.layer)
+
+    def turned_dims(self) -> int:
+        """Return R."""
+        return int(self.project.shared)
+
+    def attended_dims(self) -> tuple[int, int]:
+        """Return R + K and V."""
+        return sum(self.project.key_widths), self.project.out_dim
+
+    def _attend(
+        self,
+        new: Tokens,
+        keys: Tensor,
+        values: Tensor,
+        key_positions: Tensor | None,
+        log_forget_sums: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
+        """Return the layer's output; `keys` are [p; c] [B, S, 1, R + r], and there are no values besides.
+
+        Without a cache each head's keys and values are made, with one the heads read the latents.
+        """
+        cached = key_positions is not None
+        o = attention(
+            self.project.absorb(new.q) if cached else new.q,
+            *((keys, keys) if cached else self.project.expand(keys)),
+            query_positions=new.positions if cached else None,
+            key_positions=key_positions,
+            window=self.settings.window,
+            scale=sum(self.project.key_widths) ** -0.5 if self.scale is None else self.scale,
+            empty_is_zero=True,
+        )
+        y: Tensor = self.readout(self.project.read(o) if cached else o, new.shared)
+        return y
