@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linbench.common.errors import UserError
 from linbench.common.settings import ABSENT, Settings
-from linbench.kernels.attention import EMPTY, attention, flops_per_token
+from linbench.kernels.attention import EMPTY, Weigh, attention, flops_per_token
 from linbench.kernels.decays import bounded_for_scores
 from linbench.kernels.dtypes import at_least_float32
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
@@ -132,17 +132,14 @@ class Attention(Mixer):
     generation = "softmax"
     Settings: ClassVar[type[Settings]] = AttentionSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none", "kv_heads": None}
+    weigh: Weigh = "softmax"
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         self.project = self.make_projection()
-        self.readout = Readout(settings, layer)
+        self.readout = self.make_readout()
         self.turned = self.turned_dims() if settings.positions == "rope" else 0
-        self.scale = (
-            nn.Parameter(torch.full((settings.heads,), self.project.key_dim**0.5))
-            if settings.qk_norm == "l2"
-            else None
-        )
+        self.scale = self.make_scale()
         self.slopes: Tensor | None
         self.register_buffer(
             "slopes", alibi_slopes(settings.heads) if settings.positions == "alibi" else None
@@ -161,6 +158,16 @@ class Attention(Mixer):
                 " as many heads of queries."
             )
         return HeadProjection(self.settings, self.layer, kv_heads=kv_heads)
+
+    def make_readout(self) -> Readout:
+        """Return the module that makes the layer's output from its heads'. Variants may override it."""
+        return Readout(self.settings, self.layer)
+
+    def make_scale(self) -> nn.Parameter | None:
+        """Return a learned scale of each head's scores, None for 1 / sqrt(K). Variants may override it."""
+        if self.settings.qk_norm != "l2":
+            return None
+        return nn.Parameter(torch.full((self.settings.heads,), self.project.key_dim**0.5))
 
     def turned_dims(self) -> int:
         """Return how many of the first dimensions of q and k positions rotate. Variants may override it."""
@@ -276,6 +283,7 @@ class Attention(Mixer):
             slopes=self.slopes,
             kept=log_forget_sums,
             scale=self.scale,
+            weigh=self.weigh,
             empty_is_zero=True,
         )
 

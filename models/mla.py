@@ -2,12 +2,12 @@
 
 from typing import Any, ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.kernels.attention import attention
 from linbench.models.attention import Attention, Tokens
-from linbench.models.base import LayerInfo
 from linbench.models.blocks.heads import CONTROLLED, NO_CONVOLUTION, OUTPUT_NORM, HeadSettings, OutputNorm
 from linbench.models.blocks.latent import LatentProjection
 
@@ -68,16 +68,15 @@ class MLA(Attention):
     Settings = MLASettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}
 
-    def __init__(self, settings: Any, layer: LayerInfo) -> None:
-        super().__init__(settings, layer)
-        if self.scale is not None:
-            nn.init.ones_(self.scale)
-
     project: Any
 
     def make_projection(self) -> Any:
         """Return the module that makes queries and what is kept."""
         return LatentProjection(self.settings, self.layer)
+
+    def make_scale(self) -> nn.Parameter | None:
+        """Return ones if q has unit length, which keys have not."""
+        return nn.Parameter(torch.ones(self.settings.heads)) if self.settings.qk_norm == "l2" else None
 
     def turned_dims(self) -> int:
         """Return R."""

@@ -1,6 +1,8 @@
 """Softmax attention over positions: causal, and if asked with a window, a linear bias or forget gates."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 
 from torch import Tensor
 
@@ -8,10 +10,11 @@ from linbench.kernels.attention.calls import require_both, require_fit
 from linbench.kernels.attention.eager import dense
 from linbench.kernels.attention.positions import EMPTY, positions_from_zero
 from linbench.kernels.attention.reference import reference
+from linbench.kernels.attention.weights import Weigh
 from linbench.kernels.dtypes import to_float32
 from linbench.kernels.operators import choose_backend, may_require_grad, without_autocast
 
-__all__ = ["EMPTY", "VERSION", "attention", "flops_per_token"]
+__all__ = ["EMPTY", "VERSION", "Weigh", "attention", "flops_per_token"]
 
 VERSION = 2
 """Version, raised whenever a change here changes results by more than rounding.
@@ -43,6 +46,7 @@ def attention(
     slopes: Tensor | None = None,
     kept: tuple[Tensor, Tensor] | None = None,
     scale: float | Tensor | None = None,
+    weigh: Weigh = "softmax",
     empty_is_zero: bool = False,
     backend: str = "auto",
 ) -> Tensor:
@@ -62,6 +66,8 @@ def attention(
             and with their own (FoX 2503.02130). They are best in float64: a difference of large numbers
             counts. A gate that forgets all is at least `decays.SCORE_FLOOR` (`bounded_for_scores`), or the
             sums after it lose the others. Every key of a place that is not `EMPTY` has one.
+        weigh: what makes weights of scores: "softmax", or "squared_relu", relu(score)^2 over the number of
+            keys that the query sees (2202.10447).
         empty_is_zero: whether places without a key hold zeros, so that they need not be masked.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         backend: "auto" takes "triton" where it is there: on a GPU, for tokens at 0, 1, 2, ... with gates,
@@ -83,10 +89,13 @@ def attention(
             "kept is [B, T, H] of queries and [B, S, H] of keys, not"
             f" {[*map(tuple, (x.shape for x in kept))]}"
         )
+    torch_forms: dict[str, Callable[..., Tensor]] = {
+        name: partial(form, weigh=weigh) for name, form in _BACKENDS.items()
+    }
     backends = (
-        {**_BACKENDS, "triton": _triton}
-        if _has_kernel(q, k, v, key_positions, window, slopes, kept, scale)
-        else _BACKENDS
+        {**torch_forms, "triton": _triton}
+        if weigh == "softmax" and _has_kernel(q, k, v, key_positions, window, slopes, kept, scale)
+        else torch_forms
     )
     took = choose_backend(backend, backends, v, otherwise="dense", empty="dense")
     one_more = took == "triton" and key_positions is not None

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.kernels.attention.positions import positions_from_zero, visible
+from linbench.kernels.attention.weights import Weigh, squared_relu
 from linbench.kernels.operators import call_folded
 
 
@@ -20,9 +21,11 @@ def dense(
     slopes: Tensor | None,
     kept: tuple[Tensor, Tensor] | None,
     scale: float,
+    weigh: Weigh,
 ) -> Tensor:
     """Return attention; arguments are those of `attention`. Places without a key hold zeros."""
-    plain = key_positions is None and window is None and slopes is None and kept is None
+    biased = slopes is not None or kept is not None
+    plain = key_positions is None and window is None and not biased and weigh == "softmax"
     mask = None
     if not plain:
         if query_positions is None or key_positions is None:
@@ -35,6 +38,8 @@ def dense(
             left = differences(*kept, q.dtype).masked_fill(~seen, float("-inf"))
             mask = left if slopes is None else left + mask
         mask = mask.expand(len(q), -1, -1, -1)
+    if weigh == "squared_relu" and mask is not None:
+        return squared_relu(q, k, v, seen, mask if biased else None, scale)
     # torch's own rule of torch.vmap was seen to lay results out so that backward refuses them or reads beside
     # them (CUDA, torch 2.11), and there is none for the CPU's kernel
     attend = partial(call_folded, _attend)

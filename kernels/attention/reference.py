@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.attention.positions import positions_from_zero, visible
+from linbench.kernels.attention.weights import Weigh
 
 
 def reference(
@@ -16,6 +17,7 @@ def reference(
     slopes: Tensor | None,
     kept: tuple[Tensor, Tensor] | None,
     scale: float,
+    weigh: Weigh,
 ) -> Tensor:
     """Return attention; arguments are those of `attention`, with as many heads of keys as of queries.
 
@@ -35,5 +37,9 @@ def reference(
                 scores = scores - slopes[:, None] * (query_positions[b, t] - key_positions[b, seen[b, t]])
             if kept is not None:
                 scores = scores + (kept[0][b, t] - kept[1][b, seen[b, t]]).mT.to(scores.dtype)
-            rows.append(torch.einsum("hs,shv->hv", scores.softmax(dim=-1), values))
+            if weigh == "squared_relu":
+                weights = scores.relu().square() / len(keys)
+            else:
+                weights = scores.softmax(dim=-1)
+            rows.append(torch.einsum("hs,shv->hv", weights, values))
     return torch.stack(rows).reshape(*q.shape[:3], v.shape[-1])

@@ -21,6 +21,7 @@ from linbench.models.fox import FoX
 from linbench.models.gated_attention import GatedAttention
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
+from linbench.models.gau import GAU
 from linbench.models.gla import GLA
 from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
@@ -191,6 +192,21 @@ REVISITED = {
         6 * D + 6 + 6 * HEADS * (HEAD + 2) + D * (3 + 2) + 3 + 3 * 2 * D + D * D,
         lambda n: (min(n, WINDOW) * (3 + 2), 0),
         lambda n: (min(n, WINDOW) * (3 + 2), 3 * (HEADS * (HEAD + 2) + 3 + 2)),
+    ),
+    # z of 128, which makes q and k; values, gate and output of 2 D each
+    "gau": Variant(
+        GAU,
+        {},
+        128 * D + 4 * 128 + 6 * D * D,
+        lambda n: (n * (128 + 2 * D), 0),
+        lambda n: (n * (128 + D), 3 * D),
+    ),
+    "gau with a window": Variant(
+        GAU,
+        {"window": WINDOW, "key_dim": 6, "weights": "softmax"},  # a few keys may all have a weight of zero
+        6 * D + 4 * 6 + 6 * D * D,
+        lambda n: (min(n, WINDOW) * (6 + 2 * D), 0),
+        lambda n: (min(n, WINDOW) * (6 + D), 3 * D),
     ),
     # a gate, and a norm of q and of k
     "gated attention": Variant(

@@ -38,7 +38,7 @@ def test_init_has_two_values(snapshot: SnapshotAssertion) -> None:
 
 
 def silenced(name: str) -> str:
-    return {"rwkv4": "output"}.get(
+    return {"rwkv4": "output", "gau": "readout.linear"}.get(
         name, "readout.linear" if "heads" in MIXERS[name].Settings.model_fields else "linear"
     )
 

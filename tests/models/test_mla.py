@@ -93,7 +93,7 @@ def drawn(generator: torch.Generator, length: int) -> Tensor:
 def test_outputs_and_gradients_are_those_of_the_loop_in_both_ways(
     generator: torch.Generator, randomise: Randomise, relative_error: Error, form: str, length: int
 ) -> None:
-    """From the start heads' keys are made; after a state latents are read."""
+    """Keys of heads are made from the start; after a state latents are read."""
     mixer = randomise(build_mixer(MLA, **FORMS[form]))
     x = drawn(generator, length).requires_grad_()
     wanted = [x, *mixer.parameters()]

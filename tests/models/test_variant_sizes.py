@@ -20,6 +20,7 @@ from linbench.models.fox import FoX
 from linbench.models.gated_attention import GatedAttention
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
+from linbench.models.gau import GAU
 from linbench.models.gla import GLA
 from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
@@ -125,6 +126,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
         + 4 * (HEADS * (HEAD + (s.rope_dim or 4)) + (s.latent or D // 2) + (s.rope_dim or 4))
         + ((s.latent or D // 2) * (1 + 2 * D) + D * D + NORM + HEADS)
     ),
+    GAU: lambda s: AROUND_INPUT + s.key_dim * (D + 4) + 2 * D * D,
     GatedAttention: lambda s: SURROUNDINGS + HEADS + D * D,
     StickBreaking: lambda s: SURROUNDINGS + HEADS,
     CoPE: lambda s: SURROUNDINGS + HEADS + s.n_pos * HEAD,
