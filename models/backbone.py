@@ -7,13 +7,16 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from linbench.common.errors import UserError
 from linbench.common.hashing import stable_key
 from linbench.common.settings import ABSENT
 from linbench.common.task_io import IO
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
-from linbench.models.blocks.channel_mixers import CHANNEL_FAMILIES, CHANNEL_MIXERS
+from linbench.models.blocks.canon import CANON, NONE, Canon, Sites
+from linbench.models.blocks.channel_mixers import CHANNEL_FAMILIES, CHANNEL_MIXERS, ChannelMixer, SwiGLU
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.embeddings import CodeDecoder, head_loss, make_embedding, make_head
+from linbench.models.blocks.heads import HeadProjection
 from linbench.models.blocks.init import BranchSettings, draw_published
 from linbench.models.blocks.linear import Affine, Linear
 from linbench.models.blocks.norms import CentredRMSNorm, HeadLayerNorm, RMSNorm
@@ -63,13 +66,15 @@ class BackboneSettings(BranchSettings):
         lt=1,
         description="share of the embedded inputs that training sets to zero, the rest scaled up",
     )
+    canon: Sites = CANON
 
 
 def kernel_families(settings: BackboneSettings, mixers: Iterable[type[Mixer]]) -> tuple[str, ...]:
     """Return the kernel families of the backbone and of the channel mixers that it has with these mixers."""
     own = (mixer.channel_mixer for mixer in mixers)
     kinds = own if settings.channel_mixer == "own" else (settings.channel_mixer,)
-    return *FAMILIES, *(family for kind in kinds for family in CHANNEL_FAMILIES.get(kind, ()))
+    canon = () if settings.canon == NONE else ("short_convolution",)
+    return *FAMILIES, *(family for kind in kinds for family in CHANNEL_FAMILIES.get(kind, ())), *canon
 
 
 class Layer(NamedTuple):
@@ -82,11 +87,13 @@ class Layer(NamedTuple):
 class LayerState(NamedTuple):
     """State of one layer.
 
-    mixer: the mixer's state. shift: the last token [B, D], if the channel mixer has a token shift.
+    mixer: the mixer's state. channels: the channel mixer's, None without one. canon: of the canon layers that
+    stand before these two [B, 3, D], None without them.
     """
 
     mixer: Any = None
-    shift: Tensor | None = None
+    channels: Tensor | None = None
+    canon: tuple[Tensor | None, Tensor | None] = (None, None)
 
 
 def _add_and_norm(x: Tensor, added: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
@@ -95,6 +102,21 @@ def _add_and_norm(x: Tensor, added: Tensor | None, norm: nn.Module) -> tuple[Ten
         return norm.after(x, added)
     x = x if added is None else x + added
     return x, norm(x)
+
+
+def _refuse_canon(sites: str, mixer: nn.Module, channel_mixer: str) -> None:
+    """Raise UserError if a layer has no place for one of its canon layers."""
+    name = getattr(mixer, "name", type(mixer).__name__)  # a plain module has none
+    projections = [part for part in mixer.modules() if isinstance(part, HeadProjection)]
+    missing = None
+    if "B" in sites and not any(part.takes_canon for part in projections):
+        missing = f"B needs q, k and v of heads, which {name} does not have"
+    elif channel_mixer == "none" and set(sites) & set("CD"):
+        missing = f"C and D need a channel mixer, and that of {name} is none"
+    elif "D" in sites and CHANNEL_MIXERS[channel_mixer] is not SwiGLU:
+        missing = f"D needs swiglu, and the channel mixer of {name} is {channel_mixer}"
+    if missing is not None:
+        raise UserError(f"model.canon = {sites}: {missing}; leave out what is not there.")
 
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {"rms": RMSNorm, "layer": nn.LayerNorm}
@@ -113,11 +135,13 @@ class Backbone(nn.Module):
         width, norm = settings.d_model, NORMS[settings.norm]
         mixers: list[nn.Module] = []
         channel_mixers: dict[str, nn.Module] = {}  # by the layer's index: a layer may have none
+        canons: dict[str, nn.Module] = {}  # by site and index
         # all parts are drawn on the CPU; torch.manual_seed would change the generators of GPUs, too
         set_seed = torch.default_generator.manual_seed
         with torch.random.fork_rng(devices=[]):
             for index, layer in enumerate(layers):
-                place = LayerInfo(index, len(layers), width)
+                sites = "" if settings.canon == NONE else settings.canon
+                place = LayerInfo(index, len(layers), width, sites)
                 set_seed(stable_key("mixer", seed, index))
                 mixers.append(self._started(layer.mixer(layer.settings, place)))
                 set_seed(stable_key("channel mixer", seed, index))
@@ -127,6 +151,9 @@ class Backbone(nn.Module):
                 if kind != "none":
                     made = CHANNEL_MIXERS[kind](place, settings.channel_width, silent=settings.silent)
                     channel_mixers[str(index)] = self._started(made)
+                _refuse_canon(sites, mixers[-1], kind)
+                set_seed(stable_key("canon", seed, index))
+                canons.update({f"{site}{index}": Canon(width) for site in "AC" if site in sites})
             set_seed(stable_key("embedding", seed))
             self.embedding = make_embedding(io, width)
             self.head = make_head(io, width)
@@ -138,6 +165,7 @@ class Backbone(nn.Module):
             self.head.weight = self.embedding.get_parameter("weight")
         self.mixers = nn.ModuleList(mixers)
         self.channel_mixers = nn.ModuleDict(channel_mixers)
+        self.canons = nn.ModuleDict(canons)
         self.mixer_norms = nn.ModuleList(norm(width) for _ in mixers)
         self.channel_norms = nn.ModuleDict({index: norm(width) for index in channel_mixers})
         self.final_norm = norm(width)
@@ -198,20 +226,31 @@ class Backbone(nn.Module):
         after = []
         for index, mixer in enumerate(self.mixers):
             before = states[index] if states else LayerState()
+            (canon_a, canon_c), name, channels = before.canon, str(index), None
             x, normed = _add_and_norm(x, branch, self.mixer_norms[index])
+            if f"A{name}" in self.canons:
+                normed, canon_a = self.canons[f"A{name}"](normed, canon_a)
             branch, state, cross_layer = mixer(normed, before.mixer, cross_layer)
-            name, shift = str(index), None
             if name in self.channel_mixers:
                 x, normed = _add_and_norm(x, branch, self.channel_norms[name])
-                branch, shift = self.channel_mixers[name](normed, before.shift)
-            after.append(LayerState(state, shift))
+                if f"C{name}" in self.canons:
+                    normed, canon_c = self.canons[f"C{name}"](normed, canon_c)
+                branch, channels = self.channel_mixers[name](normed, before.channels)
+            after.append(LayerState(state, channels, (canon_a, canon_c)))
         return x, torch.zeros_like(x) if branch is None else branch, after
 
     def init_states(self, batch: int, *, capacity: int) -> list[LayerState]:
         """Return one state for each layer, for sequences of at most `capacity` tokens."""
-        no_token = self.head.weight.new_zeros(batch, self.settings.d_model)
+
+        def zeros(kind: nn.ModuleDict, name: str) -> Any:
+            return kind[name].init_state(batch) if name in kind else None  # type: ignore[operator]
+
         return [
-            LayerState(mixer.init_state(batch, capacity=capacity), no_token if self._has_shift(i) else None)
+            LayerState(
+                mixer.init_state(batch, capacity=capacity),
+                zeros(self.channel_mixers, str(i)),
+                (zeros(self.canons, f"A{i}"), zeros(self.canons, f"C{i}")),
+            )
             for i, mixer in enumerate(self._mixers())
         ]
 
@@ -221,18 +260,17 @@ class Backbone(nn.Module):
         None if a layer does not declare its own.
         """
         total = StateSize(
-            shift=self.settings.d_model * sum(self._has_shift(i) for i in range(len(self.mixers)))
+            convolution=sum(part.state_floats() for part in self.canons.children() if isinstance(part, Canon))
         )
+        for part in self.channel_mixers.children():
+            if isinstance(part, ChannelMixer):
+                total = total.plus(part.state_floats())
         for mixer in self._mixers():
             size = mixer.state_floats(seq_len)
             if size is None:
                 return None
             total = total.plus(size)
         return total
-
-    def _has_shift(self, index: int) -> bool:
-        name = str(index)
-        return name in self.channel_mixers and bool(self.channel_mixers[name].has_shift)
 
     def _mixers(self) -> list[Mixer]:
         return [mixer for mixer in self.mixers if isinstance(mixer, Mixer)]
@@ -254,7 +292,7 @@ class Backbone(nn.Module):
         total = self.head.weight.numel() * 2 * answers / seq_len
         if self.decoder is not None:
             total += sum(2 * x.numel() for x in self.decoder.parameters() if x.dim() == 2) * answers / seq_len
-        total += sum(map_flops(module) for module in (self.embedding, self.channel_mixers))
+        total += sum(map_flops(module) for module in (self.embedding, self.channel_mixers, self.canons))
         for mixer in self._mixers():
             own = layer_flops(mixer, seq_len)
             if own is None:

@@ -18,11 +18,15 @@ Softmax keeps everything; linear attention keeps a sum; gates let that sum decay
 
 @dataclass(frozen=True)
 class LayerInfo:
-    """Place of a layer: its index (from 0) among `count` layers of width `d_model`."""
+    """Place of a layer: its index (from 0) among `count` layers of width `d_model`.
+
+    canon: sites of the model's canon layers (`blocks/canon.py`), of which B and D are inside of layers.
+    """
 
     index: int
     count: int
     d_model: int
+    canon: str = ""
 
 
 class Out(NamedTuple):

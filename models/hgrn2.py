@@ -47,6 +47,8 @@ class HGRN2Settings(GateSettings, MatrixSettings):
 class TiedProjection(HeadProjection):
     """Map x to q [B, T, H, K], the decays' logits [B, T, H, K] in place of k, and v [B, T, H, V]."""
 
+    takes_canon = False
+
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         if settings.conv:

@@ -90,7 +90,8 @@ class LayerUnderTest:
         Weights of zero are drawn at random: they would hide whatever ends in them.
         """
         with seeded(self.device, "check", seed):
-            mixer = self.cls(self.layer.settings, LayerInfo(index, 2, self.width))
+            sites = self.cell.model.backbone.canon
+            mixer = self.cls(self.layer.settings, LayerInfo(index, 2, self.width, sites))
             for parameter in mixer.parameters():
                 if parameter.requires_grad and not parameter.detach().any():
                     std = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.1

@@ -9,31 +9,39 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.kernels.gated_product import silu_product
-from linbench.models.base import LayerInfo
+from linbench.models.base import LayerInfo, StateSize
+from linbench.models.blocks.canon import Canon
 from linbench.models.blocks.init import orthogonal, zero_init
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.token_shift import TokenShift, layer_depth, own_token_share
 
 
 class ChannelMixer(nn.Module, ABC):
-    """A layer from [B, T, D] to [B, T, D] that mixes channels. A token shift carries the last token."""
-
-    has_shift = False
+    """A layer from [B, T, D] to [B, T, D] that mixes channels. Some carry a state from token to token."""
 
     @abstractmethod
-    def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Return y [B, T, D] and the last token, None without a token shift.
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return y [B, T, D] and the state, None without one.
 
         Args:
             x: [B, T, D].
-            last: the token before x [B, D]; None stands for zeros.
+            state: the state after the token before x; None is that of the start.
         """
+
+    def init_state(self, batch: int) -> Tensor | None:
+        """Return the state before the first token, None without one."""
+        return None
+
+    def state_floats(self) -> StateSize:
+        """Return the floats that the state has."""
+        return StateSize()
 
 
 class SwiGLU(ChannelMixer):
     """W_down (silu(W_gate x) * W_up x). arXiv:2002.05202.
 
-    It is 8/3 D wide, rounded up to a multiple of 8, and W_down starts at zero if silent.
+    It is 8/3 D wide, rounded up to a multiple of 8, and W_down starts at zero if silent. At site D a canon
+    layer convolves W_gate x and W_up x together.
     """
 
     def __init__(self, layer: LayerInfo, width: int | None = None, *, silent: bool = True) -> None:
@@ -41,10 +49,22 @@ class SwiGLU(ChannelMixer):
         hidden = width or 8 * -(-layer.d_model // 3)
         self.up = Linear(layer.d_model, 2 * hidden)
         self.down = zero_init(Linear(hidden, layer.d_model), silent=silent)
+        self.canon = Canon(2 * hidden) if "D" in layer.canon else None
 
-    def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, None]:
-        """Return y [B, T, D], and None for the shift."""
-        return self.down(silu_product(self.up(x))), None
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return y [B, T, D] and the state of the canon layer, None without one."""
+        up = self.up(x)
+        if self.canon is not None:
+            up, state = self.canon(up, state)
+        return self.down(silu_product(up)), state
+
+    def init_state(self, batch: int) -> Tensor | None:
+        """Return zeros for the canon layer, None without one."""
+        return None if self.canon is None else self.canon.init_state(batch)
+
+    def state_floats(self) -> StateSize:
+        """Return the floats of the canon layer."""
+        return StateSize(convolution=0 if self.canon is None else self.canon.state_floats())
 
 
 class Identity(ChannelMixer):
@@ -53,8 +73,8 @@ class Identity(ChannelMixer):
     def __init__(self, layer: LayerInfo, width: int | None = None, *, silent: bool = True) -> None:
         super().__init__()
 
-    def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, None]:
-        """Return x, and None for the shift."""
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, None]:
+        """Return x, and None for the state."""
         return x, None
 
 
@@ -65,8 +85,6 @@ class SquaredReLU(ChannelMixer):
     the token itself, where `falling` goes from 1 in the first layer to 1 / L in the last. W_r starts
     at zero, and W_v if silent. RWKV-7 (arXiv:2503.14456) has no receptance W_r.
     """
-
-    has_shift = True
 
     def __init__(
         self,
@@ -88,11 +106,19 @@ class SquaredReLU(ChannelMixer):
         if orthogonal_keys:
             orthogonal(self.key, gain=(hidden / layer.d_model) ** 0.5)
 
-    def forward(self, x: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return y [B, T, D] and the last token."""
-        streams, last = self.shift(x, last)
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return y [B, T, D] and the last token [B, D]."""
+        streams, last = self.shift(x, state)
         y: Tensor = self.value(F.relu(self.key(streams["k"])).square())
         return y if self.receptance is None else torch.sigmoid(self.receptance(streams["r"])) * y, last
+
+    def init_state(self, batch: int) -> Tensor:
+        """Return zeros for the last token."""
+        return self.key.weight.new_zeros(batch, self.key.weight.shape[1])
+
+    def state_floats(self) -> StateSize:
+        """Return D, for the last token."""
+        return StateSize(shift=self.key.weight.shape[1])
 
 
 CHANNEL_MIXERS: dict[str, Callable[..., ChannelMixer]] = {

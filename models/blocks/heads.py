@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from linbench.common.errors import UserError
 from linbench.kernels.norms import ACTIVATIONS, Activation, l2_norm
 from linbench.models.base import LayerInfo
+from linbench.models.blocks.canon import Canon
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
 from linbench.models.blocks.init import BranchSettings, zero_init
@@ -20,6 +21,18 @@ from linbench.models.blocks.norms import CentredRMSNorm, GroupRMSNorm, HeadLayer
 
 QKNorm = Literal["none", "l1", "l2", "rms", "rms_centred"]
 OutputNorm = Literal["none", "rms", "rms_all", "layer"]
+
+
+class ConvStates(NamedTuple):
+    """State of a projection with a canon layer.
+
+    conv: of the short convolution [B, kernel-1, C], None without one. canon: of the canon layer [B, 3, C].
+    """
+
+    conv: Tensor | None
+    canon: Tensor
+
+
 NO_CONVOLUTION: Any = Field(
     0, ge=0, le=4, description="kernel of the short convolution on q, k and v, with SiLU; 0 is none"
 )
@@ -140,7 +153,8 @@ class HeadProjection(nn.Module):
 
     A linear map is followed by a short convolution with SiLU, the feature map and a norm. There are no
     biases, except in the convolution if it has them. K counts features, of which a map may make more than a
-    head has dimensions.
+    head has dimensions. A canon layer at site B follows the norm, as published, but stands before feature map
+    and norm where q and k shall keep their length: with l1 and l2.
 
     Args:
         settings: of the heads.
@@ -153,6 +167,9 @@ class HeadProjection(nn.Module):
             heads.
         conv_bias: whether the convolution has biases.
     """
+
+    takes_canon: ClassVar[bool] = True
+    """True if there are q, k and v for a canon layer at site B."""
 
     def __init__(
         self,
@@ -179,6 +196,7 @@ class HeadProjection(nn.Module):
             and settings.feature_map == "identity"
             and settings.qk_norm == "l2"
             and not conv_bias
+            and "B" not in layer.canon
         )
         self.silu_on_v = bool(settings.conv) and settings.qk_activation == "none"
         self.conv: ShortConvolution | None = None
@@ -210,19 +228,34 @@ class HeadProjection(nn.Module):
         }
         make_norm = norms["none" if l2_in_convolution else settings.qk_norm]
         self.q_norm, self.k_norm = make_norm(), make_norm()
+        self.canon_first = settings.qk_norm in ("l1", "l2")
+        width = self.head_dim if self.canon_first else self.key_dim
+        channels = (self.query_heads + steps * self.key_heads) * width + self.widths[2]
+        self.canon = Canon(channels) if "B" in layer.canon and self.takes_canon else None
 
     def forward(
-        self, x: Tensor | SharedInput | tuple[Tensor, ...], conv: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return q, k, v and the state of the convolution.
+        self, x: Tensor | SharedInput | tuple[Tensor, ...], conv: Any
+    ) -> tuple[Tensor, Tensor, Tensor, Any]:
+        """Return q, k, v and the state of the convolution, with a canon layer of both (`ConvStates`).
 
         Args:
             x: [B, T, D], or three inputs: those of q, of k and of v.
             conv: state of the convolution.
         """
-        q, k, v, conv = self.project_and_convolve(x, conv)
+        if self.canon is None:
+            q, k, v, conv = self.project_and_convolve(x, conv)
+            q, k = self.feature_map(q, k)
+            return self.q_norm(q), self.k_norm(k), v, conv
+        states: Any = (None, None) if conv is None else conv
+        before, canon = states
+        q, k, v, after = self.project_and_convolve(x, before)
+        if self.canon_first:
+            q, k, v, canon = self.canon.of_heads(q, k, v, canon)
         q, k = self.feature_map(q, k)
-        return self.q_norm(q), self.k_norm(k), v, conv
+        q, k = self.q_norm(q), self.k_norm(k)
+        if not self.canon_first:
+            q, k, v, canon = self.canon.of_heads(q, k, v, canon)
+        return q, k, v, ConvStates(after, canon)
 
     def project_and_convolve(
         self, x: Tensor | SharedInput | tuple[Tensor, ...], conv: Tensor | None
@@ -248,13 +281,15 @@ class HeadProjection(nn.Module):
             k, v = (each.unflatten(2, (self.steps, -1)).flatten(1, 2) for each in (k, v))
         return q, k, v, conv
 
-    def init_state(self, batch: int) -> Tensor | None:
-        """Return zeros for the convolution; None without one."""
-        return None if self.conv is None else self.linear.weight.new_zeros(batch, *self.conv.state_shape)
+    def init_state(self, batch: int) -> Any:
+        """Return zeros for the convolution; None without one; with a canon layer for both."""
+        conv = None if self.conv is None else self.linear.weight.new_zeros(batch, *self.conv.state_shape)
+        return conv if self.canon is None else ConvStates(conv, self.canon.init_state(batch))
 
     def state_floats(self) -> int:
-        """Return the floats that the convolution carries."""
-        return 0 if self.conv is None else self.conv.state_shape[0] * self.conv.state_shape[1]
+        """Return the floats that the convolution and the canon layer carry."""
+        conv = 0 if self.conv is None else self.conv.state_shape[0] * self.conv.state_shape[1]
+        return conv if self.canon is None else conv + self.canon.state_floats()
 
     def feature_flops(self) -> int:
         """Return operations per token of the feature map's matrix products."""
