@@ -10,7 +10,7 @@ from linbench.common.errors import UserError
 from linbench.common.settings import ABSENT, Settings
 from linbench.kernels.attention import EMPTY, Weigh, attention, flops_per_token
 from linbench.kernels.decays import bounded_for_scores
-from linbench.kernels.dtypes import at_least_float32
+from linbench.kernels.dtypes import at_least_float32, to_float32
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.heads import (
     CONTROLLED,
@@ -286,6 +286,18 @@ class Attention(Mixer):
             weigh=self.weigh,
             empty_is_zero=True,
         )
+
+    def first_token_share(self, x: Tensor) -> Tensor:
+        """Return what share of its weights each head gives to the first token, as `Mixer` says.
+
+        Weights are read as what they make of values: of one for the first token and zero for all others.
+        """
+        new = self._project_tokens(x, None)
+        sums = None if new.log_forget_sum is None else (new.log_forget_sum, new.log_forget_sum)
+        values = torch.ones_like(new.k[..., :2])
+        values[:, 1:, :, 0] = 0
+        on_first, on_all = to_float32(self.read(new, new.k, values, None, sums)[:, 1:]).unbind(dim=-1)
+        return (on_first / on_all.clamp(min=1e-9)).mean(dim=(0, 1))
 
     def log_forget(self, x: SharedInput) -> Tensor | None:
         """Return the logarithms of forget gates [B, T, H]; None: nothing is forgotten.

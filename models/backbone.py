@@ -1,6 +1,7 @@
 """The model around the mixers: embedding, pre-norm residual layers, and a head where answers are due."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -238,6 +239,28 @@ class Backbone(nn.Module):
                 branch, channels = self.channel_mixers[name](normed, before.channels)
             after.append(LayerState(state, channels, (canon_a, canon_c)))
         return x, torch.zeros_like(x) if branch is None else branch, after
+
+    def first_token_shares(self, inputs: Tensor) -> dict[int, Tensor]:
+        """Return what share of its weights each head [H] gives to the first token, by layer.
+
+        Layers without such weights are left out. `Mixer.first_token_share` says more.
+
+        Args:
+            inputs: as for `forward`.
+        """
+        read: dict[int, Tensor] = {}
+
+        def keep(index: int, mixer: nn.Module, given: tuple[Any, ...]) -> None:
+            read[index] = given[0]
+
+        hooks = [part.register_forward_pre_hook(partial(keep, i)) for i, part in enumerate(self.mixers)]
+        try:
+            self.hidden(inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        shares = {i: mixer.first_token_share(read[i]) for i, mixer in enumerate(self._mixers())}
+        return {i: share for i, share in shares.items() if share is not None}
 
     def init_states(self, batch: int, *, capacity: int) -> list[LayerState]:
         """Return one state for each layer, for sequences of at most `capacity` tokens."""

@@ -153,6 +153,14 @@ class Mixer(nn.Module, ABC):
         Averaged over a sequence of `seq_len` tokens; a multiply-add counts two. None if it is not declared.
         """
 
+    def first_token_share(self, x: Tensor) -> Tensor | None:
+        """Return what share of its weights each head [H] gives to the first token of x [B, T, D], T > 1.
+
+        It is the mean over all tokens but the first. Where it is large for no reason of the task, that token
+        is an attention sink (2309.17453). None for layers that do not weigh earlier tokens.
+        """
+        return None
+
     def parameter_rules(self) -> dict[str, Rule]:
         """Return rules, by parameter name, for parameters that the optimizer must not treat by default.
 

@@ -86,7 +86,7 @@ class MLA(Attention):
         """Return R + K and V."""
         return sum(self.project.key_widths), self.project.out_dim
 
-    def _attend(
+    def read(
         self,
         new: Tokens,
         keys: Tensor,
@@ -94,19 +94,19 @@ class MLA(Attention):
         key_positions: Tensor | None,
         log_forget_sums: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
-        """Return the layer's output; `keys` are [p; c] [B, S, 1, R + r], and there are no values besides.
+        """Return o [B, T, H, V]; `keys` are [p; c] [B, S, 1, R + r].
 
-        Without a cache each head's keys and values are made, with one the heads read the latents.
+        Without a cache each head's keys and values are made, unless other values [B, S, 1, V] are given. With
+        one the heads read the latents.
         """
-        cached = key_positions is not None
-        o = attention(
-            self.project.absorb(new.q) if cached else new.q,
-            *((keys, keys) if cached else self.project.expand(keys)),
-            query_positions=new.positions if cached else None,
-            key_positions=key_positions,
-            window=self.settings.window,
-            scale=sum(self.project.key_widths) ** -0.5 if self.scale is None else self.scale,
-            empty_is_zero=True,
-        )
-        y: Tensor = self.readout(self.project.read(o) if cached else o, new.shared)
-        return y
+        options: dict[str, Any] = {
+            "window": self.settings.window,
+            "scale": sum(self.project.key_widths) ** -0.5 if self.scale is None else self.scale,
+        }
+        if key_positions is None:
+            k, v = self.project.expand(keys)
+            v = values.expand(-1, -1, k.shape[2], -1) if values.shape[-1] else v
+            return attention(new.q, k, v, **options)
+        options |= {"query_positions": new.positions, "key_positions": key_positions, "empty_is_zero": True}
+        read: Tensor = self.project.read(attention(self.project.absorb(new.q), keys, keys, **options))
+        return read
