@@ -13,6 +13,7 @@ from linbench.common.memory import in_gib, total_memory
 from linbench.engine.checkpoint import Checkpoint
 from linbench.engine.cost import least_bytes
 from linbench.engine.evaluate import Evaluation, EvaluationResult
+from linbench.engine.first_token import add_first_token_shares
 from linbench.engine.hidden_state import hidden_state_reason
 from linbench.engine.meter import BUILDING, EVALUATION, Meter
 from linbench.engine.progress import Report
@@ -204,6 +205,7 @@ def _run_group(
                 meter.turn_to(EVALUATION)
                 examples, reason = first.protocol.test_examples, training.hidden_state
                 evaluations = Evaluation(finished, "test", examples, note=reason)(trained)
+                evaluations = add_first_token_shares(evaluations, trained, finished)
                 meter.turn_to(None)
             for run, evaluation in zip(runs, evaluations, strict=True):
                 record = new_record(run.cell, len(cells), training.note)

@@ -96,6 +96,13 @@ class Protocol(Settings):
         json_schema_extra={ABSENT: "all"},
     )
     test_examples: int = Field(ge=1, le=1 << 24, description="size of the test split, scored once at the end")
+    first_token: bool = Field(
+        False,
+        description=(
+            "whether tests also measure what share of its weights attention gives to the first token, a sink"
+        ),
+        json_schema_extra={ABSENT: False},
+    )
     precision: Precision = Field(description="fp32 (with TF32 off), or bf16 for matrix products")
 
     @model_validator(mode="after")

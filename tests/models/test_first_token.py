@@ -1,4 +1,4 @@
-"""What share of its weights a layer gives to the first token."""
+"""The share of its weights that a layer gives to the first token."""
 
 import math
 from typing import Any
