@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from linbench.common import escape
 from linbench.engine.progress import Report
 from linbench.experiments.cell import Cell
-from linbench.experiments.labels import Names, format_cells, naming_scheme
+from linbench.experiments.labels import Naming, format_cells
 from linbench.results.schema.cells import CellResult
 
 
@@ -41,12 +41,12 @@ class LineDisplay:
         self.console = console
         self.count = 0
         self.cells: list[Cell] = []
-        self.names = Names(frozenset(), ())
+        self.naming = Naming()
 
     def begin(self, cells: Sequence[Cell]) -> None:
         """Count more cells in."""
         self.cells += cells
-        self.names = naming_scheme(self.cells)
+        self.naming.add(cells)
 
     def report(self, cells: Sequence[Cell], report: Report) -> None:
         """Show nothing: reports are too many for a log."""
@@ -55,7 +55,8 @@ class LineDisplay:
         """Print a line such as `3/12 mqar quick deltanet seed 2: accuracy 0.9981, 41 s`."""
         self.count += 1
         when = "finished earlier" if stored else describe_duration(result)
-        line = f"{self.count}/{len(self.cells)} {format_cells([cell], self.names)}: {outcome(result)}, {when}"
+        name = format_cells([cell], self.naming.names)
+        line = f"{self.count}/{len(self.cells)} {name}: {outcome(result)}, {when}"
         self.console.print(escape.one_line(line), markup=False, highlight=False, soft_wrap=True)
 
     def spent(self, cells: Sequence[Cell], seconds: Mapping[str, float], tokens: int) -> None:
@@ -106,7 +107,7 @@ class LiveDisplay:
         if group not in self.running:
             # a group that was broken off goes on with its cells in another one
             self._drop([other for other in self.running if other & group])
-            name = escape.one_line(format_cells(cells, self.plain.names))
+            name = escape.one_line(format_cells(cells, self.plain.naming.names))
             self.running[group] = self.bars.add_task(name, total=report.steps, numbers="")
         accuracy = "accuracy –" if report.accuracy is None else f"accuracy {report.accuracy:.3f}"
         numbers = (

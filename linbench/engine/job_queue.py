@@ -12,6 +12,9 @@ SMALLEST_PART = 4
 """Cells of a part at least, if a group is divided: chosen, not measured. Fewer cells hardly train faster."""
 
 
+_Urgency = tuple[bool, float]
+
+
 class WaitingGroup(NamedTuple):
     """A group of cells, and the number of parts in which it is to be trained."""
 
@@ -30,14 +33,14 @@ class GroupQueue:
     def __init__(self, devices: int) -> None:
         """Make an empty queue. devices: GPUs, or workers on a CPU."""
         self.devices = devices
-        self._waiting: list[Sequence[Cell]] = []
+        self._waiting: list[tuple[_Urgency, Sequence[Cell]]] = []
 
     def add(self, groups: Iterable[Sequence[Cell]]) -> None:
         """Add groups. They keep their order if there is one device."""
-        before = len(self._waiting)
-        self._waiting += groups
-        if self.devices > 1 and len(self._waiting) > before:
-            self._waiting.sort(key=_urgency, reverse=True)
+        if self.devices == 1:
+            self._waiting += [((False, 0.0), group) for group in groups]
+        elif more := [(_urgency(group), group) for group in groups]:
+            self._waiting = sorted(self._waiting + more, key=lambda waiting: waiting[0], reverse=True)
 
     def next(self, running: int) -> WaitingGroup | None:
         """Return the next group; None if none waits.
@@ -48,7 +51,7 @@ class GroupQueue:
         if not self._waiting:
             return None
         idle = self.devices - running
-        group = self._waiting.pop(0)
+        _, group = self._waiting.pop(0)
         parts = min(idle - len(self._waiting), len(group) // SMALLEST_PART)
         return WaitingGroup(group, max(1, parts))
 
@@ -60,7 +63,7 @@ def divide(cells: Sequence[Cell], parts: int) -> list[list[Cell]]:
     return [list(cells[begin:end]) for begin, end in pairwise(ends)]
 
 
-def _urgency(group: Sequence[Cell]) -> tuple[bool, float]:
+def _urgency(group: Sequence[Cell]) -> _Urgency:
     """Return what groups are ordered by: the greater, the sooner."""
     first = group[0]
     return first.purpose == "tuning", len(group) * _work(first)

@@ -50,20 +50,21 @@ class Ladders:
         self.store, self.trunks = store, Trunks(store.checkpoints)
         self.ended: dict[str, CellResult] = {}
         """The annotated result of the last rung by the id of the cell that is climbed."""
+        self._climbs: dict[str, _Climb] = {}
 
     def climb(self, cell: Cell, results: Mapping[str, CellResult]) -> list[Cell]:
-        """Return the rungs of a cell that are done, and the one to run now if its ladder has not ended.
+        """Return the rungs of a cell that are done or to be run now, without those returned before.
 
         The result of the last rung is kept with what is known of all rungs.
         """
-        if cell.protocol.rungs == 1:
-            if cell.id in results:
-                self.ended[cell.id] = results[cell.id]
-            return [cell]
-        rungs = known_rungs(cell, lambda rung: results.get(rung.id))
-        if cell.id not in self.ended and rungs[-1].id in results:
-            self.ended[cell.id] = self._end(cell, [results[rung.id] for rung in rungs])
-        return rungs
+        if cell.id in self.ended:
+            return []
+        climb = self._climbs.get(cell.id) or self._climbs.setdefault(cell.id, _Climb(cell))
+        new = climb.go_on(lambda rung: results.get(rung.id))
+        if climb.ended:
+            done = [results[rung.id] for rung in climb.rungs]
+            self.ended[cell.id] = done[0] if cell.protocol.rungs == 1 else self._end(cell, done)
+        return new
 
     def _end(self, cell: Cell, done: Sequence[CellResult]) -> CellResult:
         """Keep the result of the last rung with what is known of all, and return it."""
@@ -85,24 +86,45 @@ def first_rung(cell: Cell) -> Cell:
     return cell if cell.protocol.rungs == 1 else replace(cell.rung(0), purpose="rung")
 
 
+class _Climb:
+    """A ladder as far as results lead. What is asked of it again and again costs one look-up."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self.rungs: list[Cell] = []
+        """The rungs that have results, from the lowest on, and the next if it is to be run."""
+        self.ended = False
+        self._levels = _levels(cell)
+        self._scores: list[Rung] = []
+
+    def go_on(self, look_up: LookUp) -> list[Cell]:
+        """Follow the results that are found, and return the rungs that are new."""
+        known = len(self.rungs)
+        while not self.ended:
+            if len(self.rungs) == len(self._scores):
+                self.rungs.append(self._rung(len(self.rungs)))
+            result = look_up(self.rungs[-1])
+            if result is None:
+                break
+            self._scores.append(Rung.of(result))
+            most = self.cell.protocol.rungs
+            self.ended = most == 1 or ending(self._scores, self._levels, most=most) is not None
+        return self.rungs[known:]
+
+    def _rung(self, number: int) -> Cell:
+        return first_rung(self.cell) if not number else replace(self.cell.rung(number), purpose="rung")
+
+
 def known_rungs(cell: Cell, look_up: LookUp) -> list[Cell]:
     """Return the rungs of a cell that have results, from the lowest on, and the next if it is to be run."""
-    rungs: list[Cell] = []
-    scores: list[Rung] = []
-    for number in range(cell.protocol.rungs):
-        rungs.append(replace(cell.rung(number), purpose="rung"))
-        result = look_up(rungs[-1])
-        if result is None:
-            break
-        scores.append(Rung.of(result))
-        if ending(scores, _levels(cell), most=cell.protocol.rungs):
-            break
-    return rungs
+    climb = _Climb(cell)
+    climb.go_on(look_up)
+    return climb.rungs
 
 
 def final_result(cell: Cell, look_up: LookUp) -> CellResult | None:
     """Return the result of a cell, or that of the last rung of its ladder; None while there is none."""
-    return look_up(cell if cell.protocol.rungs == 1 else known_rungs(cell, look_up)[-1])
+    return look_up(known_rungs(cell, look_up)[-1])
 
 
 def without_ladder(result: CellResult) -> CellResult:

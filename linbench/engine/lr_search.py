@@ -61,20 +61,21 @@ def run_searched(
     ladders = Ladders(store)
 
     def next_cells(results: Mapping[str, CellResult]) -> Iterator[Cell]:
-        """Yield cells to score rates, then cells at the best rates; annotate results that are there."""
-        for cell, search in with_searches:
-            if search.pending and all(trial.id in results for trial in search.pending):
+        """Yield new cells to score rates and new ones at the best rates; annotate results that are there."""
+        for search in searches.values():
+            while search.pending and all(trial.id in results for trial in search.pending):
                 search.record(results)
+                yield from search.pending
                 if not search.pending:
                     for tuned in search.lowest_rungs:
                         ladders.trunks.delete(tuned)
-            if search.pending:
-                yield from search.pending
-            elif not search.failed:
-                report = reports[cell.id] = reports.get(cell.id) or search.at_best(cell)
-                yield from ladders.climb(report, results)
-                if report.id in ladders.ended and cell.id not in annotated:
-                    annotated[cell.id] = _annotate(ladders.ended[report.id], search, store)
+        for cell, search in with_searches:
+            if search.pending or search.failed or cell.id in annotated:
+                continue
+            report = reports[cell.id] = reports.get(cell.id) or search.at_best(cell)
+            yield from ladders.climb(report, results)
+            if report.id in ladders.ended:
+                annotated[cell.id] = _annotate(ladders.ended[report.id], search, store)
 
     # a law that is broken is told before anything is trained, whatever of the searches is stored
     if from_plugins := [cell for cell in cells if plugin_sources(cell)]:

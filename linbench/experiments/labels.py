@@ -7,36 +7,86 @@ from typing import Any, NamedTuple
 from linbench.experiments.cell import Cell
 
 FORM = "form"
+_MIXTURE = ("task.test", "task.train")
 
 
 class Names(NamedTuple):
     """A scheme for naming the cells of a run.
 
-    presets: the tasks whose cells all equal a preset, whose name then stands for its settings. settings: the
-    names of the settings in which cells differ, such as `form` or `model.d_model`; the seed is last.
+    presets: the tasks whose cells all equal a preset, whose name then stands for its settings. settings: by
+    task, the names of the settings in which its cells differ, such as `form` or `model.d_model`; the seed is
+    last.
     """
 
     presets: frozenset[str]
-    settings: tuple[str, ...]
+    settings: Mapping[str, tuple[str, ...]]
 
 
-def naming_scheme(cells: Sequence[Cell], *, but: Collection[str] = ()) -> Names:
-    """Choose the fewest settings that distinguish cells of one task, preset and model.
+class Naming:
+    """The naming of a run whose cells come bit by bit: only tasks with new cells are looked at again."""
 
-    Args:
-        cells: the cells of a run.
-        but: settings that are not to be used. The seed always is.
-    """
-    presets_of: dict[str, set[str | None]] = {}
-    for cell in cells:
-        presets_of.setdefault(cell.task_entry.name, set()).add(cell.preset)
-    presets = frozenset(task for task, named in presets_of.items() if None not in named)
-    same_name: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
-    for cell in cells:
-        task = cell.task_entry.name
-        name = task, cell.preset if task in presets else None, cell.model.label
-        same_name.setdefault(name, []).append(_named_settings(cell))
-    return Names(presets, (*distinguishing_settings(same_name.values(), but={*but, "seed"}), "seed"))
+    def __init__(self, but: Collection[str] = ()) -> None:
+        """Begin without cells. but: settings that are not to be used. The seed always is."""
+        self._but = {*but, "seed"}
+        self._tasks: dict[str, _SameTask] = {}
+        self._settings: dict[str, tuple[str, ...]] = {}
+        self._changed: set[str] = set()
+        """Tasks with cells that `names` has not seen."""
+
+    def add(self, cells: Iterable[Cell]) -> None:
+        """Take up more cells of the run."""
+        for cell in cells:
+            task = cell.task_entry.name
+            self._changed.add(task)
+            self._tasks.setdefault(task, _SameTask()).add(cell)
+
+    @property
+    def names(self) -> Names:
+        """The fewest settings that distinguish cells of one task, preset and model.
+
+        Mixtures of training and tests are long to read, so they are used only if nothing else will do.
+        """
+        while self._changed:
+            task = self._changed.pop()
+            self._settings[task] = *self._tasks[task].distinguishing(self._but), "seed"
+        presets = frozenset(name for name, task in self._tasks.items() if None not in task.presets)
+        return Names(presets, self._settings)
+
+
+class _SameTask:
+    """The cells of a task by preset and model, and the settings in which those of one model differ at all."""
+
+    def __init__(self) -> None:
+        self.presets: set[str | None] = set()
+        self._members: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
+        self._first: dict[str, dict[str, str]] = {}
+        """By model, the settings of its first cell as texts."""
+        self._known: set[str] = set()
+        self._varying: set[str] = set()
+
+    def add(self, cell: Cell) -> None:
+        settings, label = _named_settings(cell), cell.model.label
+        self.presets.add(cell.preset)
+        self._members.setdefault((cell.preset, label), []).append(settings)
+        texts = {name: str(value) for name, value in settings.items()}
+        first = self._first.setdefault(label, texts)
+        self._varying |= {name for name in {**first, **texts} if first.get(name) != texts.get(name)}
+        self._known |= texts.keys()
+
+    def distinguishing(self, but: Collection[str]) -> list[str]:
+        """Return the fewest settings that tell apart cells of one preset and model."""
+        groups: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
+        for (preset, label), members in self._members.items():
+            groups.setdefault((None if None in self.presets else preset, label), []).extend(members)
+        constant = self._known - self._varying
+        return distinguishing_settings(groups.values(), but={*but, *constant}, last=_MIXTURE)
+
+
+def naming_scheme(cells: Iterable[Cell], *, but: Collection[str] = ()) -> Names:
+    """Return the names of cells that are all known, as `Naming` chooses them."""
+    naming = Naming(but)
+    naming.add(cells)
+    return naming.names
 
 
 def format_cells(cells: Sequence[Cell], names: Names) -> str:
@@ -49,7 +99,7 @@ def format_cells(cells: Sequence[Cell], names: Names) -> str:
     first = cells[0]
     settings = [_named_settings(cell) for cell in cells]
     values = []
-    for name in names.settings:
+    for name in names.settings.get(first.task_entry.name, ()):
         if name in settings[0]:
             distinct = dict.fromkeys(str(values_of_cell[name]) for values_of_cell in settings)
             words = " ".join(distinct)

@@ -221,3 +221,29 @@ def test_what_ends_at_the_cap_is_undertrained(tmp_path: Path) -> None:
 def test_known_rungs_stop_where_results_do() -> None:
     (cell,) = ladder_cells(seeds=[0])
     assert [rung.protocol.doublings for rung in known_rungs(cell, lambda rung: None)] == [0]
+
+
+def test_a_ladder_that_is_asked_again_looks_at_its_next_rung_alone(tmp_path: Path) -> None:
+    """A launcher asks every ladder after every result: what is known must not be worked out anew."""
+    (cell,) = ladder_cells(seeds=[0])
+    (ended,), heard = climb([cell], tmp_path)
+    results = {name: result for name, *_ in heard.done if (result := Store(tmp_path).get(name))}
+    asked: list[str] = []
+
+    class Results(dict[str, CellResult]):
+        def get(self, name: str, default: Any = None) -> Any:
+            asked.append(name)
+            return super().get(name, default)
+
+    ladders, known = ladder.Ladders(Store(tmp_path)), Results()
+    first, second, third = (cell.rung(number) for number in range(3))
+    assert ladders.climb(cell, known) == [first]
+    assert ladders.climb(cell, known) == []
+    assert asked == [first.id] * 2
+    known[first.id] = results[first.id]
+    assert ladders.climb(cell, known) == [second]
+    assert asked[2:] == [first.id, second.id]
+    known.update(results)
+    assert ladders.climb(cell, known) == [third]
+    assert ladders.ended[cell.id]["id"] == ended["id"] == third.id
+    assert ladders.climb(cell, known) == []
