@@ -283,21 +283,30 @@ def _print_plan(
     for group in _merge_same_names(groups):
         print(group.line())
     print(_summary(groups, len(tuning) + len(cells), cost.cells if cost else 0))
+    rungs = max(cell.protocol.rungs for cell in cells)
     if search and most_to_come:
-        print(_what_may_come(search, most_to_come))
-    if (rungs := max(cell.protocol.rungs for cell in cells)) > 1:
+        print(_what_may_come(search, most_to_come, halving=search.halving and rungs > 1))
+    if rungs > 1:
         times = pluralize(rungs - 1, "time")
         print(
             f"Training goes on with twice the budget until it is learned, at most {times}; not counted above."
         )
 
 
-def _what_may_come(search: "SearchSettings", cells: int) -> str:
-    """Return what searches may add to a plan. cells: the most cells of it."""
+def _what_may_come(search: "SearchSettings", cells: int, *, halving: bool) -> str:
+    """Return what searches may add to a plan.
+
+    Args:
+        search: their settings.
+        cells: the most cells of it.
+        halving: whether the better rates climb to higher rungs.
+    """
     ways = []
     if search.extensions:
         rates = pluralize(search.extensions, "rate")
         ways.append(f"up to {rates} beyond the grid if the best is at its edge")
+    if halving:
+        ways.append("the better half of the rates with each doubling of the budget")
     if search.refine:
         ways.append("the 2 rates a quarter decade from the best")
     return f"Each search may add {', and then '.join(ways)}: at most {pluralize(cells, 'cell')} more in all."

@@ -212,5 +212,6 @@ def describe_mixture(
     described = {}
     for name, variations in (("train", train), ("test", test)):
         if variations:
-            described[name] = ", ".join(distinguishing_labels([task, *variations])[1:])
+            labels = distinguishing_labels([task, *variations])[1:]
+            described[name] = ", ".join(label or "the task itself" for label in labels)
     return described
