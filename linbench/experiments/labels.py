@@ -210,7 +210,7 @@ def describe_mixture(
     Returns: texts by the names `train` and `test`; a name is missing if there is nothing to describe.
     """
     described = {}
-    for name, variations in (("train", train), ("test", test)):
+    for name, variations in (("test", test), ("train", train)):  # tests are the shorter to read
         if variations:
             labels = distinguishing_labels([task, *variations])[1:]
             described[name] = ", ".join(label or "the task itself" for label in labels)
