@@ -12,7 +12,7 @@ GENERATIONS = ("softmax", "linear attention", "gates and decay", "delta rule", "
 """Groups of variants in the order of their history.
 
 Softmax keeps everything; linear attention keeps a sum; gates let that sum decay; the delta rule corrects it;
-"softmax revisited" brings gates back to softmax; "other" is for controls.
+"softmax revisited" brings gates and corrections back to softmax; "other" is for controls.
 """
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tests.bench import speed_page
 from tests.helpers import starting_gates
+from tests.pages import variants
 from tests.pages.compared import compare
 from tests.pages.numbers import MADE_TABLE
 from tests.results import beyond, doublings, schedules
@@ -72,6 +73,7 @@ def relative(page: Path) -> str:
 def blocks() -> list[Block]:
     """Return all tables of all pages."""
     return [
+        Block("README.md", "variants", MADE, variants.table),
         *(Block("docs/speed.md", name, MADE, make) for name, make in speed_page.TABLES.items()),
         *(
             Block("docs/decisions/0011-ladders.md", name, MADE, make)
