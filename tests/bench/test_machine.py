@@ -88,7 +88,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
 def test_strangers_on_a_gpu(
     gpu: Library, monkeypatch: pytest.MonkeyPatch, pids: str, expected: list[str]
 ) -> None:
-    """Numbers are ours and no machine's: the parent of a test that runs in the background may be process 1."""
+    """The ids are set here, for the parent of a test that runs in the background may be process 1."""
     known = {"O": 2, "P": 3}
     monkeypatch.setattr(os, "getpid", lambda: known["O"])
     monkeypatch.setattr(os, "getppid", lambda: known["P"])
