@@ -60,7 +60,7 @@ class _SameTask:
         self.presets: set[str | None] = set()
         self._members: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
         self._first: dict[str, dict[str, str]] = {}
-        """By model, the settings of its first cell as texts."""
+        """The settings of the first cell of each model, as texts."""
         self._known: set[str] = set()
         self._varying: set[str] = set()
 
