@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import Tensor
 
-from linbench.kernels.attention.calls import require_both, require_fit
+from linbench.kernels.attention.calls import require_both, require_fit, require_kept
 from linbench.kernels.attention.eager import dense
 from linbench.kernels.attention.positions import EMPTY, positions_from_zero
 from linbench.kernels.attention.reference import reference
@@ -84,11 +84,7 @@ def attention(
     require_fit(q, k, v, as_many=key_positions is None)
     if window is not None and window < 1:
         raise ValueError(f"window must be at least 1, not {window}")
-    if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
-        raise ValueError(
-            "kept is [B, T, H] of queries and [B, S, H] of keys, not"
-            f" {[*map(tuple, (x.shape for x in kept))]}"
-        )
+    require_kept(q, k, kept)
     torch_forms: dict[str, Callable[..., Tensor]] = {
         name: partial(form, weigh=weigh) for name, form in _BACKENDS.items()
     }

@@ -65,6 +65,36 @@ def require_both(query_positions: Tensor | None, key_positions: Tensor | None) -
         raise ValueError("give query_positions and key_positions, or neither")
 
 
+def require_kept(q: Tensor, k: Tensor, kept: tuple[Tensor, Tensor] | None) -> None:
+    """Require sums of forget gates of all heads of queries, at queries and at keys, or none.
+
+    Args:
+        q, k: [B, T, H, K] and [B, S, Hk, K].
+        kept: [B, T, H] and [B, S, H].
+
+    Raises ValueError: shapes do not fit together.
+    """
+    if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
+        raise ValueError(
+            f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[tuple(x.shape) for x in kept]}"
+        )
+
+
+def with_places(
+    k: Tensor, v: Tensor, key_positions: Tensor | None, *, empty_is_zero: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return which places hold a key [B, S], and keys and values that are zero in all others.
+
+    A weight of zero does not silence a NaN, so what an empty place holds must go.
+    """
+    if key_positions is None:
+        return torch.ones(k.shape[:2], dtype=torch.bool, device=k.device), k, v
+    there = key_positions != EMPTY
+    if not empty_is_zero:
+        k, v = (x.masked_fill(~there[:, :, None, None], 0.0) for x in (k, v))
+    return there, k, v
+
+
 def to_heads(
     q: Tensor,
     k: Tensor,
@@ -81,10 +111,8 @@ def to_heads(
     """
     require_both(query_positions, key_positions)
     require_fit(q, k, v, as_many=key_positions is None)
-    if key_positions is not None and not empty_is_zero:
-        # a weight of zero does not silence a NaN, so what an empty place holds must go
-        empty = (key_positions == EMPTY)[:, :, None, None]
-        k, v = k.masked_fill(empty, 0.0), v.masked_fill(empty, 0.0)
+    if key_positions is not None:
+        _, k, v = with_places(k, v, key_positions, empty_is_zero=empty_is_zero)
     groups = q.shape[2] // k.shape[2]
     at_queries, at_keys = (
         (positions_from_zero(x) if given is None else given)[:, None].expand(len(x), -1, -1)

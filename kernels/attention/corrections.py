@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from linbench.kernels.attention.calls import ROWS, heads_first, require_fit, scaled
-from linbench.kernels.attention.positions import EMPTY
+from linbench.kernels.attention.calls import ROWS, heads_first, require_fit, scaled, with_places
 from linbench.kernels.operators import call_folded, choose_backend, without_autocast
 
 
@@ -68,12 +67,7 @@ def corrected_values(
     if beta.shape != q.shape[:3]:
         raise ValueError(f"beta is {tuple(q.shape[:3])}, not {tuple(beta.shape)}")
     took = choose_backend(backend, _BACKENDS, v, otherwise="blocks", empty="blocks")
-    if key_positions is None:
-        there = torch.ones(k.shape[:2], dtype=torch.bool, device=k.device)
-    else:
-        there = key_positions != EMPTY
-        if not empty_is_zero:
-            k, v = (x.masked_fill(~there[:, :, None, None], 0.0) for x in (k, v))
+    there, k, v = with_places(k, v, key_positions, empty_is_zero=empty_is_zero)
     groups, dtype = q.shape[2] // k.shape[2], v.dtype
     with without_autocast(q):
         operands = Operands(

@@ -11,9 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.attention.calls import heads_first, recomputed, require_fit, scaled
+from linbench.kernels.attention.calls import (
+    heads_first,
+    recomputed,
+    require_fit,
+    require_kept,
+    scaled,
+    with_places,
+)
 from linbench.kernels.attention.eager import differences
-from linbench.kernels.attention.positions import EMPTY
 from linbench.kernels.attention.reflected_blocks import CHUNK, blocked, local_blocks, require_reflections
 from linbench.kernels.operators import call_folded, choose_backend, without_autocast
 
@@ -82,19 +88,11 @@ def path_attention(
     require_reflections(w, beta, (q.shape[0], q.shape[1], *k.shape[2:]))
     if k.shape[1] < q.shape[1] or (key_positions is not None and key_positions.shape != k.shape[:2]):
         raise ValueError("k and v have a place for each query at least, and key_positions one for each place")
-    if kept is not None and (kept[0].shape != q.shape[:3] or kept[1].shape != (*k.shape[:2], q.shape[2])):
-        raise ValueError(
-            f"kept is [B, T, H] of queries and [B, S, H] of keys, not {[tuple(x.shape) for x in kept]}"
-        )
+    require_kept(q, k, kept)
     named = backend == "triton" and _has_kernel(q, k, v, key_positions, kept)
     backends = {**_BACKENDS, "triton": _triton} if named else _BACKENDS
     took = choose_backend(backend, backends, v, otherwise="blocks", empty="blocks")
-    if key_positions is None:
-        there = torch.ones(k.shape[:2], dtype=torch.bool, device=k.device)
-    else:
-        there = key_positions != EMPTY
-        if not empty_is_zero:
-            k, v = (x.masked_fill(~there[:, :, None, None], 0.0) for x in (k, v))
+    there, k, v = with_places(k, v, key_positions, empty_is_zero=empty_is_zero)
     groups, dtype = q.shape[2] // k.shape[2], v.dtype
     with without_autocast(q):
         k, v, w, beta = (heads_first(x, groups) for x in (k, v, w, beta[..., None]))
