@@ -77,11 +77,14 @@ def _rows(
     there = key_positions[..., None, :]
     unseen = (there > query_positions[..., :, None]) | (there == EMPTY)
     steps = z.sigmoid().masked_fill(unseen, 0.0)
-    position = steps.flip(-1).cumsum(-1).flip(-1).clamp(max=at_whole.shape[-1] - 1)
+    last = at_whole.shape[-1] - 1
+    position = steps.flip(-1).cumsum(-1).flip(-1).clamp(max=last)
     below = position.floor()
-    above = position.ceil()
     share = position - below
-    z = z + at_whole.gather(-1, above.long()) * share + at_whole.gather(-1, below.long()) * (1 - share)
+    # clamped once more: where a model diverged, or in a rehearsal (precompile.py), any number may come out
+    start = at_whole.gather(-1, below.long().clamp(0, last))
+    end = at_whole.gather(-1, position.ceil().long().clamp(0, last))
+    z = z + end * share + start * (1 - share)
     return z.masked_fill(unseen, float("-inf")).softmax(-1) @ v
 
 
@@ -100,7 +103,7 @@ def reference(heads: Heads, table: Tensor) -> Tensor:
             for j in reversed(range(score.shape[1])):
                 position = position + score[:, j].sigmoid()
                 here = position.clamp(max=last)
-                below = here.long().clamp(max=max(last - 1, 0))[:, None]  # between it and the next
+                below = here.long().clamp(0, max(last - 1, 0))[:, None]  # between it and the next
                 start, end = (at_whole.gather(1, (below + n).clamp(max=last))[:, 0] for n in (0, 1))
                 scores.append(score[:, j] + torch.lerp(start, end, here - below[:, 0]))
             weight = torch.stack(scores[::-1], dim=1).softmax(dim=-1)

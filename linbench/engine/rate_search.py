@@ -3,7 +3,8 @@
 All models have the same grid of half decades, which is refined by quarter decades around the best rate. The
 rate is chosen by validation on tuning seeds; results are reported on other seeds. Where a protocol has rungs,
 rates are tried on them, too, by successive halving (arXiv 1502.07943): what is best at the lowest budget need
-not be best at four times that.
+not be best with twice that. It ends as soon as the best rate has learned enough to be told from the others
+(docs/decisions/0015-rungs-of-searches.md).
 """
 
 import math
@@ -20,10 +21,21 @@ from linbench.results.record import EDGE, UNTRIED
 from linbench.results.rungs import NEAR_OPTIMUM
 from linbench.results.schema.cells import CellResult
 from linbench.results.schema.cells import Search as SearchSummary
-from linbench.results.scores import tokens_trained, validation_accuracy, validation_loss
+from linbench.results.scores import (
+    tokens_trained,
+    validation_accuracy,
+    validation_levels,
+    validation_loss,
+)
 
 FEWEST_CLIMBERS = 2
 """The fewest rates that climb to a rung: of one alone nothing could be chosen."""
+
+ENOUGH = 0.5
+"""The share of the way from chance to the optimum that is enough to judge rates that were tried on two rungs.
+
+Below it, seeds that have not begun to learn may choose the rate. Decision 15.
+"""
 
 
 class RateScore(NamedTuple):
@@ -81,8 +93,11 @@ class Search:
     """The runs of all rates that were tried."""
     tokens: int = field(init=False, default=0)
     """The tokens that these were trained on, where a rung goes on from the one below."""
-    learned: set[int] = field(init=False, default_factory=set)
-    """The rates that are at the optimum with every seed, which need no higher rung."""
+    judged: set[int] = field(init=False, default_factory=set)
+    """The rates that need no higher rung.
+
+    They are at the optimum with every seed, or have learned `ENOUGH` on a rung above the lowest.
+    """
 
     def __post_init__(self) -> None:
         self._plan_trials()
@@ -128,8 +143,8 @@ class Search:
         """Plan the rates to try now; none if the search is over.
 
         First comes the grid, then one rate at a time beyond the edge that the best rate lies on, then with
-        `halving` the better half on the next rung, and so on; at last the neighbours of the best rate a
-        quarter decade away.
+        `halving` the better half on the next rung, and so on until the best has learned enough; at last the
+        neighbours of the best rate a quarter decade away.
         """
         rates: Iterable[int] = ()
         if not self.tried:
@@ -151,10 +166,10 @@ class Search:
         return [lowest - HALF_DECADE if best == lowest else highest + HALF_DECADE]
 
     def _better_half(self) -> list[int]:
-        """Return the rates that climb to the next rung; none if the one that is best is known."""
+        """Return the rates that climb to the next rung; none if the best of them is known."""
         ranks = self._ranks(self._on_grid)
         count = self._climbers(len(ranks), self.rung)
-        if not count or self._best_of(self._on_grid) in self.learned:
+        if not count or self._best_of(self._on_grid) in self.judged:
             return []
         self.rung += 1
         return sorted(sorted(ranks, key=lambda n: ranks[n], reverse=True)[:count])
@@ -222,8 +237,9 @@ class Search:
             self.tried[n] = RateScore.of(of_rate)
             if self.rung:
                 self.rung_of[n] = self.rung
-            if self.settings.halving and self._all_at_optimum(of_rate):
-                self.learned.add(n)
+            enough = self.rung and _share_learned(of_rate) >= ENOUGH
+            if self.settings.halving and (enough or self._all_at_optimum(of_rate)):
+                self.judged.add(n)
         self._plan_trials()
 
     def _trained_before(self, n: int) -> int:
@@ -256,3 +272,12 @@ class Search:
         if self.rung_of:
             summary["rungs"] = [self.rung_of.get(n, 0) for n, _ in scores]
         return summary
+
+
+def _share_learned(results: Sequence[CellResult]) -> float:
+    """Return the mean share of the way from chance to the optimum; 0 if a result has no accuracy."""
+    shares = []
+    for result in results:
+        (chance, optimum), accuracy = validation_levels(result), validation_accuracy(result)
+        shares.append(0.0 if accuracy is None else (accuracy - chance) / (optimum - chance))
+    return fmean(shares)

@@ -39,12 +39,15 @@ def rate_of(cell: Cell) -> int:
     return next(n for n in range(-24, 1) if learning_rate(n) == cell.protocol.lr)
 
 
-def moving(*best: int) -> Callable[[Cell], float]:
-    """Return accuracies that fall on either side of a rate, which is another one on each rung."""
+def moving(*best: int, top: float = 0.5) -> Callable[[Cell], float]:
+    """Return accuracies that fall on either side of a rate, which is another one on each rung.
+
+    With the default the best has learned less than half, for chance is .1.
+    """
 
     def accuracy(cell: Cell) -> float:
         peak = best[min(cell.protocol.doublings, len(best) - 1)]
-        return 0.9 - 0.05 * abs(rate_of(cell) - peak)
+        return top - 0.02 * abs(rate_of(cell) - peak)
 
     return accuracy
 
@@ -76,6 +79,16 @@ def test_the_rate_that_is_best_later_is_chosen_though_it_was_not_at_first() -> N
     assert without.best == -10
 
 
+@pytest.mark.parametrize(("top", "rungs"), [(0.54, 3), (0.56, 2)])
+def test_rates_climb_no_further_than_twice_the_budget_once_the_best_has_learned_half(
+    top: float, rungs: int
+) -> None:
+    """Chance is .1, so half of the way is .55. What was learned on the lowest rung alone decides nothing."""
+    tried = follow(Search(a_cell(), REFINED), moving(-10, top=top))
+    assert [rung for rung, _ in tried] == [*range(rungs), rungs - 1]
+    assert tried[-1] == (rungs - 1, [-11, -9])
+
+
 def test_the_neighbours_of_the_best_are_tried_on_its_rung() -> None:
     search = Search(a_cell(), REFINED)
     assert follow(search, moving(-10, -10, -11))[-1] == (2, [-13, -11])
@@ -89,7 +102,7 @@ def test_what_is_at_the_optimum_with_every_seed_climbs_no_further() -> None:
     ]  # fmt: skip
     one_of_two = Search(a_cell(), SETTINGS)
     learned = {100: 1.0, 101: 0.9}
-    assert len(follow(one_of_two, lambda cell: learned[cell.seed] if rate_of(cell) == -12 else 0.2)) == 3
+    assert len(follow(one_of_two, lambda cell: learned[cell.seed] if rate_of(cell) == -12 else 0.2)) == 2
 
 
 def test_no_rate_climbs_above_the_cap_or_without_rungs() -> None:

@@ -266,6 +266,18 @@ def test_a_table_of_zeros_is_softmax_attention(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_scores_that_are_no_numbers_give_no_numbers(
+    door: Callable[..., Tensor], make: Callable[..., Heads], backend: str
+) -> None:
+    """On a GPU an index made of NaN would end the process."""
+    q, k, v = make()
+    q[1, 3:] = torch.nan
+    o = door(q, k, v, backend=backend)
+    assert o[1, 3:].isnan().all()
+    assert o[1, :3].isfinite().all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_contextual_positions_worked_by_hand(backend: str) -> None:
     """Scores of zero count halves: three tokens stand at 1.5, 1 and 0.5 for the last of them."""
     v = torch.eye(3, dtype=torch.float64)[None, :, None]
