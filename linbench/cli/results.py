@@ -62,7 +62,7 @@ def pack(
         bool,
         typer.Option(
             "--thin",
-            help="Leave out slices and curves of runs that no table shows: of searches, and lower rungs.",
+            help="Round to what tables show, and leave out slices and curves of runs that none shows.",
         ),
     ] = False,
     as_json: JsonOption = False,

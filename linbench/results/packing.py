@@ -14,6 +14,7 @@ from linbench.common.files import LEFTOVER, storage_sentence, unused, write_whol
 from linbench.common.hashing import canonical
 from linbench.experiments.suite import blocks, load, shipped
 from linbench.results.matching import compatible
+from linbench.results.open_ladders import highest_rungs
 from linbench.results.packs import (
     Line,
     PackError,
@@ -255,9 +256,15 @@ def _loose_results(store: Store, *, thin: bool = False) -> list[_Loose]:
         if isinstance(result, str):
             store.set_aside.setdefault(path, result)
         elif result is not None and isinstance(content, bytes):
-            line = result_text(thinned(result) if thin else result)
-            found.append(_Loose(path, content, result, line))
-    return found
+            found.append((path, content, result))
+    lines = _lines([result for _, _, result in found], thin=thin)
+    return [_Loose(*one, line) for one, line in zip(found, lines, strict=True)]
+
+
+def _lines(results: Sequence[Result], *, thin: bool) -> list[bytes]:
+    """Return the lines that results make in a pack, or in a thin one."""
+    highest = {rung["id"] for rung in highest_rungs(filter(is_cell, results))} if thin else set()
+    return [result_text(thinned(result, highest) if thin else result) for result in results]
 
 
 def _write(

@@ -1,10 +1,11 @@
 """Packs: many results of one folder in a single compressed file that is never changed.
 
 A pack is `NAME.jsonl.xz`: one result a line, as canonical JSON with its checksum, sorted so that results
-which are alike stand beside each other, since these compress well. The manifest `packs.json` beside the packs
-lists them in the order in which they were made, each with the number of its results, their devices and
-commits, the command that measured them and the SHA-256 of the file. Where two packs have a result of the same
-id, the one made later counts.
+which are alike stand beside each other, since these compress well, and without the digits that follow from
+the rest (`linbench.results.short_lines`). The manifest `packs.json` beside the packs lists them in the order
+in which they were made, each with the number of its results, their devices and commits, the command that
+measured them and the SHA-256 of the file. Where two packs have a result of the same id, the one made later
+counts.
 """
 
 import hashlib
@@ -23,10 +24,11 @@ from linbench.common.files import MOST_BYTES, file_name, storage_sentence, write
 from linbench.common.hashing import canonical
 from linbench.common.reading import read_json
 from linbench.common.text import pluralize
-from linbench.results.record import identity_of
+from linbench.results.record import identity_of, is_cell
 from linbench.results.result_text import UNREADABLE, NewerResultError, check_text, read_file
 from linbench.results.schema import Result
 from linbench.results.schema.fields import CELL
+from linbench.results.short_lines import restored, shortened
 
 SUFFIX = ".jsonl.xz"
 MANIFEST = "packs.json"
@@ -158,7 +160,7 @@ def pack_name(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Return the lines of a pack, not yet checked.
+    """Return the lines of a pack, each as the text of a result, not yet checked.
 
     Raises PackError: it is no pack, is damaged or larger than `MOST_TEXT`. StorageError: the system fails to
     read it.
@@ -168,7 +170,7 @@ def read_lines(path: Path) -> list[bytes]:
         raise PackError(path, "it is not there")
     if isinstance(compressed, str):
         raise PackError(path, compressed)
-    return _decompress(path, compressed).removesuffix(b"\n").split(b"\n")
+    return [restored(line) for line in _decompress(path, compressed).removesuffix(b"\n").split(b"\n")]
 
 
 def _decompress(path: Path, compressed: bytes) -> bytes:
@@ -246,7 +248,7 @@ def write_pack(folder: Path, name: str, results: Sequence[tuple[Result, bytes]],
     if name in entries or path.exists():
         raise UserError(f"there is a pack {path} already, and packs are never changed; choose another name.")
     texts = [text for _, text in sorted(results, key=lambda one: _order(one[0]))]
-    content = b"".join(text + b"\n" for text in texts)
+    content = b"".join(shortened(text) + b"\n" for text in texts)
     if len(content) > MOST_TEXT:
         raise UserError(
             f"these {len(texts)} results have {len(content) >> 20} MiB, and a pack may have"
@@ -335,7 +337,11 @@ def _repeats(first: Line) -> str:
     return f"{first.place.name} has a result of this id already"
 
 
-def _order(result: Result) -> tuple[str, str, str, str]:
-    """Return a sort key that puts similar results next to each other."""
-    identity = canonical(identity_of(result))
-    return str(result.get("kind", CELL)), str(result.get("label", "")), identity, str(result["id"])
+def _order(result: Result) -> tuple[str, ...]:
+    """Return a sort key that puts similar results next to each other.
+
+    Cells of one purpose and task stand together. That saves a twentieth of a pack of the suite zoo.
+    """
+    kind, label, whole = str(result.get("kind", CELL)), str(result.get("label", "")), identity_of(result)
+    cell = (result["purpose"], canonical(result["cell"]["task"])) if is_cell(result) else ()
+    return kind, *cell, label, canonical(whole), str(result["id"])

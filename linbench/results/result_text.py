@@ -97,13 +97,13 @@ def _parse(text: bytes, cell_id: str) -> Any:
     try:
         result = read_json(text)
         checksum = result.pop("checksum")
-        sound = checksum == (_digest_beside_checksum(text) or digest(result)) and result["id"] == cell_id
+        sound = checksum == (_digest_if_canonical(text) or digest(result)) and result["id"] == cell_id
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return result if sound else None
 
 
-def _digest_beside_checksum(text: bytes) -> str | None:
+def _digest_if_canonical(text: bytes) -> str | None:
     """Return the digest of a canonical text without its checksum; None: it is not canonical, or altered.
 
     To write the result down anew, as `digest` does, would take a third of the time of reading.
@@ -111,5 +111,10 @@ def _digest_beside_checksum(text: bytes) -> str | None:
     found = _CHECKSUM.search(text)
     if found is None:
         return None
-    made = hashlib.sha256(text[: found.start()] + text[found.end() :]).hexdigest()
+    made = digest_beside_checksum(text, found)
     return made if made.encode() == found[1] else None
+
+
+def digest_beside_checksum(text: bytes, found: re.Match[bytes]) -> str:
+    """Return the SHA-256 of a text without its checksum, which was found there with all its field."""
+    return hashlib.sha256(text[: found.start()] + text[found.end() :]).hexdigest()

@@ -1,20 +1,66 @@
 """Results without what no table, figure or claim reads."""
 
+from collections.abc import Collection
+from typing import Any
+
 from linbench.results.record import is_cell
 from linbench.results.schema import Result
 from linbench.results.schema.cells import CellResult
 
+DIGITS = 6
+"""Significant digits of scores, sums of slices and seconds in a thin pack. Tables show four at most."""
 
-def thinned(result: Result) -> Result:
+CURVE_DIGITS = 3
+"""Significant digits of losses before the last point of a curve, which are only looked at."""
+
+EXACT = "accuracy"
+"""The field whose numbers stay as they are: thresholds and the choice of a learning rate depend on them."""
+
+
+def thinned(result: Result, highest: Collection[str] = ()) -> Result:
     """Return a result as a thin pack holds it.
 
-    Runs that chose a learning rate, and rungs that a ladder has passed, lose their slices (accuracy by
-    position, distance and the like) and all points of their curve but the last. These are most of a result,
-    and only those of reported runs are shown.
+    Numbers are rounded to the digits that are shown. Rungs that a ladder has passed, and runs that chose a
+    learning rate, lose their slices (accuracy by position, distance and the like). These lose all points of
+    their curve but the last, too; a rung is asked how soon it had learned when tables are drawn at a budget.
+
+    Args:
+        result: of any kind; that of a benchmark stays as it is.
+        highest: the ids of rungs that are the highest of their ladder so far. They are shown as reported
+            runs are, and lose nothing.
     """
-    if not is_cell(result) or result["purpose"] == "report":
+    if not is_cell(result):
         return result
-    thin: CellResult = {**result, "curve": result["curve"][-1:], "slices": {}}
+    thin = _with_shown_digits(result)
+    if result["purpose"] == "report" or result["id"] in highest:
+        return thin
+    thin = {**thin, "slices": {}}
     if "tests" in thin:
         thin["tests"] = [{**test, "slices": {}} for test in thin["tests"]]
-    return thin
+    return {**thin, "curve": thin["curve"][-1:]} if result["purpose"] == "tuning" else thin
+
+
+def _with_shown_digits(result: CellResult) -> CellResult:
+    curve = result["curve"]
+    rounded: CellResult = {
+        **result,
+        "metrics": _rounded(result["metrics"]),
+        "slices": _rounded(result["slices"]),
+        "curve": _rounded(curve[:-1], CURVE_DIGITS) + _rounded(curve[-1:]),
+        "seconds": _rounded(result["seconds"]),
+    }
+    if "tests" in rounded:
+        rounded["tests"] = [
+            {**test, "metrics": _rounded(test["metrics"]), "slices": _rounded(test["slices"])}
+            for test in rounded["tests"]
+        ]
+    return rounded
+
+
+def _rounded(value: Any, digits: int = DIGITS) -> Any:
+    """Return a JSON value with its fractions rounded to significant digits, except those of `EXACT`."""
+    if isinstance(value, dict):
+        return {name: part if name == EXACT else _rounded(part, digits) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_rounded(part, digits) for part in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value

@@ -363,23 +363,49 @@ def test_unpacked_results_are_the_files_that_were_packed(store: Store, tmp_path:
 
 def test_a_thin_pack_leaves_out_slices_and_curves_of_runs_that_no_table_shows(store: Store) -> None:
     sliced = {"slices": {"slot": {"at": [0, 1], "accuracy": {"sum": [0, 1], "weight": [1, 1]}}}}
-    purposes = ["report", "tuning", "rung"]
+    ended = {"ladder": {"ended": "flat", "most": 2, "rungs": [{"tokens": 64, "accuracy": 0.5}] * 2}}
     curve = [a_point(0.2, step=1), a_point(0.5, step=2)]
-    whole = [
-        a_record(one, purpose=each, curve=curve, **sliced) for one, each in zip(IDS, purposes, strict=False)
-    ]
-    for record in whole:
+    tuning, rung, report = (
+        a_record(one, purpose=purpose, curve=curve, **sliced, **more)
+        for one, purpose, more in zip(IDS, ("tuning", "rung", "report"), ({}, {}, ended), strict=False)
+    )
+    report["cell"]["protocol"]["settings"]["doublings"] = 1
+    for record in (tuning, rung, report):
         store.put(record)
     pack(store, "zoo", thin=True)
     assert verify(store) == []
-    assert store.all() == [whole[0], *({**record, "slices": {}, "curve": curve[1:]} for record in whole[1:])]
+    assert store.all() == [{**tuning, "slices": {}, "curve": curve[1:]}, {**rung, "slices": {}}, report]
+
+
+def test_the_highest_rung_of_a_ladder_that_goes_on_is_whole_in_a_thin_pack(store: Store) -> None:
+    sliced = {"slices": {"slot": {"at": [0], "accuracy": {"sum": [1], "weight": [1]}}}}
+    lower, higher = (a_record(one, purpose="rung", **sliced) for one in IDS[:2])
+    higher["cell"]["protocol"]["settings"]["doublings"] = 1
+    for record in (lower, higher):
+        store.put(record)
+    pack(store, "zoo", thin=True)
+    assert store.all() == [{**lower, "slices": {}}, higher]
 
 
 def test_tests_lose_their_slices_in_a_thin_pack() -> None:
-    test = {"seq_len": 8, "slices": {"slot": {}}}
+    test = {"seq_len": 8, "metrics": {"nll": 1.23456789}, "slices": {"slot": {}}}
     thin = thinned(a_record(IDS[0], purpose="tuning", curve=[], tests=[test, test]))
     assert thin["curve"] == []
-    assert thin["tests"] == [{"seq_len": 8, "slices": {}}] * 2
+    assert thin["tests"] == [{"seq_len": 8, "metrics": {"nll": 1.23457}, "slices": {}}] * 2
+
+
+def test_a_thin_pack_rounds_what_is_shown_and_leaves_what_is_compared() -> None:
+    third, tokens = 1 / 3, 123_456_789
+    point = {"step": 1, "tokens": tokens, "loss": third, "accuracy": third}
+    slot = {"at": [0], "accuracy": {"sum": [third], "weight": [1]}, "nll": {"sum": [third], "weight": [1]}}
+    whole = a_record(
+        IDS[0], metrics={"accuracy": third, "nll": third}, curve=[point, point], slices={"slot": slot}
+    )
+    assert thinned(whole) == whole | {
+        "metrics": {"accuracy": third, "nll": 0.333333},
+        "curve": [point | {"loss": 0.333}, point | {"loss": 0.333333}],
+        "slices": {"slot": slot | {"nll": {"sum": [0.333333], "weight": [1]}}},
+    }
 
 
 def test_unpacking_never_replaces_a_file_that_differs(store: Store) -> None:
