@@ -1,5 +1,6 @@
 """A pack leaves out what follows from the rest of a line, and gives it back."""
 
+import json
 import lzma
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,14 @@ import pytest
 
 from linbench.common.hashing import digest
 from linbench.results.packing import pack, verify
+from linbench.results.packs import read_lines
 from linbench.results.result_text import UNREADABLE, result_text
 from linbench.results.short_lines import KEPT_DIGITS, restored, shortened
 from linbench.results.store import Store
 from tests.helpers.records import a_record
 from tests.helpers.speeds import a_speed
 
+ROOT = Path(__file__).parents[2]
 HASH = 64
 
 
@@ -68,3 +71,12 @@ def test_an_altered_line_of_a_pack_does_not_count(tmp_path: Path, of: bytes, to:
     reader = Store(tmp_path)
     assert reader.all() == records[1:]
     assert [*reader.set_aside.values()] == [UNREADABLE]
+
+
+def test_stored_lines_are_short() -> None:
+    """The packs of the repository have no digits that could be computed."""
+    path = ROOT / "results" / "h200" / "capacity.jsonl.xz"
+    stored = lzma.decompress(path.read_bytes()).splitlines()
+    whole = read_lines(path)
+    assert sum(map(len, whole)) - sum(map(len, stored)) == len(whole) * (2 * HASH - KEPT_DIGITS)
+    assert all(json.loads(line)["id"] for line in whole)
