@@ -6,7 +6,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from linbench.common.errors import UserError
 from linbench.common.settings import ABSENT, Settings
 from linbench.kernels.attention import EMPTY, Weigh, attention, flops_per_token
 from linbench.kernels.decays import bounded_for_scores
@@ -23,6 +22,7 @@ from linbench.models.blocks.heads import (
     QKNorm,
     Readout,
     share_input,
+    shared_heads,
 )
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.positions import alibi_slopes, angles, rotate_first, turned_dims
@@ -151,12 +151,7 @@ class Attention(Mixer):
         Raises:
             UserError: if heads cannot share keys as the settings say.
         """
-        heads, kv_heads = self.settings.heads, self.settings.kv_heads or self.settings.heads
-        if heads % kv_heads:
-            raise UserError(
-                f"model.kv_heads = {kv_heads} does not divide model.heads = {heads}: each head of keys serves"
-                " as many heads of queries."
-            )
+        kv_heads = shared_heads(self.settings, "kv_heads")
         return HeadProjection(self.settings, self.layer, kv_heads=kv_heads)
 
     def make_readout(self) -> Readout:

@@ -30,7 +30,7 @@ class Comba(GatedDeltaNet):
         o_t = S_t^T (q_t - d k_t) / sqrt(K)
 
     Hu et al. 2025, arXiv:2506.02475. The decay a_t is Gated DeltaNet's; b is the sigmoid of a number per head
-    that starts at 1, d a number per head.
+    of keys that starts at 1, d a number per head of keys.
 
     State: H K V, constant in length; the convolution keeps 3 inputs per channel.
 
@@ -47,8 +47,8 @@ class Comba(GatedDeltaNet):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.erase = nn.Parameter(torch.ones(settings.heads))
-        self.correction = nn.Parameter(torch.full((settings.heads,), settings.correction))
+        self.erase = nn.Parameter(torch.ones(self.key_heads))
+        self.correction = nn.Parameter(torch.full((self.key_heads,), settings.correction))
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None

@@ -62,7 +62,11 @@ class DeltaProduct(MatrixMixer):
     def make_projection(self) -> HeadProjection:
         """Return a projection with a key and a value for every step."""
         return HeadProjection(
-            self.settings, self.layer, make_feature_map=self.make_feature_map, steps=self.settings.steps
+            self.settings,
+            self.layer,
+            make_feature_map=self.make_feature_map,
+            key_heads=self.key_heads,
+            steps=self.settings.steps,
         )
 
     def recur(

@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.errors import UserError
+from linbench.common.settings import ABSENT
 from linbench.kernels.dtypes import to_float32
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
@@ -41,6 +42,11 @@ class HGRN2Settings(GateSettings, MatrixSettings):
     output_norm: OutputNorm = Field("rms_all", description=OUTPUT_NORM.description)
     positions: Literal["none"] = Field(
         "none", description="none: a key that is tied to the decay cannot be rotated"
+    )
+    key_heads: None = Field(
+        None,
+        description="null: every head of the memory has a decay, and its key is tied to it",
+        json_schema_extra={ABSENT: None},
     )
 
 

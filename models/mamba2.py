@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from linbench.common.errors import UserError
+from linbench.common.settings import ABSENT
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import StepDecay
-from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, Readout
+from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, Readout, shared_heads
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.starting_gates import DrawnGateSettings
@@ -33,6 +33,9 @@ class Mamba2Settings(DrawnGateSettings, MatrixSettings):
         1,
         ge=1,
         description="how many B and C (k and q) there are, each for as many heads; null is one for each head",
+    )
+    key_heads: None = Field(
+        None, description="groups says how many heads of q and k there are", json_schema_extra={ABSENT: None}
     )
     conv_bias: bool = Field(True, description="whether the convolution has biases")
     skip: bool = Field(True, description="whether D x goes past the memory")
@@ -110,21 +113,27 @@ class Mamba2(MatrixMixer):
         self.decay = StepDecay(layer.d_model, settings.heads, settings)
         self.skip = nn.Parameter(torch.ones(settings.heads)) if settings.skip else None
 
+    @property
+    def key_heads(self) -> int:
+        """Heads of C and B (q and k): the groups."""
+        return shared_heads(self.settings, "groups")
+
     def make_projection(self) -> HeadProjection:
         """Return a projection with C and B for each group of heads and x for each head.
 
         They take the places of q, k and v.
         """
-        s = self.settings
-        if s.heads % (s.groups or 1):
-            raise UserError(f"model.groups = {s.groups} does not divide model.heads = {s.heads}.")
         return HeadProjection(
-            s, self.layer, make_feature_map=self.make_feature_map, key_heads=s.groups, conv_bias=s.conv_bias
+            self.settings,
+            self.layer,
+            make_feature_map=self.make_feature_map,
+            key_heads=self.key_heads,
+            conv_bias=self.settings.conv_bias,
         )
 
     def make_readout(self) -> Readout:
         """Return a readout with the gate before the norm."""
-        return GateFirst(self.settings, self.layer, groups=self.settings.groups or self.settings.heads)
+        return GateFirst(self.settings, self.layer, groups=self.key_heads)
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None

@@ -150,10 +150,11 @@ class MLSTM(MatrixMixer):
 
         o, S = normalised_matrix_state(
             q,
-            k * strength[..., None],
+            k,
             v,
             denominator,
             log_decay=log_decay,
+            strength=strength,
             scale=q.shape[-1] ** -0.5,
             state=S,
         )

@@ -61,8 +61,9 @@ class NormalisedDeltaNet(DeltaNet):
         """Compute the equation. Dividing the prediction is the same as dividing the key that erases."""
         S, z = (None, None) if memory is None else (memory[..., :-1], memory[..., -1:])
         wide = to_float32(k)
-        ones = torch.ones_like(wide[..., :1])
+        ones = torch.ones_like(v[..., :1], dtype=wide.dtype)
         weight_sum, z = matrix_state(wide, wide, ones, read="before", scale=1.0, state=z)  # z_{t-1} . k_t
-        erase_key = wide / weight_sum.clamp(min=self.epsilon)
+        of_keys = weight_sum[:, :, :: v.shape[2] // k.shape[2]]  # alike for all heads that share a key
+        erase_key = wide / of_keys.clamp(min=self.epsilon)
         o, S = matrix_state(q, k, v, update=Delta(self.beta(x), erase_key=erase_key), state=S)
         return o, torch.cat([S, z], dim=-1)

@@ -49,12 +49,12 @@ class RFASettings(GateSettings, NormalisedSettings):
 class SinCos(FeatureMap):
     """phi(x) = [sin(W x'), cos(W x')] / sqrt(P) with x' = x / (|x| + 1e-3) and W = W_0 diag(sigma).
 
-    W_0 [P, K] is the same for all heads; sigma [H, K] is learned.
+    W_0 [P, K] is the same for all heads; sigma [Hk, K] is learned.
     """
 
-    def __init__(self, dim: int, settings: RFASettings) -> None:
+    def __init__(self, dim: int, heads: int, settings: RFASettings) -> None:
         super().__init__(2 * settings.directions, positive=False, flops=2 * settings.directions * dim)
-        self.sigma = nn.Parameter(torch.ones(settings.heads, dim))
+        self.sigma = nn.Parameter(torch.ones(heads, dim))
         self.directions: Tensor
         self.register_buffer(
             "directions", directions(settings.directions, dim, orthogonal=settings.orthogonal)
@@ -109,19 +109,23 @@ class RFA(MatrixMixer):
 
     def make_feature_map(self, dim: int) -> FeatureMap:
         """Return the sines and cosines."""
-        return SinCos(dim, self.settings)
+        return SinCos(dim, self.key_heads, self.settings)
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Compute the equation, in either form."""
         log_decay: Tensor | None = None
+        strength: Tensor | None = None
         if self.gate is not None:
             gate = self.gate(x.x).to(q.dtype)
-            log_decay, k = F.logsigmoid(gate), k * torch.sigmoid(-gate)[..., None]
-        if not self.settings.normalise:
-            return matrix_state(q, k, v, log_decay=log_decay, scale=1.0, state=memory)
-        return normalised_matrix_state(q, k, v, keep_from_zero, log_decay=log_decay, state=memory)
+            log_decay, strength = F.logsigmoid(gate), torch.sigmoid(-gate)
+        if self.settings.normalise:
+            return normalised_matrix_state(
+                q, k, v, keep_from_zero, log_decay=log_decay, strength=strength, state=memory
+            )
+        written = v if strength is None else (strength[..., None] * v).to(v.dtype)
+        return matrix_state(q, k, written, log_decay=log_decay, scale=1.0, state=memory)
 
     def recurrence_flops(self, seq_len: int) -> float:
         """Return the operations of the recurrence and the feature map; without a gate there is no decay."""

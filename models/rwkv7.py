@@ -90,23 +90,25 @@ class RWKV7(ShiftMixer):
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         heads, key_dim, value_dim = self.memory_shape
-        keys, values = heads * key_dim, heads * value_dim
+        rows, keys, values = heads * key_dim, self.project.key_heads * key_dim, heads * value_dim
         d_model, rising = layer.d_model, layer_depth(layer).rising
         # the published initial values depend on the channel's place among all, and within its head
-        tilt, bend = channel_positions(keys) - 0.5, _signed_square_per_head(keys, key_dim)
-        published = -5.5 + 6 * channel_positions(keys) ** (1 + rising**0.3) + 2.5 * bend
+        bend = _signed_square_per_head(rows, key_dim)
+        published = -5.5 + 6 * channel_positions(rows) ** (1 + rising**0.3) + 2.5 * bend
         self.w0 = _split_heads(
-            settings.start(published, lambda rate: math.log(rate / (FASTEST - rate))), heads
+            settings.start(published, lambda rate: math.log(rate / (FASTEST - rate))), key_dim
         )
-        self.w = _make_low_rank(d_model, 2.5, keys, activation=torch.tanh)
-        self.a0 = _split_heads(-0.19 + 0.3 * bend + 0.4 * tilt, heads)
+        self.w = _make_low_rank(d_model, 2.5, rows, activation=torch.tanh)
+        # what acts on keys is of their heads
+        tilt, bend = channel_positions(keys) - 0.5, _signed_square_per_head(keys, key_dim)
+        self.a0 = _split_heads(-0.19 + 0.3 * bend + 0.4 * tilt, key_dim)
         self.a = _make_low_rank(d_model, 2.5, keys)
-        self.k_k = _split_heads(0.71 - 0.1 * tilt, heads)
-        self.k_a = _split_heads(torch.full((keys,), 1.02), heads)
-        self.r_k = _split_heads(torch.full((keys,), -0.04), heads) if settings.bonus else None
+        self.k_k = _split_heads(0.71 - 0.1 * tilt, key_dim)
+        self.k_a = _split_heads(torch.full((keys,), 1.02), key_dim)
+        self.r_k = _split_heads(torch.full((keys,), -0.04), key_dim) if settings.bonus else None
         self.v0, self.v = None, None
         if settings.value_residual and layer.index > 0:
-            self.v0 = _split_heads(0.73 - 0.4 * (channel_positions(values) - 0.5), heads)
+            self.v0 = _split_heads(0.73 - 0.4 * (channel_positions(values) - 0.5), value_dim)
             self.v = _make_low_rank(d_model, 1.7, values)
         if settings.low_rank_gate:
             self.readout.gate = _make_low_rank(d_model, 5.0, values, activation=torch.sigmoid)
@@ -150,7 +152,10 @@ class RWKV7(ShiftMixer):
         o, memory = matrix_state(
             r, k, v, log_decay=self.log_decay(streams), update=update, scale=1.0, state=state and state.memory
         )
-        bonus = None if self.r_k is None else (r * k * self.r_k).sum(dim=-1, keepdim=True) * v
+        bonus: Tensor | None = None
+        if self.r_k is not None:  # of every head of keys for all values that share it
+            strength = (r * k * self.r_k).sum(dim=-1)[..., None, None]
+            bonus = (strength * v.reshape(*k.shape[:3], -1, v.shape[3])).flatten(2, 3)
         return Out(self.readout(o, streams.get("g", x), bonus), ShiftState(memory, conv, shift), cross_layer)
 
     def recurrence_flops(self, seq_len: int) -> float:
@@ -191,8 +196,8 @@ def _signed_square_per_head(width: int, head_dim: int) -> Tensor:
     return (z * z.abs()).repeat(width // head_dim)
 
 
-def _split_heads(vector: Tensor, heads: int) -> nn.Parameter:
-    return nn.Parameter(vector.view(heads, -1).clone())
+def _split_heads(vector: Tensor, head_dim: int) -> nn.Parameter:
+    return nn.Parameter(vector.view(-1, head_dim).clone())
 
 
 def _make_low_rank(d_model: int, factor: float, outputs: int, activation: Any = None) -> LowRank:

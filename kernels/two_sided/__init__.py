@@ -36,7 +36,7 @@ def two_sided(
     The product with f_t g_t^T is element by element.
 
     Args:
-        q, k: [B, T, H, K].
+        q, k: [B, T, Hk, K]; Hk divides H, key head h serves the value heads h*H/Hk ... (h+1)*H/Hk - 1.
         v: [B, T, H, V].
         key_log_decay: log f <= 0, -inf included, broadcastable to [B, T, H, K].
         value_log_decay: log g, likewise to [B, T, H, V].
@@ -47,17 +47,23 @@ def two_sided(
 
     Raises ValueError: shapes that do not fit together, or a backend that is not there.
     """
+    require_heads(q=q, k=k, v=v)
     took = choose_backend(backend, _BACKENDS, v, otherwise="chunkwise")
-    if not q.dim() == v.dim() == 4 or q.shape != k.shape or q.shape[:3] != v.shape[:3] or q.shape[1] < 1:
+    if (
+        not q.dim() == v.dim() == 4
+        or q.shape != k.shape
+        or q.shape[:2] != v.shape[:2]
+        or q.shape[1] < 1
+        or v.shape[2] % q.shape[2]
+    ):
         raise ValueError(
-            "q, k [B, T, H, K] and v [B, T, H, V] with T >= 1, not"
+            "q, k [B, T, Hk, K] and v [B, T, H, V] with T >= 1 and Hk dividing H, not"
             f" {[*map(tuple, (q.shape, k.shape, v.shape))]}"
         )
-    require_heads(q=q, k=k, v=v)
-    if state is not None and state.shape != (expected := (len(v), *q.shape[2:], v.shape[3])):
+    if state is not None and state.shape != (expected := (len(v), v.shape[2], q.shape[3], v.shape[3])):
         raise ValueError(f"state must be [B, H, K, V] = {expected}, not {tuple(state.shape)}")
-    key_log_decay = _expanded("key_log_decay", key_log_decay, k)
-    value_log_decay = _expanded("value_log_decay", value_log_decay, v)
+    key_log_decay = _expanded("key_log_decay", key_log_decay, (*v.shape[:3], k.shape[3]))
+    value_log_decay = _expanded("value_log_decay", value_log_decay, v.shape)
     wide = at_least_float32(v.dtype)
     given = [x.to(wide) for x in (q, k, v, key_log_decay, value_log_decay)]
     with without_autocast(v):
@@ -66,11 +72,11 @@ def two_sided(
     return o.to(v.dtype), state
 
 
-def _expanded(name: str, gate: Tensor, like: Tensor) -> Tensor:
-    sizes = zip(reversed(gate.shape), reversed(like.shape), strict=False)
-    if gate.dim() > like.dim() or not all(size in (1, wanted) for size, wanted in sizes):
-        raise ValueError(f"{name} must broadcast to {tuple(like.shape)}, not {tuple(gate.shape)}")
-    return gate.expand_as(like)
+def _expanded(name: str, gate: Tensor, full: tuple[int, ...]) -> Tensor:
+    sizes = zip(reversed(gate.shape), reversed(full), strict=False)
+    if gate.dim() > len(full) or not all(size in (1, wanted) for size, wanted in sizes):
+        raise ValueError(f"{name} must broadcast to {tuple(full)}, not {tuple(gate.shape)}")
+    return gate.expand(full)
 
 
 def flops_per_token(*, heads: int, key_dim: int, value_dim: int) -> int:

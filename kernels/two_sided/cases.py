@@ -9,8 +9,10 @@ from linbench.kernels.family import Family, Inputs, KernelCase, normal
 from linbench.kernels.two_sided import two_sided
 
 
-def _case(batch: int, length: int, heads: int, key_dim: int, value_dim: int) -> KernelCase:
-    q, k = normal(2, batch, length, heads, key_dim)
+def _case(
+    batch: int, length: int, heads: int, key_dim: int, value_dim: int, key_heads: int | None = None
+) -> KernelCase:
+    q, k = normal(2, batch, length, key_heads or heads, key_dim)
     inputs = {
         "q": q,
         "k": k,
@@ -40,6 +42,7 @@ FAMILY = Family(
         "two_sided": {
             "as published": partial(_case, 2, 70, 2, 16, 16),
             "odd sizes": partial(_case, 2, 33, 3, 5, 7),
+            "shared keys": partial(_case, 2, 33, 4, 5, 7, 2),
             "one token": partial(_case, 2, 1, 2, 16, 16),
         }
     },

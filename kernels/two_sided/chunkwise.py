@@ -5,6 +5,8 @@ factor of i and one of j only with exp(-G_j), which overflows. So pairs (i, j) a
 for which i lies in the later and j in the earlier half of the same 2s tokens: from j to the middle, and from
 the middle to i, no factor exceeds one. No sum of log decays is a difference of longer ones, so that a token
 that forgets all leaves the small decays after it their digits.
+
+A chunk is [B, Hk, H / Hk, N, C, D], and the H / Hk heads of values that share a key meet it by broadcasting.
 """
 
 import operator
@@ -23,7 +25,9 @@ def chunkwise(
     """Return o and the state; arguments are those of `reference`."""
     length = operator.index(q.shape[1])
     chunk = min(CHUNK, 1 << (length - 1).bit_length())
-    q, k, v, log_f, log_g = (_split(x, chunk) for x in (q, k, v, key_log_decay, value_log_decay))
+    key_heads = q.shape[2]
+    q, k, v, log_f, log_g = (_split(x, chunk, key_heads) for x in (q, k, v, key_log_decay, value_log_decay))
+    state = None if state is None else state.reshape(len(q), key_heads, -1, *state.shape[2:])
     o = (q * k).sum(dim=-1, keepdim=True) * v
     half = 1
     while half < chunk:
@@ -32,20 +36,21 @@ def chunkwise(
     states, last = _walk(k * _after(log_f), v * _after(log_g), log_f, log_g, state)
     if states is not None:
         o = o + _until(log_g) * ((q * _until(log_f)) @ states)
-    return o.flatten(2, 3)[:, :, :length].transpose(1, 2), last
+    o = o.flatten(3, 4)[..., :length, :]
+    return o.flatten(1, 2).transpose(1, 2), last.flatten(1, 2)
 
 
-def _split(x: Tensor, chunk: int) -> Tensor:
-    """Cut [B, T, H, D] into [B, H, N, C, D].
+def _split(x: Tensor, chunk: int, key_heads: int) -> Tensor:
+    """Cut [B, T, H, D] into [B, Hk, H / Hk, N, C, D].
 
     Zeros at the end write nothing and decay nothing, so the final state stands.
     """
     x = F.pad(x.transpose(1, 2), (0, 0, 0, -x.shape[1] % chunk))
-    return x.reshape(*x.shape[:2], -1, chunk, x.shape[-1])
+    return x.reshape(len(x), key_heads, x.shape[1] // key_heads, -1, chunk, x.shape[3])
 
 
 def _across(q: Tensor, k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, half: int) -> Tensor:
-    """Return what tokens of later halves read of the earlier ones before them: [B, H, N, C, V].
+    """Return what tokens of later halves read of the earlier ones before them: [B, Hk, H / Hk, N, C, V].
 
     It is zero for the others.
     """
@@ -75,20 +80,20 @@ def _after(log_decay: Tensor) -> Tensor:
 def _walk(
     k: Tensor, v: Tensor, log_f: Tensor, log_g: Tensor, state: Tensor | None
 ) -> tuple[Tensor | None, Tensor]:
-    """Return the states before chunks [B, H, N, K, V], None if all are zero, and the last.
+    """Return the states before chunks [B, Hk, H / Hk, N, K, V], None if all are zero, and the last.
 
     Takes what is left of writes at the end of their chunk.
     """
     gained = k.mT @ v
-    if state is None and k.shape[2] == 1:
-        return None, gained[:, :, 0]
-    state = torch.zeros_like(gained[:, :, 0]) if state is None else state
+    if state is None and k.shape[3] == 1:
+        return None, gained[:, :, :, 0]
+    state = torch.zeros_like(gained[:, :, :, 0]) if state is None else state
     f, g = (x.sum(dim=-2).exp() for x in (log_f, log_g))
     states = []
     # not by index: the gradient of every chunk would be as large as all
     for keep_key, keep_value, write in zip(
-        f.unbind(dim=2), g.unbind(dim=2), gained.unbind(dim=2), strict=True
+        f.unbind(dim=3), g.unbind(dim=3), gained.unbind(dim=3), strict=True
     ):
         states.append(state)
         state = keep_key[..., None] * keep_value[..., None, :] * state + write
-    return torch.stack(states, dim=2), state
+    return torch.stack(states, dim=3), state

@@ -12,9 +12,10 @@ def reference(
 ) -> tuple[Tensor, Tensor]:
     """Return o and the state; arguments are those of the door, without a scale.
 
-    They have one dtype and full shape.
+    They have one dtype, and decays have full shape.
     """
     f, g = key_log_decay.exp(), value_log_decay.exp()
+    q, k = (x.repeat_interleave(v.shape[2] // k.shape[2], dim=2) for x in (q, k))
     outputs = []
     if state is None:
         state = v.new_zeros(v.shape[0], v.shape[2], k.shape[3], v.shape[3])

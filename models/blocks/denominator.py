@@ -45,6 +45,7 @@ def normalised_matrix_state(
     denominator: Callable[[Tensor], Tensor],
     *,
     log_decay: Tensor | None = None,
+    strength: Tensor | None = None,
     scale: float = 1.0,
     state: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
@@ -55,11 +56,14 @@ def normalised_matrix_state(
     Args:
         q, k, v, log_decay, scale: as in `matrix_state`.
         denominator: maps z_t . q_t [B, T, H, 1] to what is divided by.
+        strength: factor of each write to S and z [B, T, H]; None is 1.
         state: S with z as its last column [B, H, K, V+1]; None stands for zeros.
     """
     ones = torch.ones_like(v[..., :1])
 
     def read(values: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        if strength is not None:  # of values, since several of their heads may share a key
+            values = (strength[..., None] * values).to(values.dtype)
         return matrix_state(q, k, values, log_decay=log_decay, scale=scale, state=state)
 
     if doubles_value_tile(

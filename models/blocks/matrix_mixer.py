@@ -18,15 +18,16 @@ from linbench.models.blocks.heads import (
     CONTROLLED,
     FAMILIES,
     HeadProjection,
-    HeadSettings,
     Readout,
+    SharedKeySettings,
     share_input,
+    shared_heads,
 )
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.positions import angles
 
 
-class MatrixSettings(HeadSettings):
+class MatrixSettings(SharedKeySettings):
     """Settings of a layer whose memory is one matrix per head."""
 
     positions: Literal["none", "rope"] = Field(
@@ -68,9 +69,16 @@ class MatrixMixer(Mixer):
                 " other heads or head_dim."
             )
 
+    @property
+    def key_heads(self) -> int:
+        """Heads of q and k. A variant whose setting has another name overrides it."""
+        return shared_heads(self.settings, "key_heads")
+
     def make_projection(self) -> HeadProjection:
         """Return the module that makes q, k and v. Variants may override it."""
-        return HeadProjection(self.settings, self.layer, make_feature_map=self.make_feature_map)
+        return HeadProjection(
+            self.settings, self.layer, make_feature_map=self.make_feature_map, key_heads=self.key_heads
+        )
 
     def make_readout(self) -> Readout:
         """Return the module that makes the layer's output from its heads'. Variants may override it."""

@@ -16,17 +16,18 @@ from linbench.models.blocks.heads import (
     NO_CONVOLUTION,
     OUTPUT_NORM,
     HeadProjection,
-    HeadSettings,
     OutputNorm,
     Readout,
+    SharedKeySettings,
     share_input,
+    shared_heads,
 )
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.starting_gates import GateSettings
 from linbench.models.blocks.token_shift import TokenShift
 
 
-class ShiftSettings(GateSettings, HeadSettings):
+class ShiftSettings(GateSettings, SharedKeySettings):
     """Settings of RWKV's matrix layers.
 
     Published: token shift, no convolution, no norm of q and k, group norm of the output.
@@ -61,7 +62,7 @@ Streams = Mapping[str, Tensor | SharedInput]
 class Tokens(NamedTuple):
     """Projections of some tokens, up to the recurrence.
 
-    r and k: [B, T, H, K]. v: [B, T, H, V]. conv and shift: the parts of the state that are not memory.
+    r and k: [B, T, Hk, K]. v: [B, T, H, V]. conv and shift: the parts of the state that are not memory.
     """
 
     streams: Streams
@@ -87,7 +88,7 @@ class ShiftMixer(Mixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.project = HeadProjection(settings, layer)
+        self.project = HeadProjection(settings, layer, key_heads=shared_heads(settings, "key_heads"))
         self.readout = Readout(settings, layer, eps=64e-5)  # published as 1e-5 after a division by 8
         self.shift = self.token_shift() if settings.token_shift else None
 
@@ -127,7 +128,7 @@ class ShiftMixer(Mixer):
         )
 
     def state_floats(self, seq_len: int) -> StateSize:
-        """Return H K V for the memory, (kernel - 1) (2 H K + H V) for the convolution, D for the shift."""
+        """Return H K V for the memory, (kernel - 1) (2 Hk K + H V) for the convolution, D for the shift."""
         heads, key_dim, value_dim = self.memory_shape
         shift = 0 if self.shift is None else self.layer.d_model
         return StateSize(

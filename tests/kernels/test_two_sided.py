@@ -20,13 +20,15 @@ GATES = ["key_log_decay", "value_log_decay"]
 Inputs = dict[str, Tensor]
 
 
-def draw(length: int, *, dtype: torch.dtype = torch.float64, state: bool = True) -> Inputs:
+def draw(
+    length: int, *, dtype: torch.dtype = torch.float64, state: bool = True, key_heads: int = H
+) -> Inputs:
     generator = torch.Generator().manual_seed(length)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype)
 
-    inputs = {"q": normal(B, length, H, K), "k": normal(B, length, H, K), "v": normal(B, length, H, V)}
+    inputs = {name: normal(B, length, key_heads, K) for name in "qk"} | {"v": normal(B, length, H, V)}
     inputs |= {
         name: F.logsigmoid(3 * normal(B, length, H, size)) for name, size in zip(GATES, (K, V), strict=True)
     }
@@ -69,6 +71,18 @@ def assert_parity(inputs: Inputs, backend: str = "chunkwise") -> None:
 @pytest.mark.parametrize("length", LENGTHS)
 def test_outputs_state_and_gradients_equal_the_loop(length: int, state: bool, dtype: torch.dtype) -> None:
     assert_parity(draw(length, state=state, dtype=dtype))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("length", [1, 33, 70])
+def test_shared_keys_are_keys_of_several_heads_that_are_alike(length: int, state: bool, backend: str) -> None:
+    shared = draw(length, state=state, key_heads=1)
+    apart = {name: x.expand(-1, -1, H, -1) if name in "qk" else x for name, x in shared.items()}
+    given, expected = results(shared, backend), results(apart, "reference")
+    for name, x in given.items():
+        wanted = expected[name].sum(dim=2, keepdim=True) if name in ("q", "k") else expected[name]
+        assert error(x, wanted) < 1e-12, name
 
 
 @pytest.mark.parametrize(
@@ -171,7 +185,8 @@ def test_dtypes(backend: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x: {"q": x["q"][:, :-1]}, r"q, k \[B, T, H, K\] and v"),
+        (lambda x: {"q": x["q"][:, :-1]}, r"q, k \[B, T, Hk, K\] and v"),
+        (lambda x: {name: x[name][:, :, :2] for name in "qk"}, "Hk dividing H"),
         (lambda x: {"k": x["k"][..., :-1]}, "q, k"),
         (lambda x: {"v": x["v"][:, :, :1]}, "q, k"),
         (lambda x: {name: x[name][:, :0] for name in "qkv"}, "T >= 1"),
