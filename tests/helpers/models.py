@@ -6,12 +6,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linbench.experiments.registry import SHIPPED, registry
 from linbench.models.base import LayerInfo, Mixer
 
 B, D, HEADS = 2, 16, 2
 """Batch, width and heads of a layer under test, unless the test says otherwise."""
 
 FIRST = LayerInfo(0, 1, D)
+
+SHARING: dict[str, type[Mixer]] = {
+    name: entry.cls
+    for name, entry in registry("model").entries.items()
+    if entry.source == SHIPPED
+    and (field := entry.cls.Settings.model_fields.get("key_heads"))
+    and field.annotation is not type(None)
+}
+"""The variants in which several heads of values may share a key."""
 
 Error = Callable[[Tensor, Tensor], float]
 Randomise = Callable[[Mixer], Mixer]

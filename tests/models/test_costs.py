@@ -12,6 +12,7 @@ from linbench.kernels.operators import prefer_backend
 from linbench.models.base import LayerInfo, Mixer, StateSize
 from linbench.models.costs import layer_flops, map_flops, state_bytes, work_bytes, work_flops
 from linbench.models.deltanet import DeltaNet
+from tests.helpers.models import SHARING
 from tests.helpers.torch_costs import Touched, counted
 
 D = 128
@@ -24,13 +25,13 @@ each = pytest.mark.parametrize("name", MIXERS)
 forms = pytest.mark.parametrize("form", ["native", "controlled"])
 
 
-def build(name: str, form: str = "native", dtype: torch.dtype = torch.float32) -> Mixer:
-    """Build a mixer with one head, so that the recurrence weighs most."""
+def build(name: str, form: str = "native", dtype: torch.dtype = torch.float32, **more: Any) -> Mixer:
+    """Build a mixer with one head, unless told otherwise, so that the recurrence weighs most."""
     cls = MIXERS[name]
     if form == "controlled" and cls.controlled is None:
         pytest.skip("there is no such form")
     settings: dict[str, Any] = dict(cls.controlled or {}) if form == "controlled" else {}
-    settings |= {"heads": 1} if "heads" in cls.Settings.model_fields else {}
+    settings |= {"heads": 1, **more} if "heads" in cls.Settings.model_fields else {}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         return cls(cls.Settings.parse(settings, where="model"), LayerInfo(1, 2, D)).to(dtype).eval()
@@ -40,16 +41,25 @@ def tokens(length: int, dtype: torch.dtype = torch.float32, batch: int = 1) -> T
     return torch.randn(batch, length, D, generator=torch.Generator().manual_seed(0)).to(dtype)
 
 
-@each
-@forms
-def test_operations_are_those_that_torch_counts(name: str, form: str) -> None:
-    mixer, length = build(name, form), 64 if name in SOFTMAX else 8
+def assert_operations_are_counted(mixer: Mixer, length: int) -> None:
     with prefer_backend("reference"):  # the recurrence as it is defined
         found = counted(lambda: mixer(tokens(length)))
     assert found.products + found.elementwise == pytest.approx(
         length * (layer_flops(mixer, length) or 0.0), rel=0.05
     )
     assert found.products <= 1.001 * length * (layer_flops(mixer, length) or 0.0)
+
+
+@each
+@forms
+def test_operations_are_those_that_torch_counts(name: str, form: str) -> None:
+    assert_operations_are_counted(build(name, form), 64 if name in SOFTMAX else 8)
+
+
+@pytest.mark.parametrize("name", SHARING)
+@forms
+def test_operations_with_a_key_for_two_heads_are_those_that_torch_counts(name: str, form: str) -> None:
+    assert_operations_are_counted(build(name, form, heads=2, key_heads=1), 8)
 
 
 @each

@@ -12,11 +12,15 @@ from torch import Tensor
 from torch.func import functional_call
 
 from linbench.common.errors import UserError
-from linbench.experiments.registry import SHIPPED, registry
 from linbench.kernels.matrix_state.recurrence import Recurrence
 from linbench.models.base import LayerInfo, Mixer
+from linbench.models.deltanet import DeltaNet
+from linbench.models.gla import GLA
+from linbench.models.hgrn2 import HGRN2
+from linbench.models.mamba2 import Mamba2
+from linbench.models.rwkv6 import RWKV6
 from tests.helpers.cells import plan
-from tests.helpers.models import B, D, Error, Randomise, build_mixer
+from tests.helpers.models import SHARING, B, D, Error, Randomise, build_mixer
 
 HEADS, KEY_HEADS = 4, 2
 FOUR: dict[str, Any] = {"heads": HEADS, "head_dim": 4, "silent": False}
@@ -24,14 +28,7 @@ GROUPED: dict[str, Any] = {**FOUR, "key_heads": KEY_HEADS}
 SECOND = LayerInfo(1, 2, D)
 """A layer that has all that later layers of some variants have more than the first."""
 
-NAMES = [
-    name
-    for name, entry in registry("model").entries.items()
-    if entry.source == SHIPPED
-    and "key_heads" in entry.cls.Settings.model_fields
-    and name not in ("mamba2", "hgrn2")  # whose only value is null
-]
-FORMS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in NAMES} | {
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in SHARING} | {
     "deltaproduct of three with positions": ("deltaproduct", {"steps": 3, "positions": "rope"}),
     "linear attention unnormalised": ("linear_attention", {"normalise": False, "feature_map": "dpfp-2"}),
     "gated rfa": ("rfa", {"gated": True, "directions": 3}),
@@ -39,18 +36,14 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in NAM
     "rwkv6 with a convolution": ("rwkv6", {"conv": 4}),
     "kda of full rms norms": ("kda", {"qk_norm": "rms", "output_norm": "rms_all"}),
 }
-each_form = pytest.mark.parametrize("form", [*FORMS, *(f"controlled {name}" for name in NAMES)])
-
-
-def mixer_class(name: str) -> type[Mixer]:
-    return registry("model").find(name).cls
+each_form = pytest.mark.parametrize("form", [*FORMS, *(f"controlled {name}" for name in SHARING)])
 
 
 def pair(form: str) -> tuple[Any, Any]:
     """Return a layer with shared keys, and the same with a key for each head."""
     name = form.removeprefix("controlled ")
-    name, settings = FORMS[name] if form in FORMS else (name, mixer_class(name).controlled or {})
-    cls = mixer_class(name)
+    name, settings = FORMS[name] if form in FORMS else (name, SHARING[name].controlled or {})
+    cls = SHARING[name]
     return build_mixer(cls, SECOND, **settings, **GROUPED), build_mixer(cls, SECOND, **settings, **FOUR)
 
 
@@ -133,13 +126,13 @@ def test_streams_prompts_and_single_tokens_are_those_of_keys_that_are_alike(
     assert relative_error(torch.cat(parts, dim=1), expected) < 1e-9
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHARING)
 @pytest.mark.parametrize("form", ["native", "controlled"])
 @torch.no_grad()
 def test_as_many_keys_as_values_is_what_it_was_bit_for_bit(
     generator: torch.Generator, name: str, form: str
 ) -> None:
-    cls = mixer_class(name)
+    cls = SHARING[name]
     settings = {**((cls.controlled or {}) if form == "controlled" else {}), **FOUR}
     before = build_mixer(cls, SECOND, **settings)
     after = build_mixer(cls, SECOND, **settings, key_heads=HEADS)
@@ -194,7 +187,7 @@ def test_queries_and_keys_reach_the_kernel_unrepeated(
     assert {each.shape[2] for each in arriving} == {KEY_HEADS}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHARING)
 def test_sizes_count_what_is_there(name: str) -> None:
     shared, apart = pair(f"controlled {name}")
     sizes, whole = shared.state_floats(70), apart.state_floats(70)
@@ -209,9 +202,9 @@ def test_sizes_count_what_is_there(name: str) -> None:
     assert shared.recurrence_flops(70) == apart.recurrence_flops(70) - 2 * (HEADS - KEY_HEADS) * features
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHARING)
 def test_identities_are_what_they_were(name: str) -> None:
-    settings = mixer_class(name).Settings
+    settings = SHARING[name].Settings
     assert "key_heads" not in settings().identity()
     assert settings(key_heads=1).identity()["key_heads"] == 1
     first, second = (
@@ -221,24 +214,24 @@ def test_identities_are_what_they_were(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"),
+    ("cls", "settings"),
     [
-        ("deltanet", {"heads": 4, "key_heads": 3}),
-        ("rwkv6", {"heads": 2, "key_heads": 4}),
-        ("gla", {"heads": 2, "key_heads": 0}),
-        ("mamba2", {"heads": 2, "key_heads": 1}),
-        ("mamba2", {"heads": 2, "groups": 4}),
-        ("hgrn2", {"heads": 2, "key_heads": 1}),
+        (DeltaNet, {"heads": 4, "key_heads": 3}),
+        (RWKV6, {"heads": 2, "key_heads": 4}),
+        (GLA, {"heads": 2, "key_heads": 0}),
+        (Mamba2, {"heads": 2, "key_heads": 1}),
+        (Mamba2, {"heads": 2, "groups": 4}),
+        (HGRN2, {"heads": 2, "key_heads": 1}),
     ],
 )
 def test_keys_that_cannot_be_shared_are_refused(
-    name: str, settings: dict[str, Any], snapshot: SnapshotAssertion
+    cls: type[Mixer], settings: dict[str, Any], snapshot: SnapshotAssertion
 ) -> None:
     with pytest.raises(UserError) as refused:
-        build_mixer(mixer_class(name), **settings)
+        build_mixer(cls, **settings)
     assert str(refused.value) == snapshot
 
 
-@pytest.mark.parametrize("name", ["mamba2", "hgrn2"])
-def test_those_without_the_setting_have_the_identity_that_they_had(name: str) -> None:
-    assert "key_heads" not in mixer_class(name).Settings().identity()
+@pytest.mark.parametrize("cls", [Mamba2, HGRN2])
+def test_variants_without_the_setting_have_the_identity_that_they_had(cls: type[Mixer]) -> None:
+    assert "key_heads" not in cls.Settings().identity()
