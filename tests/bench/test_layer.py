@@ -324,7 +324,8 @@ def test_a_layer_that_fails_costs_the_exit_code(
 
 @pytest.mark.filterwarnings("ignore")  # theirs
 @pytest.mark.parametrize(
-    ("name", "models"), [("fla", list(fla.LAYERS)), ("transformers", ["gated_deltanet"])]
+    ("name", "models"),
+    [("fla", list(fla.LAYERS)), ("transformers", ["gated_deltanet", "gated_deltanet[key_heads=1]"])],
 )
 def test_layers_of_peers_are_of_the_size_of_ours(name: str, models: list[str]) -> None:
     peer = peers.find_peers()[name]
@@ -345,6 +346,12 @@ def test_a_peer_whose_cache_grows_is_not_asked_for_the_same_token_again_and_agai
     monkeypatch.setattr(fla, "build", lambda name, **offered: torch.nn.Identity())
     with pytest.raises(UnsupportedByPeerError, match="makes longer"):
         fla.layer(a_case("fox"), False).after(1, 8)
+
+
+@pytest.mark.parametrize("model", ["gated_deltanet[key_heads=1]", "fox[kv_heads=1]"])
+def test_a_peer_whose_heads_share_no_keys_is_not_asked_for_a_layer_whose_heads_do(model: str) -> None:
+    with pytest.raises(UnsupportedByPeerError, match="a key for each head"):
+        fla.layer(a_case(model), False)
 
 
 def test_a_module_without_parameters_is_timed_and_one_that_raises_has_a_row_alone(tmp_path: Path) -> None:

@@ -87,12 +87,14 @@ _CONTEXT_TOKENS = 256
 def layer(case: LayerCase, compiling: bool) -> Side:
     """Build its layer of the case's sizes.
 
-    Raises UnsupportedByPeerError: it has none, or the case is not in the native form.
+    Raises UnsupportedByPeerError: it has none, heads share keys, or the case is not in the native form.
     """
     if case.mixer not in LAYERS:
         raise UnsupportedByPeerError(f"has no layer {case.label}")
     if case.cell.model.form != "native":
         raise UnsupportedByPeerError("has layers as published; --form native compares them")
+    if any(getattr(case.settings, name, None) for name in ("key_heads", "kv_heads")):
+        raise UnsupportedByPeerError("is built with a key for each head")
     prepare(compiling)
     name, more = LAYERS[case.mixer]
     module = build(name, **_arguments(case), layer_idx=0, num_hidden_layers=2, **more)

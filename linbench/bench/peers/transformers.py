@@ -42,7 +42,7 @@ def layer(case: LayerCase, compiling: bool) -> Side:
     key_dim, value_dim = head_dims(settings, case.width)
     config = Qwen3NextConfig(
         hidden_size=case.width,
-        linear_num_key_heads=settings.heads,
+        linear_num_key_heads=settings.key_heads or settings.heads,
         linear_num_value_heads=settings.heads,
         linear_key_head_dim=key_dim,
         linear_value_head_dim=value_dim,

@@ -97,7 +97,8 @@ def test_every_switch(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> N
     assert_parity(*draw(**form, **ONE, length=17 // row["steps"] + 1, state=True), "triton")
 
 
-@pytest.mark.parametrize(("name", "schedule"), [("gated_deltanet", "fused"), ("gla", "split")])
+@pytest.mark.parametrize("schedule", ["fused", "split"])
+@pytest.mark.parametrize("name", INSTANCES)
 def test_several_sequences_of_several_key_heads(
     monkeypatch: pytest.MonkeyPatch, name: str, schedule: str
 ) -> None:
@@ -191,9 +192,10 @@ def test_so_do_bfloat16_keys_a_thousandth_apart(
     )
 
 
+@pytest.mark.parametrize("more", [{}, {"heads": 4, "key_heads": 2}], ids=["one head", "shared keys"])
 @pytest.mark.parametrize("name", INSTANCES)
-def test_decoding_token_by_token(name: str) -> None:
-    inputs = random_inputs(INSTANCES[name], **ONE, length=3, state=True)
+def test_decoding_token_by_token(name: str, more: dict[str, Any]) -> None:
+    inputs = random_inputs(INSTANCES[name], **ONE | more, length=3, state=True)
     expected = reference(INSTANCES[name], inputs).outputs
     assert (
         max(error(x, expected[which]) for which, x in decode(INSTANCES[name], inputs, "triton").items())
