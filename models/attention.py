@@ -22,11 +22,11 @@ from linbench.models.blocks.heads import (
     QKNorm,
     Readout,
     share_input,
-    shared_heads,
 )
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.positions import alibi_slopes, angles, rotate_first, turned_dims
 from linbench.models.blocks.prefix_scan import running_sum
+from linbench.models.blocks.shared_keys import shared_heads
 
 
 class AttentionSettings(HeadSettings):

@@ -51,8 +51,9 @@ class GatedDeltaNet(DeltaNet):
     also acts on what the delta rule predicts: decay first, then erase and write.
 
     Differences: A ~ U(1, 16), where published code draws U(0, 16), whose logarithm can be minus infinity;
-    decays are drawn in strata (docs/decisions/0003). Heads are sized for small models. The output projection
-    starts at zero (docs/decisions/0002).
+    decays are drawn in strata (docs/decisions/0003). Heads are sized for small models. Qwen3-Next's layer has
+    half as many heads of keys as of values (`key_heads`), here as many. The output projection starts at zero
+    (docs/decisions/0002).
     """
 
     name = "gated_deltanet"

@@ -11,9 +11,10 @@ from linbench.common.settings import ABSENT
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import StepDecay
-from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, Readout, shared_heads
+from linbench.models.blocks.heads import OUTPUT_NORM, HeadProjection, Readout
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
+from linbench.models.blocks.shared_keys import shared_heads
 from linbench.models.blocks.starting_gates import DrawnGateSettings
 
 

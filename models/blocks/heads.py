@@ -10,7 +10,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.errors import UserError
-from linbench.common.settings import ABSENT
 from linbench.kernels.norms import ACTIVATIONS, Activation, l2_norm
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.canon import Canon
@@ -90,17 +89,6 @@ class HeadSettings(BranchSettings):
     )
 
 
-class SharedKeySettings(HeadSettings):
-    """Settings of heads of which several may share a query and a key, as in Qwen3-Next's layers."""
-
-    key_heads: int | None = Field(
-        None,
-        ge=1,
-        description="heads of q and k, each for as many heads of values; null is heads",
-        json_schema_extra={ABSENT: None},
-    )
-
-
 FAMILIES = ("norms", "short_convolution")
 """Kernel families that these blocks use."""
 
@@ -137,21 +125,6 @@ def head_dims(settings: HeadSettings, d_model: int) -> tuple[int, int]:
             " d_model so that both are whole numbers."
         )
     return int(key), int(value)
-
-
-def shared_heads(settings: HeadSettings, name: str) -> int:
-    """Return how many heads there are of what heads share, by the name of its setting; null is all heads.
-
-    Raises:
-        UserError: if heads cannot share them evenly.
-    """
-    count: int = getattr(settings, name) or settings.heads
-    if settings.heads % count:
-        raise UserError(
-            f"model.{name} = {count} does not divide model.heads = {settings.heads}: each must serve equally"
-            " many heads."
-        )
-    return count
 
 
 def inner_width(expand: float, d_model: int) -> int:

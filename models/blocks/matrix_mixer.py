@@ -19,12 +19,11 @@ from linbench.models.blocks.heads import (
     FAMILIES,
     HeadProjection,
     Readout,
-    SharedKeySettings,
     share_input,
-    shared_heads,
 )
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.positions import angles
+from linbench.models.blocks.shared_keys import SharedKeySettings, shared_heads
 
 
 class MatrixSettings(SharedKeySettings):

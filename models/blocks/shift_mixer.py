@@ -18,11 +18,10 @@ from linbench.models.blocks.heads import (
     HeadProjection,
     OutputNorm,
     Readout,
-    SharedKeySettings,
     share_input,
-    shared_heads,
 )
 from linbench.models.blocks.linear import SharedInput
+from linbench.models.blocks.shared_keys import SharedKeySettings, shared_heads
 from linbench.models.blocks.starting_gates import GateSettings
 from linbench.models.blocks.token_shift import TokenShift
 

@@ -20,6 +20,7 @@ from linbench.verify.laws import all_laws
 from linbench.verify.learning import learns
 from tests.helpers.cells import plan
 from tests.helpers.faulty_mixers import CAUGHT, FRAME
+from tests.helpers.models import SHARING
 
 
 @pytest.fixture
@@ -79,7 +80,18 @@ def _marks(name: str, form: str) -> list[pytest.MarkDecorator]:
     ],
 )
 def test_what_is_shipped_keeps_every_law(name: str, form: str) -> None:
-    told = {finding.law: finding for finding in findings(name, form)}
+    assert_no_law_is_broken(findings(name, form))
+
+
+@pytest.mark.parametrize("form", ["native", pytest.param("controlled", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("name", SHARING)
+@pytest.mark.slow
+def test_so_does_what_shares_keys(name: str, form: str) -> None:
+    assert_no_law_is_broken(findings(name, form, **{"model.heads": 4, "model.key_heads": 2}))
+
+
+def assert_no_law_is_broken(findings: list[Finding]) -> None:
+    told = {finding.law: finding for finding in findings}
     found = {law: finding.verdict for law, finding in told.items()}
     assert list(found) == list(all_laws())
     assert told["shapes and dtypes"].found == "3 shapes, 3 dtypes", "judged in float64"
