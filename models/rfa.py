@@ -124,7 +124,7 @@ class RFA(MatrixMixer):
             return normalised_matrix_state(
                 q, k, v, keep_from_zero, log_decay=log_decay, strength=strength, state=memory
             )
-        written = v if strength is None else (strength[..., None] * v).to(v.dtype)
+        written = v if strength is None else strength[..., None].to(v.dtype) * v
         return matrix_state(q, k, written, log_decay=log_decay, scale=1.0, state=memory)
 
     def recurrence_flops(self, seq_len: int) -> float:

@@ -59,20 +59,21 @@ def normalised_matrix_state(
         strength: factor of each write to S and z [B, T, H]; None is 1.
         state: S with z as its last column [B, H, K, V+1]; None stands for zeros.
     """
-    ones = torch.ones_like(v[..., :1])
+    weight = torch.ones_like(v[..., :1])
+    if strength is not None:  # scales values and not keys, which several heads may share
+        weight = strength[..., None].to(v.dtype)
+        v = weight * v
 
     def read(values: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        if strength is not None:  # of values, since several of their heads may share a key
-            values = (strength[..., None] * values).to(values.dtype)
         return matrix_state(q, k, values, log_decay=log_decay, scale=scale, state=state)
 
     if doubles_value_tile(
         v
     ):  # one more column would double the kernel's tile of values, so z has a call of its own
         o, memory = read(v, None if state is None else state[..., :-1])
-        total, z = read(ones, None if state is None else state[..., -1:])
+        total, z = read(weight, None if state is None else state[..., -1:])
         return (o / denominator(total)).to(v.dtype), torch.cat([memory, z], dim=-1)
-    o, state = read(torch.cat([v, ones], dim=-1), state)
+    o, state = read(torch.cat([v, weight], dim=-1), state)
     return (o[..., :-1] / denominator(o[..., -1:])).to(v.dtype), state
 
 

@@ -13,12 +13,19 @@ def results(apart: bool, given: dict[str, Tensor | None], monkeypatch: pytest.Mo
     values."""
     monkeypatch.setattr(denominator, "doubles_value_tile", lambda v: apart)
     leaves = {name: x if x is None else x.clone().requires_grad_() for name, x in given.items()}
-    q, k, v, log_decay, state = leaves.values()
+    q, k, v, log_decay, strength, state = leaves.values()
     assert q is not None
     assert k is not None
     assert v is not None
     o, last = normalised_matrix_state(
-        q, k, v, lambda total: total + 1e-6, log_decay=log_decay, scale=0.5, state=state
+        q,
+        k,
+        v,
+        lambda total: total + 1e-6,
+        log_decay=log_decay,
+        strength=strength,
+        scale=0.5,
+        state=state,
     )
     return [
         o,
@@ -30,17 +37,18 @@ def results(apart: bool, given: dict[str, Tensor | None], monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("length", [1, 5, 70])
-@pytest.mark.parametrize("decayed", [False, True])
+@pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("from_state", [False, True])
 def test_the_sum_of_the_weights_is_the_same_beside_the_values_and_in_a_call_of_its_own(
-    length: int, decayed: bool, from_state: bool, monkeypatch: pytest.MonkeyPatch
+    length: int, gated: bool, from_state: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
     given = {
         "q": torch.rand(2, length, 3, 4, dtype=torch.float64),
         "k": torch.rand(2, length, 3, 4, dtype=torch.float64),
         "v": torch.randn(2, length, 3, 8, dtype=torch.float64),
-        "log_decay": -torch.rand(2, length, 3, dtype=torch.float64) if decayed else None,
+        "log_decay": -torch.rand(2, length, 3, dtype=torch.float64) if gated else None,
+        "strength": torch.rand(2, length, 3, dtype=torch.float64) if gated else None,
         "state": torch.rand(2, 3, 4, 9, dtype=torch.float64) if from_state else None,
     }
     for beside, apart in zip(
