@@ -13,6 +13,9 @@ from torch import Tensor
 from linbench.kernels.attention.calls import ROWS, heads_first, require_fit, scaled, with_places
 from linbench.kernels.operators import call_folded, choose_backend, without_autocast
 
+_WIDEST = 128
+"""Largest dimension of a head that the Triton kernels take."""
+
 
 class Operands(NamedTuple):
     """Operands of a call with heads before tokens, in at least float32, as many heads of keys as of queries.
@@ -52,7 +55,9 @@ def corrected_values(
         key_positions: [B, S] integers, `EMPTY` for places without a key; None if all have one.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         empty_is_zero: whether places without a key hold zeros, so that they need not be masked.
-        backend: "auto", "blocks", which lays no matrix of all queries and keys in memory, or "reference".
+        backend: "auto", "blocks" or "reference"; for tokens without a cache and heads of at most 128 also
+            "triton" on a GPU. "auto" is "blocks": the kernels have run in Triton's interpreter alone, and
+            were not timed. But for the reference none lays a matrix of all queries and keys in memory.
 
     Returns: u of the last T tokens [B, T, H, V] in the dtype of v.
 
@@ -66,7 +71,11 @@ def corrected_values(
         raise ValueError(f"key_positions is {tuple(k.shape[:2])}, not {tuple(key_positions.shape)}")
     if beta.shape != q.shape[:3]:
         raise ValueError(f"beta is {tuple(q.shape[:3])}, not {tuple(beta.shape)}")
-    took = choose_backend(backend, _BACKENDS, v, otherwise="blocks", empty="blocks")
+    has_kernel = before == 0 and key_positions is None and max(k.shape[3], v.shape[3]) <= _WIDEST
+    backends = [*_BACKENDS, "triton"] if backend == "triton" and has_kernel else _BACKENDS
+    took = choose_backend(backend, backends, v, otherwise="blocks", empty="blocks")
+    if took == "triton":
+        return _triton(q, k, v, beta, scale)
     there, k, v = with_places(k, v, key_positions, empty_is_zero=empty_is_zero)
     groups, dtype = q.shape[2] // k.shape[2], v.dtype
     with without_autocast(q):
@@ -78,6 +87,18 @@ def corrected_values(
             there[:, None, None],
         )
         return _BACKENDS[took](operands).transpose(1, 2).to(dtype)
+
+
+def _triton(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, scale: float | Tensor | None) -> Tensor:
+    """Call Triton's kernels, which are not installed everywhere, and slow to import."""
+    from linbench.kernels.attention.triton.corrected import triton_corrected_values
+
+    groups = q.shape[2] // k.shape[2]
+    if groups > 1:
+        k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
+    if isinstance(scale, Tensor):
+        q, scale = q * scale[:, None].to(q.dtype), 1.0
+    return triton_corrected_values(q, k, v, beta, q.shape[3] ** -0.5 if scale is None else scale)
 
 
 def _blocks(operands: Operands) -> Tensor:

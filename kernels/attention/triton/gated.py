@@ -23,7 +23,7 @@ from linbench.kernels.operators import fold_replicas, operator
 
 
 @triton.jit
-def _place(T, H, C: tl.constexpr, LAST_FIRST: tl.constexpr):
+def place_of_block(T, H, C: tl.constexpr, LAST_FIRST: tl.constexpr):
     """Return the place of this program's block.
 
     Returns: where it begins in its sequence, where the sequence begins among all tokens [B T], the head, and
@@ -41,7 +41,7 @@ def _split(c, sums, T, by_sequence, by_token, by_head, H: tl.constexpr, C: tl.co
 
     Grid (T / C of every B H).
     """
-    first, _, head, bh = _place(T, H, C, False)
+    first, _, head, bh = place_of_block(T, H, C, False)
     t = first + tl.arange(0, C)
     exact = to_base_2(
         tl.load(c + bh // H * by_sequence + t * by_token + head * by_head, mask=t < T, other=0.0)
@@ -96,7 +96,7 @@ def _forward(
     Grid (T / C of every B H). q, k [B, T, H, K] and v [B, T, H, V] have tokens SQ, SK and SV apart; sums [B,
     H, 2, T].
     """
-    first, sequence, head, bh = _place(T, H, C, True)
+    first, sequence, head, bh = place_of_block(T, H, C, True)
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     here, end = sequence + first, T - first
     q_m = load_rows(q + here * SQ + head * K, i, end, SQ, ks, K)
@@ -139,7 +139,7 @@ def _query_gradients(
     Their dc is zero but for delta's rounding, as c shifts all scores of a query alike; stored, the rounding
     is not left to the keys alone. Grid as `_forward`.
     """
-    first, sequence, head, bh = _place(T, H, C, True)
+    first, sequence, head, bh = place_of_block(T, H, C, True)
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     here, end, row = sequence + first, T - first, bh * T + first
     q_m = load_rows(q + here * SQ + head * K, i, end, SQ, ks, K)
@@ -180,7 +180,7 @@ def _key_gradients(
     GATED: tl.constexpr, WINDOW: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
     """Compute dk, dv, and dc [B, T, H], added to that of `_query_gradients`. Grid (T / C of every B H)."""
-    first, sequence, head, bh = _place(T, H, C, False)
+    first, sequence, head, bh = place_of_block(T, H, C, False)
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     here, end = sequence + first, T - first
     k_n = load_rows(k + here * SK + head * K, i, end, SK, ks, K)
@@ -239,7 +239,7 @@ def _launch(
     }
 
 
-def _rows(x: Tensor) -> tuple[Tensor, int]:
+def rows_of(x: Tensor) -> tuple[Tensor, int]:
     """Return [B, T, H, D] with tokens equally far apart and the heads of each side by side, and how far.
 
     It is the tensor itself if it lies so, or a copy.
@@ -273,7 +273,7 @@ def forward(
 
     Arguments are those of `triton_attention`.
     """
-    (q, apart_q), (k, apart_k), (v, apart_v) = map(_rows, (q, k, v))
+    (q, apart_q), (k, apart_k), (v, apart_v) = map(rows_of, (q, k, v))
     o, lse, sums = (
         v.new_empty(v.shape),
         v.new_empty((v.shape[0], v.shape[2], v.shape[1]), dtype=torch.float32),
@@ -299,7 +299,7 @@ def backward(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return gradients of q, k and v, and of c in float32; [B, 0] for a c that was not given."""
-    (q, apart_q), (k, apart_k), (v, apart_v) = map(_rows, (q, k, v))
+    (q, apart_q), (k, apart_k), (v, apart_v) = map(rows_of, (q, k, v))
     do, gated, length = do.contiguous(), sums.ndim == 4, q.shape[1]
     dq, dk, dv, delta = (
         q.new_empty(q.shape),
