@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linbench.kernels.attention import EMPTY, attention
 from linbench.kernels.attention import door_cases as doors
+from linbench.kernels.attention.operations import OPERATIONS
 from linbench.kernels.family import Family, Inputs, KernelCase, normal
 
 
@@ -113,5 +114,6 @@ FAMILY = Family(
     gpu_cases={**_CASES, **doors.GPU_CASES},
     profile_kind="recurrence",
     profile_names=("attention", "Attention"),
+    operations=OPERATIONS,
     shown_with_models=True,
 )

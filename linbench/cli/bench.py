@@ -66,7 +66,9 @@ class OperationOptions(_PresetOptions):
         str | None, _names("--ops", LAYER, "Operations, comma-separated; default: all.")
     ] = None
     shapes: Annotated[str | None, _shapes("B256xT256xH2xD64,B8xT4096xH16xD128")] = None
-    peer: Annotated[str | None, _peer("fla or transformers: measure it too, in turn with linbench's.")] = None
+    peer: Annotated[
+        str | None, _peer("fla, transformers or sdpa: measure it too, in turn with linbench's.")
+    ] = None
     repeat: Annotated[int | None, _repeat("Calls behind a median; default: 100, on a CPU 20.")] = None
     first_call: Annotated[
         bool,

@@ -6,14 +6,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from syrupy.assertion import SnapshotAssertion
+from torch import Tensor
 
 from linbench.bench import peers
 from linbench.bench import run as measured
+from linbench.bench.operations import all_operations
+from linbench.bench.peers.fla import path_of_fla
 from linbench.bench.timing import DevicePeaks
+from linbench.kernels.attention.reflections import path_attention
+from linbench.kernels.family import Shape
 
 SLOW_SUM = """
 from torch import nn
@@ -67,7 +74,7 @@ def test_the_peers_that_linbench_ships() -> None:
     assert {name: peer.measures for name, peer in found.items()} == {
         "fla": ["operations", "layers"],
         "numpy": ["draws"],
-        "sdpa": ["layers"],
+        "sdpa": ["operations", "layers"],
         "transformers": ["operations", "layers"],
         "zoology-style": ["training steps"],
     }
@@ -109,3 +116,28 @@ def test_finding_peers_imports_none_of_their_packages() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["attention", "fox"])
+def test_attention_of_torch_computes_the_operation(name: str) -> None:
+    operation = all_operations()[name]
+    given = operation.inputs(Shape(2, 9, 2, 8), torch.float32, "cpu")
+    found = peers.operation_calls("sdpa")[name](given)
+    torch.testing.assert_close(found, operation.call(given), rtol=1e-5, atol=1e-6)
+
+
+def test_gates_of_path_are_given_to_fla_as_it_scales_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It multiplies their sums with what multiplies the scores, so they must have come the other way."""
+
+    def scaling(q: Tensor, k: Tensor, v: Tensor, w: Tensor, beta: Tensor, g: Tensor) -> tuple[Tensor, None]:
+        sums = g.cumsum(dim=1) * q.shape[-1] ** -0.5
+        return path_attention(q, k, v, w, beta, kept=(sums, sums)), None
+
+    for package in ("fla", "fla.ops"):
+        monkeypatch.setitem(sys.modules, package, ModuleType(package))
+    module = ModuleType("fla.ops.path_attn")
+    module.parallel_path_attn = scaling
+    monkeypatch.setitem(sys.modules, "fla.ops.path_attn", module)
+    operation = all_operations()["path_fox"]
+    given = operation.inputs(Shape(2, 9, 2, 8), torch.float32, "cpu")
+    torch.testing.assert_close(path_of_fla(given), operation.call(given), rtol=1e-5, atol=1e-6)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.bench.layer import LayerCase
@@ -26,6 +27,7 @@ def operations(compiling: bool) -> OperationCalls:
     """Return its chunked form of every recurrence that it has."""
     prepare(compiling)
     from fla import ops
+    from fla.ops.forgetting_attn import parallel_forgetting_attn
     from fla.ops.gated_delta_product import chunk_gated_delta_product
 
     def output(
@@ -44,6 +46,10 @@ def operations(compiling: bool) -> OperationCalls:
 
     qkv = ("q", "k", "v")
     return {
+        "fox": lambda x: parallel_forgetting_attn(*(x[name] for name in (*qkv, "gate"))),
+        "path": path_of_fla,
+        "path_fox": path_of_fla,
+        "deltaformer": _deltaformer,
         "linear_attention": output(ops.chunk_linear_attn, *qkv, normalize=False),
         "scalar_decay": output(ops.chunk_simple_gla, *qkv, "log_decay"),
         "gla": output(ops.chunk_gla, *qkv, "log_decay"),
@@ -55,6 +61,26 @@ def operations(compiling: bool) -> OperationCalls:
         "kda": output(ops.chunk_kda, *qkv, "log_decay", "beta"),
         "rwkv7": rwkv7,
     }
+
+
+def path_of_fla(x: dict[str, Tensor]) -> Tensor:
+    """Compute PaTH attention, with gates if there are; it scales these like the scores."""
+    from fla.ops.path_attn import parallel_path_attn
+
+    q, k, v, w, beta = (x[name] for name in ("q", "k", "v", "w", "beta"))
+    gate = x["gate"] * q.shape[-1] ** 0.5 if "gate" in x else None
+    o: Tensor = parallel_path_attn(q, k, v, w, 2 * beta, gate)[0]
+    return o
+
+
+def _deltaformer(x: dict[str, Tensor]) -> Tensor:
+    """Compute DeltaFormer. It reads corrected values by flash-attn; torch's attention takes its place."""
+    from fla.ops.deltaformer.parallel import ParallelDeltaformerFunction
+
+    q, k, v = (x[name] for name in ("q", "k", "v"))
+    u: Tensor = ParallelDeltaformerFunction.apply(k, k, v, x["beta"].to(k.dtype))
+    q, k, u = (y.transpose(1, 2) for y in (q, k, u))
+    return F.scaled_dot_product_attention(q, k, u, is_causal=True).transpose(1, 2)
 
 
 LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -71,13 +97,17 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "comba": ("Comba", {}),
     "kda": ("KimiDeltaAttention", {}),
     "fox": ("ForgettingAttention", {}),
+    "path": ("PaTHAttention", {}),
+    "path_fox": ("PaTHAttention", {"use_forget_gate": True}),
+    "deltaformer": ("DeltaFormerAttention", {}),
 }
 """Fla's class for each of linbench's models, and arguments that differ from its defaults.
 
-Its Mamba-2 needs mamba_ssm and its softmax attention flash-attn, so they are left out.
+Its Mamba-2 needs mamba_ssm and its softmax attention flash-attn, so they are left out; its DeltaFormer needs
+flash-attn, too, and says so where that is not there.
 """
 
-_GROWING = ("fox",)
+_GROWING = ("fox", "path", "path_fox", "deltaformer")
 """Layers with a cache, which every call makes longer; the states of all others keep their size."""
 
 _CONTEXT_TOKENS = 256

@@ -1,17 +1,81 @@
-"""Softmax attention of torch's own parts: linear maps around `scaled_dot_product_attention`.
+"""Softmax attention of torch's own parts: `scaled_dot_product_attention`, alone and between linear maps.
 
-It has no positions and no norms. Decoding attends to a cache that is written in place.
+The layer has no positions and no norms. Decoding attends to a cache that is written in place.
 """
 
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from linbench.bench.layer import LayerCase
 from linbench.bench.layer_side import Side
-from linbench.bench.peer import Peer, UnsupportedByPeerError
+from linbench.bench.peer import OperationCalls, Peer, UnsupportedByPeerError
+
+_TRIALS = 5
+"""Calls of each of torch's kernels, of which the fastest decides which one is measured: chosen."""
+
+Call = Callable[[dict[str, Tensor]], Tensor]
+
+
+def operations(compiling: bool) -> OperationCalls:
+    """Return causal attention, alone and with forget gates as a mask, by the fastest of torch's kernels."""
+    return {"attention": _Fastest(_attend), "fox": _Fastest(_attend)}
+
+
+def _attend(x: dict[str, Tensor]) -> Tensor:
+    q, k, v = (x[name].transpose(1, 2) for name in ("q", "k", "v"))
+    mask = None
+    if "gate" in x:
+        sums = x["gate"].double().cumsum(dim=1).mT  # [B, H, T]
+        late = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu(1)
+        left = (sums[..., :, None] - sums[..., None, :]).to(q.dtype)
+        mask = left.masked_fill(late, float("-inf"))
+    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None).transpose(1, 2)
+
+
+class _Fastest:
+    """A call by that one of torch's kernels on a GPU which at first took least time, forward and backward."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.chosen: SDPBackend | None = None
+
+    def __call__(self, x: dict[str, Tensor]) -> Tensor:
+        """Compute the operation. The kernel is chosen by the first inputs, at which it is measured."""
+        if not x["q"].is_cuda:
+            return self.call(x)
+        if self.chosen is None:
+            self.chosen = min(_KERNELS, key=lambda kernel: self._seconds(kernel, x))
+        with sdpa_kernel(self.chosen):
+            return self.call(x)
+
+    def _seconds(self, kernel: SDPBackend, x: dict[str, Tensor]) -> float:
+        """Return the least seconds of forward and backward by a kernel, infinite if it does not take x."""
+        seconds = float("inf")
+        leaves = [y for y in x.values() if y.requires_grad]
+        with suppress(RuntimeError), sdpa_kernel(kernel):
+            for _ in range(_TRIALS):
+                torch.cuda.synchronize()
+                began = time.perf_counter()
+                o = self.call(x)
+                torch.autograd.grad(o, leaves, o.detach())
+                torch.cuda.synchronize()
+                seconds = min(seconds, time.perf_counter() - began)
+        return seconds
+
+
+_KERNELS = (
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+)
 
 
 class Softmax(nn.Module):
@@ -80,7 +144,8 @@ PEER = Peer(
     runs_on=("cpu", "cuda"),
     note=(
         "sdpa: softmax attention of torch's own parts, without positions, convolution or norms; decoding"
-        " writes its cache in place."
+        " writes its cache in place. Alone, it is the fastest of torch's kernels, and FoX's gates are a mask."
     ),
+    operations=operations,
     layer=layer,
 )
