@@ -10,9 +10,9 @@ EMPTY = -1
 
 def visible(query_positions: Tensor, key_positions: Tensor, window: int | None) -> Tensor:
     """Return a mask [B, T, S] of the keys that each query may see."""
-    distance = query_positions[:, :, None] - key_positions[:, None, :]
-    seen = (distance >= 0) & (key_positions[:, None, :] != EMPTY)
-    return seen if window is None else seen & (distance < window)
+    at_queries, at_keys = query_positions[:, :, None], key_positions[:, None, :]
+    seen = (at_keys <= at_queries) & (at_keys != EMPTY)
+    return seen if window is None else seen & (at_queries - at_keys < window)
 
 
 def positions_from_zero(x: Tensor) -> Tensor:
