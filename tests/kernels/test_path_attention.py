@@ -9,19 +9,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.attention import EMPTY, attention
-from linbench.kernels.attention.reflected_blocks import CHUNK, carried
+from linbench.kernels.attention import EMPTY, attention, reflected_blocks
+from linbench.kernels.attention.reflected_blocks import carried
 from linbench.kernels.attention.reflections import path_attention
 from linbench.kernels.matrix_state import Delta, matrix_state
 from tests.helpers.gradients import assert_near, results, saved_numbers
 
 B, T, H, K, V = 2, 9, 4, 8, 5
+SHIPPED, CHUNK = reflected_blocks.CHUNK, 16  # the reference takes its time for every token
 BACKENDS = ["reference", "blocks"]
 PER_HEAD = torch.tensor([0.3, 1.0, 2.0, 0.0], dtype=torch.float64)
 
 Error = Callable[[Tensor, Tensor], float]
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 Make = Callable[..., Inputs]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflected_blocks, "CHUNK", CHUNK)
 
 
 @pytest.fixture
@@ -48,12 +54,22 @@ def gates(length: int, generator: torch.Generator) -> Tensor:
     return -torch.rand(B, length, H, dtype=torch.float64, generator=generator)
 
 
-@pytest.mark.parametrize("length", [2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 22])
+@pytest.mark.parametrize("length", [2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 6])
 def test_outputs_and_gradients_equal_the_reference(
     make: Make, generator: torch.Generator, length: int
 ) -> None:
     given = (*make(length), gates(length, generator))
     assert_near(*(results(gated, given, backend=name) for name in reversed(BACKENDS)), limit=1e-9)
+
+
+@pytest.mark.parametrize("length", [SHIPPED - 1, SHIPPED + 1, 2 * SHIPPED + 22])
+def test_blocks_as_they_are_shipped_give_the_same(
+    make: Make, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    given = (*make(length), gates(length, generator))
+    small = results(gated, given)
+    monkeypatch.setattr(reflected_blocks, "CHUNK", SHIPPED)
+    assert_near(results(gated, given), small, limit=1e-9)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -227,8 +243,11 @@ def test_the_future_is_not_seen(make: Make, backend: str) -> None:
         assert not torch.equal(o[:, t:], whole[:, t:])
 
 
-def test_near_parallel_directions_keep_their_digits(make: Make, relative_error: Error) -> None:
-    q, k, v, w, beta = make(4 * CHUNK)
+def test_near_parallel_directions_keep_their_digits(
+    make: Make, relative_error: Error, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflected_blocks, "CHUNK", SHIPPED)
+    q, k, v, w, beta = (x[:1] for x in make(4 * SHIPPED))
     w, beta = F.normalize(w[:, :1] + 1e-3 * w, dim=-1), torch.full_like(beta, 1.99)
     expected = path_attention(q, k, v, w, beta, backend="reference")
     assert relative_error(path_attention(*(x.float() for x in (q, k, v, w, beta))), expected) < 1e-4
