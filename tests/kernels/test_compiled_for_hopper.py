@@ -1,0 +1,67 @@
+"""Kernels of attention that no GPU has run here: an H100's compiler takes all of them, and they fit."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from linbench.kernels.operators import INTERPRETED
+from linbench.kernels.precompile import record_launches
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(INTERPRETED or find_spec("triton") is None, reason="there is no compiler"),
+]
+
+WIDTHS = [(16, 16), (16, 100), (64, 64), (128, 128)]
+HEADS, BLOCKS = 2, 6
+
+Call = Callable[[], object]
+
+
+def corrected(key_dim: int, value_dim: int, dtype: torch.dtype) -> Call:
+    from linbench.kernels.attention.triton import corrected
+
+    length = 1024
+    q, k = torch.zeros(2, 1, length, HEADS, key_dim, dtype=dtype)
+    v, beta = torch.zeros(1, length, HEADS, value_dim, dtype=dtype), torch.zeros(1, length, HEADS)
+
+    def call() -> None:
+        u, lse, inverses, read = corrected.forward(q, k, v, beta, 0.1)
+        corrected.backward(q, k, beta, u, lse, inverses, read, u, 0.1)
+
+    return call
+
+
+def reflected(key_dim: int, value_dim: int, dtype: torch.dtype) -> Call:
+    from linbench.kernels.attention.triton import reflected
+
+    chunk = 32 if dtype == torch.float32 and max(key_dim, value_dim) > 64 else 64
+    row = (HEADS, BLOCKS * chunk)
+    q, own = torch.zeros(*row, key_dim), torch.zeros(HEADS, BLOCKS, chunk, chunk)
+    keys, v = torch.zeros(*row, key_dim, dtype=dtype), torch.zeros(*row, value_dim, dtype=dtype)
+    P, c = torch.zeros(HEADS, BLOCKS, key_dim, key_dim), torch.zeros(row, dtype=torch.float64)
+
+    def call() -> None:
+        o, lse = reflected.forward(q, own, keys, P, v, c)
+        reflected.backward(q, own, keys, P, v, c, o, lse, o)
+
+    return call
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("widths", WIDTHS)
+@pytest.mark.parametrize("make", [corrected, reflected])
+def test_every_launch_compiles_and_fits(
+    make: Callable[..., Call], widths: tuple[int, int], dtype: torch.dtype
+) -> None:
+    from tests.helpers.hopper import SHARED_BYTES, shared_bytes
+
+    with record_launches() as launched:
+        make(*widths, dtype)()
+    each = {(call.kernel.__name__, call.options.get("BACK")): call for call in launched}
+    assert len(each) > 4
+    found = {name: shared_bytes(call) for name, call in each.items()}
+    assert max(found.values()) <= SHARED_BYTES, found
