@@ -274,10 +274,11 @@ def solve(blocks: Blocks, given: Tensor, *, back: bool = False) -> tuple[Tensor,
     sizes = {**blocks.sizes, "V": value_dim, "BV": power_of_two(value_dim), "SA": apart_a, "SO": apart_other}
     known = (a, other, blocks.lse, blocks.beta)
     together = max(1, TOGETHER // sizes["C"])
+    # a program of `_solve` reads what it has just stored, so nothing may be loaded ahead there
     for done, count, later in steps(blocks.of_each, together):
         _solve[(blocks.rows,)](
             *known, given, x, read, blocks.inverses, length, blocks.scale, done,
-            SG=apart, COUNT=together, BACK=back, **sizes,
+            SG=apart, COUNT=together, BACK=back, **sizes | {"num_stages": 1},
         )  # fmt: skip
         if later:
             _update[(later * blocks.rows,)](
