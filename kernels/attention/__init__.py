@@ -72,7 +72,8 @@ def attention(
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         backend: "auto" takes "triton" where it is there: on a GPU, for tokens at 0, 1, 2, ... with gates,
             slopes or a window, unless a head's keys or values are more than four times as wide as the other;
-            and for one more token (T = 1 with positions) with gates or slopes, if no gradient is asked for.
+            and for one more token (T = 1 with positions) with gates or slopes, by name without them too, if
+            no gradient is asked for.
             It lays no matrix of all queries and keys in memory.
 
     Returns: [B, T, H, V] in the dtype of v.
@@ -90,7 +91,8 @@ def attention(
     }
     backends = (
         {**torch_forms, "triton": _triton}
-        if weigh == "softmax" and _has_kernel(q, k, v, key_positions, window, slopes, kept, scale)
+        if weigh == "softmax"
+        and _has_kernel(q, k, v, key_positions, window, slopes, kept, scale, named=backend == "triton")
         else torch_forms
     )
     took = choose_backend(backend, backends, v, otherwise="dense", empty="dense")
@@ -125,17 +127,23 @@ def _has_kernel(
     slopes: Tensor | None,
     kept: tuple[Tensor, Tensor] | None,
     scale: float | Tensor | None,
+    *,
+    named: bool,
 ) -> bool:
     """Tell whether Triton has a kernel for a call.
 
     It has two, for scores that are more than products, which torch's own kernels are faster at: tokens in
-    order, and one more token without a gradient.
+    order, and one more token without a gradient. The latter takes all calls if it is `named`.
     """
     if max(k.shape[3], v.shape[3]) > _WIDEST:
         return False
     if key_positions is not None:
         biased = slopes is not None or kept is not None
-        return biased and q.shape[1] == 1 and not may_require_grad((q, k, v, slopes, scale, *(kept or ())))
+        return (
+            (biased or named)
+            and q.shape[1] == 1
+            and not may_require_grad((q, k, v, slopes, scale, *(kept or ())))
+        )
     # no tile is narrower than 16
     if max(k.shape[3], v.shape[3]) > _UNEVEN * max(min(k.shape[3], v.shape[3]), 16):
         return False

@@ -108,6 +108,11 @@ def test_places_and_windows(
     held_to_the_reference(make(*shape, empty=empty, dtype=dtype), window=window)
 
 
+@pytest.mark.usefixtures("poisoned_memory")
+def test_products_alone_by_name(make: Callable[..., Cached]) -> None:
+    held_to_the_reference(make(2, 70, 4, 16, 16, key_heads=2, empty=5), slopes=None)
+
+
 @pytest.mark.parametrize("dtype", LIMITS)
 @pytest.mark.parametrize(("key_dim", "value_dim"), [(16, 100), (128, 64), (200, 256)])
 @pytest.mark.usefixtures("poisoned_memory")
@@ -223,8 +228,10 @@ def test_it_is_there_for_one_token_of_biased_scores_without_gradient(make: Calla
     assert torch.vmap(lambda q: leaf._replace(q=q).attend(backend="auto"))(stacked).requires_grad
     with torch.no_grad():
         assert error(leaf.attend(), leaf.attend(backend="dense")) < 1e-5
-    with pytest.raises(ValueError, match="one of auto, reference, dense"):
-        cached.attend(slopes=None)
+    products = {"slopes": None}
+    assert torch.equal(
+        cached.attend(backend="auto", **products), cached.attend(backend="dense", **products)
+    ), "torch's own, unless it is named"
     two = cached._replace(q=cached.q.expand(-1, 2, -1, -1), here=cached.here.expand(-1, 2))
     with pytest.raises(ValueError, match="one of auto, reference, dense"):
         two.attend()
