@@ -32,7 +32,7 @@ def _attend(x: dict[str, Tensor]) -> Tensor:
     q, k, v = (x[name].transpose(1, 2) for name in ("q", "k", "v"))
     mask = None
     if "gate" in x:
-        sums = x["gate"].double().cumsum(dim=1).mT  # [B, H, T]
+        sums = x["gate"].cumsum(dim=1).mT  # [B, H, T]; the mask has fewer digits
         late = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu(1)
         left = (sums[..., :, None] - sums[..., None, :]).to(q.dtype)
         mask = left.masked_fill(late, float("-inf"))
