@@ -124,7 +124,7 @@ def _triton(operands: Operands, dtype: torch.dtype) -> Tensor:
         local.queries.flatten(2, 3).flatten(0, 1),
         local.scores.flatten(0, 1),
         local.keys.flatten(2, 3).flatten(0, 1).to(dtype),
-        local.transition.flatten(0, 1),
+        local.transition.flatten(0, 1).to(dtype),
         blocked(v, chunk).flatten(2, 3).flatten(0, 1).to(dtype),
         None if c is None else blocked(c.mT[..., None], chunk)[..., 0].flatten(2, 3).flatten(0, 1),
     )

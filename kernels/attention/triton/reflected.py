@@ -11,7 +11,8 @@ group, from left to right,
     2. their gradients G go back through it: G <- ds k + G - G P^T (`_return`),
     3. each block of it sums over the queries: ds^T q, p^T do and -q^T G (`_collect`).
 
-Nothing is added by several programs at once, so results are the same every time.
+Queries and their gradients are carried in float32; beside 16-bit values, products read them and transitions
+in 16 bits. Nothing is added by several programs at once, so results are the same every time.
 """
 
 from typing import Any
@@ -30,7 +31,6 @@ from linbench.kernels.matrix_state.triton.tiles import (
     load_square,
     load_transposed,
     store_rows,
-    wide_dot,
 )
 from linbench.kernels.operators import fold_replicas, operator
 
@@ -50,7 +50,7 @@ def _sums(sums, bh, n, T, i, GATED: tl.constexpr):
 @triton.jit
 def _past(q, P, ks, K: tl.constexpr, DT: tl.constexpr):
     """Return queries after they went through a block, q - q P."""
-    return q - wide_dot(q, load_rows(P, ks, K, K, ks, K), DT)
+    return q - dot(q, load_rows(P, ks, K, K, ks, K), DT)
 
 
 @triton.jit
@@ -166,7 +166,7 @@ def _return(
         dp = dot(do_m, load_transposed(v + (first + n) * C * V, i, C, V, vs, V), DT)
         ds = tl.exp2(s - lse_m[:, None]) * (dp - delta_m[:, None])
         dc_m += tl.sum(ds, axis=1)
-        dq_m = dq_m - wide_dot(dq_m, load_transposed(P + (first + n) * K * K, ks, K, K, ks, K), DT)
+        dq_m = dq_m - dot(dq_m, load_transposed(P + (first + n) * K * K, ks, K, K, ks, K), DT)
         dq_m = dot(ds.to(DT), load_rows(k_n, i, C, K, ks, K), DT, dq_m)
     store_rows(dq + here * K, i, C, K, ks, K, dq_m)
     if GATED:
@@ -203,7 +203,7 @@ def _collect(
         dp = dot(v_n, load_transposed(do + row * V, i, C, V, vs, V), DT)
         ds = p * (dp - tl.load(delta + row + i)[None, :])
         dk_n = dot(ds.to(DT), load_rows(walked + at, i, C, K, ks, K), DT, dk_n)
-        dP_n -= wide_dot(across, load_rows(returned + at, i, C, K, ks, K), DT)
+        dP_n -= dot(across, load_rows(returned + at, i, C, K, ks, K), DT)
         dc_n -= tl.sum(ds, axis=1)
     store_rows(dkeys + here * K, i, C, K, ks, K, dk_n)
     store_rows(dv + here * V, i, C, V, vs, V, dv_n)
@@ -216,8 +216,9 @@ def _shape(v: Tensor, own: Tensor, keys: Tensor, *, gated: bool) -> tuple[dict[s
     """Return parameters of a launch: those of all kernels, and those of kernels that read values."""
     key_dim, value_dim = keys.shape[2], v.shape[2]
     block = {"K": key_dim, "C": own.shape[2], "BK": power_of_two(key_dim), "DT": TYPES[v.dtype]}
-    # chosen, not measured: what a program sums is as large as a block's transition
-    block |= {"num_warps": 8 if key_dim > 64 else 4, "num_stages": 1}
+    # chosen, not measured: what a program sums is as large as a block's transition, and in 16 bits what is
+    # loaded ahead fits beside it
+    block |= {"num_warps": 8 if key_dim > 64 else 4, "num_stages": 1 if v.dtype == torch.float32 else 2}
     return block, {**block, "V": value_dim, "BV": power_of_two(value_dim), "GATED": gated}
 
 
@@ -266,17 +267,34 @@ def backward(
     group = max(1, round(blocks**0.5))
     groups = -(-blocks // group)
     few, shape = _shape(v, own, keys, gated=c is not None)
+    # of wide heads it has too many tiles to load any of them ahead
+    returning = {**shape, "num_stages": 1} if shape["num_warps"] == 8 else shape
     dq, dkeys, dP, dv = (torch.zeros_like(x, dtype=torch.float32) for x in (q, keys, P, v))
     of_queries, of_keys = torch.zeros_like(lse), torch.zeros_like(lse)  # of c
     borders = q.new_empty(rows, groups, *q.shape[1:])
-    walked, returned = (q.new_empty(rows, group, *q.shape[1:]) for _ in range(2))
+    # products read nothing else of them
+    walked, returned = (v.new_empty(rows, group, *q.shape[1:]) for _ in range(2))
     _borders[(blocks * rows,)](q, P, borders, blocks, groups, group, **few)
     for j in range(groups):
         later = blocks - 1 - j * group
         if later:
             _walk[(later * rows,)](borders, P, walked, blocks, groups, group, j, **few)
             _return[(later * rows,)](
-                walked, returned, keys, P, v, sums, lse, delta, do, dq, of_queries, blocks, group, j, **shape
+                walked,
+                returned,
+                keys,
+                P,
+                v,
+                sums,
+                lse,
+                delta,
+                do,
+                dq,
+                of_queries,
+                blocks,
+                group,
+                j,
+                **returning,
             )
             _collect[(min(group, blocks - j * group) * rows,)](
                 walked,
@@ -353,7 +371,7 @@ def reflected_attention(
         q: [R, N C, K], at the start of their blocks, in float32.
         own: scores within each block [R, N, C, C], in float32.
         keys: [R, N C, K], at the end of their blocks, in the dtype of v.
-        P: the blocks' transitions [R, N, K, K], in float32.
+        P: the blocks' transitions [R, N, K, K], in the dtype of v.
         v: [R, N C, V].
         c: [R, N C], sums of logarithms of gates, or None.
 
