@@ -149,6 +149,29 @@ def test_replicas_stack_and_results_are_the_same_every_time(make: Make) -> None:
             torch.testing.assert_close(found[r], expected, rtol=1e-5, atol=1e-5)
 
 
+def test_the_future_is_not_seen(make: Make) -> None:
+    given = make(40)
+    whole = triton_values(*given)
+    for t in (1, 16, 39):
+        u = triton_values(*(torch.cat([x[:, :t], 3 * x[:, t:] - 1], dim=1) for x in given))
+        assert torch.equal(u[:, :t], whole[:, :t])
+        assert not torch.equal(u[:, t:], whole[:, t:])
+
+
+def test_it_compiles_whole(make: Make) -> None:
+    given = make(20)
+    compiled = torch.compile(triton_values, fullgraph=True, backend="aot_eager")
+    assert all(map(torch.equal, results(compiled, given), results(triton_values, given)))
+
+
+@pytest.mark.skipif(INTERPRETED, reason="an operator is checked where it is quick")
+@pytest.mark.gpu
+def test_it_is_captured(make: Make, replayed: Callable[..., Any]) -> None:
+    given, others = make(600, 2), make(600, 2)
+    captured = replayed(lambda: results(triton_values, given), given, others)
+    assert all(map(torch.equal, captured, results(triton_values, others)))
+
+
 def test_every_pair_of_blocks_meets_once() -> None:
     from linbench.kernels.attention.triton.corrected_blocks import steps
 
