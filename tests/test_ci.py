@@ -546,6 +546,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_package_is_installed_and_without_a_base_nothing_is_gated(
     repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -582,6 +583,7 @@ class Mine(nn.Module):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_plain_module_and_one_of_linbench_in_a_suite_that_sets_what_the_latter_alone_has(
     repository: Callable[..., str],
@@ -612,6 +614,7 @@ def test_a_plain_module_and_one_of_linbench_in_a_suite_that_sets_what_the_latter
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_what_the_base_does_not_have_is_new_and_what_it_cannot_import_is_no_baseline(
     repository: Callable[..., str],
     script: Callable[..., Any],

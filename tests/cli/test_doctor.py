@@ -45,6 +45,7 @@ def test_a_kernel_that_is_not_there(linbench: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_every_row_holds_in_processes_side_by_side(linbench: Callable[..., Any]) -> None:
     ended = linbench("doctor", "--device", "cpu", "--workers", "2", "--json")
     assert ended.code == 0, ended.err

@@ -177,6 +177,7 @@ def test_each_layer_is_probed_once_whatever_the_seed_and_the_rate(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_what_dies_or_hangs_is_not_refused_but_marked_where_it_scores(
     planned: Callable[..., Cell],
     monkeypatch: pytest.MonkeyPatch,

@@ -177,6 +177,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @theirs
 @pytest.mark.usefixtures("second_node")
 def test_what_a_plugin_does_costs_no_more_than_it_must(

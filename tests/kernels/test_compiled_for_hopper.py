@@ -11,6 +11,7 @@ from linbench.kernels.precompile import record_launches
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.timeout(900),
     pytest.mark.skipif(INTERPRETED or find_spec("triton") is None, reason="there is no compiler"),
 ]
