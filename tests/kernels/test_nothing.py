@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linbench.kernels.attention import attention
 from linbench.kernels.cross_entropy import cross_entropy
+from linbench.kernels.least_squares import least_squares
 from linbench.kernels.matrix_state import Add, Delta, LowRank, matrix_state
 from linbench.kernels.norms import layer_norm, rms_norm
 from linbench.kernels.scan import scan
@@ -76,6 +77,7 @@ DOORS: dict[str, Callable[[Tensor], Tensor]] = {
     "two_sided": lambda x: two_sided(
         *[x[:, :, None]] * 3, key_log_decay=-x[:, :, None], value_log_decay=-x[:, :, None]
     )[0][:, :, 0],
+    "least_squares": lambda x: least_squares(*[x[:, :, None]] * 3, ridge=1.0)[0][:, :, 0],
     "scan": lambda x: scan(torch.ones_like(x), x)[0],
     "selective_scan": lambda x: selective_scan(x, x, -torch.ones(8, 4), x[..., :4], x[..., :4])[0],
     "short_convolution": lambda x: short_convolution(x, torch.ones(4, 8))[0][0],

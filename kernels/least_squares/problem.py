@@ -1,0 +1,131 @@
+"""A call of least squares, checked and brought into the form that every backend takes."""
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from linbench.kernels.dtypes import at_least_float32
+from linbench.kernels.scan import scan
+
+Method = Literal["cg", "chebyshev", "exact"]
+Gradient = Literal["implicit", "unrolled"]
+
+LEAST_RIDGE = {torch.float32: 1e-6, torch.float64: 1e-12}
+"""The least ridge over one plus the trace of the Gram matrix, by dtype.
+
+Chosen: a few units in the last place of the sums that make up such a matrix, so that rounding leaves it no
+negative eigenvalue.
+"""
+
+
+class Problem(NamedTuple):
+    """Arguments of a backend, with the meaning they have at the door, in at least float32.
+
+    Args:
+        q, k: [B, T, H, K].
+        v: [B, T, H, V].
+        log_decay: None or [B, T, H].
+        strength: [B, T, H].
+        ridge: [B, T, H, K], at least what a regular system needs.
+        gram: [B, H, K, K].
+        cross: [B, H, K, V].
+        constant: whether all tokens were given one ridge.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    log_decay: Tensor | None
+    strength: Tensor
+    ridge: Tensor
+    gram: Tensor
+    cross: Tensor
+    steps: int
+    method: Method
+    gradient: Gradient
+    constant: bool
+
+
+def check(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None,
+    strength: Tensor | None,
+    ridge: Tensor | float,
+    state: tuple[Tensor, Tensor] | None,
+    steps: int,
+    method: Method,
+    gradient: Gradient,
+) -> Problem:
+    """Return the arguments of the door as a `Problem`.
+
+    Raises ValueError: something does not fit, which is named.
+    """
+    _check_names(steps, method, gradient)
+    if not q.dim() == v.dim() == 4 or q.shape != k.shape or q.shape[:2] != v.shape[:2] or q.shape[1] < 1:
+        shapes = [*map(tuple, (q.shape, k.shape, v.shape))]
+        raise ValueError(f"q and k [B, T, Hk, K] and v [B, T, H, V] with T >= 1, not {shapes}")
+    batch, length, heads, value_dim = v.shape
+    key_heads, key_dim = q.shape[2:]
+    if heads % key_heads:
+        raise ValueError(f"{key_heads} heads of keys do not divide {heads} of values")
+    wide, tokens = at_least_float32(v.dtype), (batch, length, heads)
+    log_decay = None if log_decay is None else _expanded("log_decay", log_decay.to(wide), tokens)
+    strength = v.new_ones(tokens, dtype=wide) if strength is None else strength.to(wide)
+    ridge = torch.as_tensor(ridge, dtype=wide, device=v.device)
+    sizes = [(batch, heads, key_dim, each) for each in (key_dim, value_dim)]
+    gram, cross = (v.new_zeros(size, dtype=wide) for size in sizes) if state is None else state
+    if [gram.shape, cross.shape] != sizes:
+        raise ValueError(f"the state must be {sizes}, not {[tuple(gram.shape), tuple(cross.shape)]}")
+    q, k = (x.to(wide).repeat_interleave(heads // key_heads, dim=2) for x in (q, k))
+    problem = Problem(
+        q,
+        k,
+        v.to(wide),
+        log_decay,
+        _expanded("strength", strength, tokens),
+        _expanded("ridge", ridge, (*tokens, key_dim)),
+        gram.to(wide),
+        cross.to(wide),
+        steps,
+        method,
+        gradient,
+        constant=ridge.dim() < 3 or ridge.shape[-3] == 1,
+    )
+    return problem._replace(ridge=torch.maximum(problem.ridge, _least_ridge(problem)))
+
+
+def _check_names(steps: int, method: Method, gradient: Gradient) -> None:
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, not {steps}")
+    for name, given, known in (("method", method, Method), ("gradient", gradient, Gradient)):
+        if given not in get_args(known):
+            raise ValueError(f"{name} must be one of {', '.join(get_args(known))}, not {given!r}")
+
+
+def _expanded(name: str, x: Tensor, full: tuple[int, ...]) -> Tensor:
+    if x.dim() > len(full) or any(
+        size not in (1, wanted) for size, wanted in zip(reversed(x.shape), reversed(full), strict=False)
+    ):
+        raise ValueError(f"{name} must broadcast to {full}, not {tuple(x.shape)}")
+    return x.expand(full)
+
+
+@torch.no_grad()
+def _least_ridge(problem: Problem) -> Tensor:
+    """Return the least ridge of every token [B, T, H, 1]."""
+    trace = decayed_sum(
+        problem,
+        problem.strength * problem.k.square().sum(dim=-1),
+        problem.gram.diagonal(dim1=-2, dim2=-1).sum(dim=-1),
+        times=1,
+    )
+    return (LEAST_RIDGE[trace.dtype] * (1 + trace))[..., None]
+
+
+def decayed_sum(problem: Problem, x: Tensor, start: Tensor, *, times: int) -> Tensor:
+    """Return y_t = a_t^times y_{t-1} + x_t [B, T, H] of x [B, T, H], from `start` [B, H]."""
+    decay = torch.ones_like(x) if problem.log_decay is None else torch.exp(times * problem.log_decay)
+    return scan(decay, x, start)[0]
