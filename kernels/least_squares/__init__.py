@@ -90,11 +90,15 @@ def least_squares(
     return o.to(v.dtype), Memory(gram, cross)
 
 
-def flops_per_token(*, heads: int, key_dim: int, value_dim: int, steps: int, decay: bool) -> int:
-    """Return the floating-point operations of least squares by conjugate gradients, forward, per token.
+def flops_per_token(
+    *, heads: int, key_dim: int, value_dim: int, steps: int, method: Method, decay: bool
+) -> float:
+    """Return the floating-point operations of least squares, forward, per token.
 
-    A multiply-add counts as two. A step costs a product with G, 2 K^2, and ten products of vectors; G and C
-    are written, C is read, and both decay.
+    A multiply-add counts as two. G and C are written, C is read, and both decay. A step is a product with G,
+    2 K^2, and some of vectors. An exact solution counts as a factorisation, 2/3 K^3, and two substitutions.
     """
-    write = (2 + decay) * key_dim * (key_dim + value_dim) + 2 * key_dim * value_dim
-    return heads * (write + steps * (2 * key_dim**2 + 12 * key_dim))
+    memory = (2 + decay) * key_dim * (key_dim + value_dim) + 2 * key_dim * value_dim
+    vectors = {"cg": 14, "chebyshev": 9, "exact": 0}[method] * key_dim
+    solve = 2 / 3 * key_dim**3 + 2 * key_dim**2 if method == "exact" else steps * (2 * key_dim**2 + vectors)
+    return heads * (memory + solve)

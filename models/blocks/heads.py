@@ -166,6 +166,7 @@ class HeadProjection(nn.Module):
         steps: keys and values per token. In a token's channels the steps follow each other, each with all
             heads.
         conv_bias: whether the convolution has biases.
+        conv_v: whether it covers v, too; otherwise it is on q and k, and v is a linear map.
     """
 
     takes_canon: ClassVar[bool] = True
@@ -181,6 +182,7 @@ class HeadProjection(nn.Module):
         kv_heads: int | None = None,
         steps: int = 1,
         conv_bias: bool = False,
+        conv_v: bool = True,
     ) -> None:
         super().__init__()
         self.heads, self.steps = settings.heads, steps
@@ -190,6 +192,7 @@ class HeadProjection(nn.Module):
         queries, keys = self.query_heads * self.head_dim, self.key_heads * self.head_dim
         self.widths = [queries, steps * keys, steps * self.value_heads * self.value_dim]
         self.linear = Linear(layer.d_model, sum(self.widths))
+        self.convolved = self.widths if conv_v else self.widths[:2]
         # the l2 norm follows the convolution directly, so one kernel computes both
         l2_in_convolution = (
             bool(settings.conv)
@@ -198,15 +201,15 @@ class HeadProjection(nn.Module):
             and not conv_bias
             and "B" not in layer.canon
         )
-        self.silu_on_v = bool(settings.conv) and settings.qk_activation == "none"
+        self.silu_on_v = bool(settings.conv) and conv_v and settings.qk_activation == "none"
         self.conv: ShortConvolution | None = None
         if settings.conv:
             self.conv = ShortConvolution(
-                sum(self.widths),
+                sum(self.convolved),
                 settings.conv,
-                activation=None if self.silu_on_v else "silu",
+                activation=None if settings.qk_activation == "none" else "silu",
                 l2_heads=(sum(self.widths[:2]), self.head_dim) if l2_in_convolution else None,
-                parts=self.widths,
+                parts=self.convolved,
                 bias=conv_bias,
             )
         if make_feature_map is None:
@@ -267,11 +270,16 @@ class HeadProjection(nn.Module):
             parts = tuple(linear(each, [weight])[0] for each, weight in zip(x, weights, strict=True))
         elif self.conv is None:
             parts = torch.split(self.linear(x), self.widths, dim=-1)
-        else:
+        elif self.convolved is self.widths:
             parts = (self.linear(x),)  # the convolution splits it
+        else:
+            parts = torch.split(self.linear(x), [sum(self.convolved), self.widths[2]], dim=-1)
         if self.conv is not None:
-            together = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-            parts, conv = self.conv(together, conv)
+            rest = () if self.convolved is self.widths else parts[-1:]
+            given = parts[: len(parts) - len(rest)]
+            together = given[0] if len(given) == 1 else torch.cat(given, dim=-1)
+            convolved, conv = self.conv(together, conv)
+            parts = (*convolved, *rest)
         q = parts[0].unflatten(-1, (-1, self.head_dim))
         k = parts[1].unflatten(-1, (-1, self.head_dim))
         v = parts[2].unflatten(-1, (-1, self.value_dim))

@@ -31,6 +31,7 @@ from linbench.models.linear_attention import LinearAttention
 from linbench.models.lstm import LSTM
 from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
+from linbench.models.mesanet import MesaNet
 from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
@@ -516,12 +517,40 @@ SHIFTED = {
     ),
 }
 
+REGRESSION = {
+    # filters of q and k, a forget gate and a strength with their biases, a ridge for each channel; a Gram
+    # matrix beside the other
+    **{
+        name: Variant(
+            MesaNet,
+            settings,
+            QKVO + 4 * 2 * D + NORM + gates * (GATE + HEADS) + D,
+            lambda _: (2 * MATRIX, 3 * 2 * D),
+            lambda _: (2 * MATRIX, CONV),
+        )
+        for name, settings, gates in (
+            ("mesanet", {}, 2),
+            ("mesanet without decay, exact", {"decay": "none", "strength": "one", "method": "exact"}, 0),
+        )
+    },
+}
+
 OTHERS = {
     "base conv": Variant(BaseConv, {}, D * D + D + (KERNEL + 1) * D, lambda _: (0, (KERNEL - 1) * D), None),
     "lstm": Variant(LSTM, {}, 4 * (2 * D * D + D) + D * D, lambda _: (2 * D, 0), lambda _: (2 * D, 3 * D)),
 }
 
-VARIANTS = {**SOFTMAX, **SUMS, **DECAYS, **DELTA_RULE, **SHIFTED, **REVISITED, **EXPONENTIAL_GATES, **OTHERS}
+VARIANTS = {
+    **SOFTMAX,
+    **SUMS,
+    **DECAYS,
+    **DELTA_RULE,
+    **SHIFTED,
+    **REVISITED,
+    **EXPONENTIAL_GATES,
+    **REGRESSION,
+    **OTHERS,
+}
 QUICK = {
     "attention",
     "attention with a window",

@@ -54,6 +54,7 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     ),
     "rfa": lambda mixer, x: F.logsigmoid(mixer.gate(x)),
     "mlstm": lambda mixer, x: F.logsigmoid(mixer._capped(mixer.forget(x))),
+    "mesanet": lambda mixer, x: F.logsigmoid(mixer.forget(x)),
     "hgrn2": _hgrn2,
     "dfw": _dfw,
     "mamba": _mamba,

@@ -30,6 +30,7 @@ from linbench.models.linear_attention import LinearAttention
 from linbench.models.lstm import LSTM
 from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
+from linbench.models.mesanet import MesaNet
 from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
@@ -158,6 +159,9 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     DeltaProduct: lambda s: SURROUNDINGS + (s.steps - 1) * (D + 4) * 2 * D + s.steps * GATE,
     GatedDeltaProduct: lambda s: SURROUNDINGS + (s.steps - 1) * (D + 4) * 2 * D + s.steps * GATE + DECAY,
     KDA: lambda s: SURROUNDINGS + GATE + 2 * D * HEAD + HEADS + D,
+    MesaNet: lambda s: (
+        SURROUNDINGS + ((s.decay == "sigmoid") + (s.strength == "sigmoid")) * (GATE + HEADS) + D
+    ),
     RWKV4: lambda s: AROUND_INPUT + 3 * D * D + 2 * D,  # no receptance
     RWKV5: lambda s: SURROUNDINGS + 2 * D,
     RWKV6: lambda s: SURROUNDINGS + 2 * D + 2 * 64 * D,

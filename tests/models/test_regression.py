@@ -1,0 +1,189 @@
+"""Layers that solve least squares: each is its equation, token by token, and falls together with a simpler
+one where it should."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linbench.common.errors import UserError
+from linbench.kernels.matrix_state import matrix_state
+from linbench.models.base import Rule
+from linbench.models.blocks.heads import share_input
+from linbench.models.mesanet import MesaNet
+from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
+
+K = D // HEADS
+LENGTHS = (1, 65, *(pytest.param(length, marks=pytest.mark.slow) for length in (63, 100)))
+
+
+@pytest.fixture
+def tokens(generator: torch.Generator) -> Callable[[int], Tensor]:
+    return lambda length: torch.randn(B, length, D, dtype=torch.float64, generator=generator)
+
+
+def outer(k: Tensor, v: Tensor) -> Tensor:
+    return k[..., :, None] * v[..., None, :]
+
+
+def heads_of(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v as the recurrence has them."""
+    return mixer.project(share_input(x, mixer, mixer.readout), None)[:3]
+
+
+def solved(
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor, strength: Tensor, ridge: Callable[[Tensor, int], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """o and the memory, by a direct solution for every token.
+
+    Args:
+        decay, strength: [B, T, H].
+        ridge: from the Gram matrix and the number of a token to its ridge [..., K].
+    """
+    gram, cross, outputs = q.new_zeros(B, HEADS, K, K), q.new_zeros(B, HEADS, K, K), []
+    for t in range(q.shape[1]):
+        a, b = decay[:, t, :, None, None], strength[:, t, :, None, None]
+        gram, cross = a * gram + b * outer(k[:, t], k[:, t]), a * cross + b * outer(k[:, t], v[:, t])
+        x = torch.linalg.solve(gram + torch.diag_embed(ridge(gram, t)), q[:, t, ..., None])
+        outputs.append((cross * x).sum(dim=-2))
+    return torch.stack(outputs, dim=1), torch.cat([gram, cross], dim=-1)
+
+
+def assert_is_its_loop(
+    mixer: Any, x: Tensor, loop: Callable[[Any, Tensor], tuple[Tensor, Tensor]], limit: float = 1e-9
+) -> None:
+    """Outputs, the memory and every gradient are those of the loop."""
+    found: list[dict[str, Tensor | None]] = []
+    for looped in (False, True):
+        given = x.clone().requires_grad_()
+        mixer.zero_grad()
+        if looped:
+            o, memory = loop(mixer, given)
+            y = mixer.readout(o, given)
+        else:
+            y, (memory, *_), _ = mixer(given)
+        numbers = torch.cat([y.flatten(), memory.flatten()])
+        (numbers * torch.linspace(-1, 2, numbers.numel(), dtype=y.dtype).sin()).sum().backward()
+        gradients = {name: p.grad for name, p in mixer.named_parameters()}
+        found.append({"y": y, "memory": memory, "x": given.grad, **gradients})
+    for name, wanted in found[1].items():
+        got = found[0][name]
+        assert got is not None
+        assert wanted is not None
+        scale = 1 + wanted.abs().max().item()
+        torch.testing.assert_close(got, wanted, rtol=0, atol=limit * scale, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def mesanet(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """MesaNet token by token."""
+    gates = [
+        torch.sigmoid(x @ gate.weight.T + gate.bias) if gate is not None else x.new_ones(*x.shape[:2], HEADS)
+        for gate in (mixer.forget, mixer.strength)
+    ]
+    ridge = F.softplus(mixer.ridge) + mixer.settings.ridge_floor
+    return solved(*heads_of(mixer, x), *gates, lambda gram, t: ridge.expand(B, -1, -1))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"method": "exact", "conv_v": True}, {"decay": "none"}, {"strength": "one", "conv": 0}],
+    ids=str,
+)
+def test_mesanet_is_its_equation(
+    tokens: Callable[[int], Tensor], randomise: Randomise, length: int, settings: dict[str, Any]
+) -> None:
+    assert_is_its_loop(randomise(build_mixer(MesaNet, **settings)), tokens(length), mesanet)
+
+
+@torch.no_grad()
+def test_mesanets_values_are_a_linear_map_of_their_token(
+    tokens: Callable[[int], Tensor], randomise: Randomise, relative_error: Error
+) -> None:
+    mixer, x = randomise(build_mixer(MesaNet)), tokens(9)
+    q, k, v = heads_of(mixer, x)
+    linear = (x @ mixer.project.linear.weight[-D:].T).unflatten(-1, (HEADS, -1))
+    assert relative_error(v, linear) < 1e-12
+    assert (q.norm(dim=-1) - 1).abs().max() < 1e-4
+    assert (k.norm(dim=-1) - 1).abs().max() < 1e-4
+
+
+@torch.no_grad()
+def test_with_a_large_ridge_mesanet_is_scaled_linear_attention(
+    tokens: Callable[[int], Tensor], randomise: Randomise, relative_error: Error
+) -> None:
+    mixer, x, ridge = randomise(build_mixer(MesaNet)), tokens(70), 1e9
+    mixer.ridge.fill_(ridge)
+    q, k, v = heads_of(mixer, x)
+    given = share_input(x, mixer, mixer.readout)
+    o, _ = mixer.recur(given, q, k, v, None)
+    log_decay, strength = F.logsigmoid(mixer.forget(x)), torch.sigmoid(mixer.strength(x))
+    sums, _ = matrix_state(q, k, strength[..., None] * v, log_decay=log_decay, scale=1 / ridge)
+    assert relative_error(o, sums) < 1e-7
+
+
+@torch.no_grad()
+def test_solved_exactly_and_without_decay_mesanet_is_recursive_least_squares(
+    tokens: Callable[[int], Tensor], randomise: Randomise, relative_error: Error
+) -> None:
+    """S_t = S_{t-1} + g_t (v_t - S_{t-1}^T k_t)^T: a delta rule that writes under another key."""
+    mixer = randomise(build_mixer(MesaNet, method="exact", decay="none", strength="one"))
+    x = tokens(65)
+    q, k, v = heads_of(mixer, x)
+    P = torch.diag_embed(1 / (F.softplus(mixer.ridge) + 0.25)).expand(B, -1, -1, -1)
+    S, outputs = torch.zeros(B, HEADS, K, K, dtype=torch.float64), []
+    for t in range(x.shape[1]):
+        Pk = torch.einsum("bhkl,bhl->bhk", P, k[:, t])
+        gain = Pk / (1 + (k[:, t] * Pk).sum(dim=-1, keepdim=True))
+        S = S + outer(gain, v[:, t] - torch.einsum("bhkv,bhk->bhv", S, k[:, t]))
+        P = P - outer(gain, Pk)
+        outputs.append(torch.einsum("bhkv,bhk->bhv", S, q[:, t]))
+    o, _ = mixer.recur(share_input(x, mixer, mixer.readout), q, k, v, None)
+    assert relative_error(o, torch.stack(outputs, dim=1)) < 1e-10
+
+
+@torch.no_grad()
+def test_orthogonal_keys_are_recalled_exactly_as_the_ridge_vanishes() -> None:
+    mixer = build_mixer(MesaNet, decay="none", strength="one", ridge=1e-8, ridge_floor=0)
+    k = torch.eye(K, dtype=torch.float64)[None, :, None].expand(B, K, HEADS, K)
+    v = torch.linspace(-1, 2, k.numel(), dtype=torch.float64).sin().view_as(k)
+    x = torch.zeros(B, K, D, dtype=torch.float64)
+    _, memory = mixer.recur(share_input(x, mixer, mixer.readout), k, k, v, None)
+    o, _ = mixer.recur(share_input(x, mixer, mixer.readout), k, 0 * k, v, memory)
+    torch.testing.assert_close(o, v, rtol=0, atol=1e-6)
+
+
+@torch.no_grad()
+def test_more_steps_come_closer(tokens: Callable[[int], Tensor], randomise: Randomise) -> None:
+    x, errors = tokens(40), []
+    exact = randomise(build_mixer(MesaNet, method="exact"))
+    for steps in (1, 2, 4, 8):
+        mixer = build_mixer(MesaNet, steps=steps)
+        mixer.load_state_dict(exact.state_dict())
+        errors.append(float((mixer(x).y - exact(x).y).norm()))
+    assert all(after < before / 2 for before, after in itertools.pairwise(errors))
+    assert errors[-1] < 1e-9
+
+
+def test_mesanet_starts_as_published() -> None:
+    mixer = build_mixer(MesaNet)
+    torch.testing.assert_close(
+        F.softplus(mixer.ridge) + 0.25, torch.ones_like(mixer.ridge), rtol=1e-6, atol=0
+    )
+    assert not mixer.forget.bias.any()
+    assert not mixer.strength.bias.any()
+    assert mixer.parameter_rules() == {"ridge": Rule(decay=False)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [({"ridge": 0.2}, "ridge_floor"), ({"decay": "none", "forget_bias": 8}, "forget_bias")],
+    ids=str,
+)
+def test_starts_that_there_are_not_are_refused(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        build_mixer(MesaNet, **settings)
