@@ -8,11 +8,21 @@ from torch import Tensor, nn
 
 from linbench.common.settings import Settings
 
-GENERATIONS = ("softmax", "linear attention", "gates and decay", "delta rule", "softmax revisited", "other")
+GENERATIONS = (
+    "softmax",
+    "linear attention",
+    "gates and decay",
+    "delta rule",
+    "test-time regression",
+    "softmax revisited",
+    "other",
+)
 """Groups of variants in the order of their history.
 
-Softmax keeps everything; linear attention keeps a sum; gates let that sum decay; the delta rule corrects it;
-"softmax revisited" brings gates and corrections back to softmax; "other" is for controls.
+Softmax keeps everything; linear attention keeps a sum; gates let that sum decay; the delta rule corrects it,
+one gradient step a token; test-time regression takes better steps towards what fits keys and values best, or
+solves for it (2501.12352); "softmax revisited" brings gates and corrections back to softmax; "other" is for
+controls.
 """
 
 

@@ -29,7 +29,10 @@ class MesaNetSettings(GateSettings, RegressionSettings):
     strength: Literal["sigmoid", "one"] = Field(
         "sigmoid", description="weight of a token's error: sigmoid(w . x + b) per head, or one"
     )
-    ridge: float = Field(1.0, gt=0, description="what the ridge starts at in each channel")
+    ridge: float = Field(1.0, gt=0, description="what the learned ridge starts at")
+    ridge_of: Literal["channel", "head"] = Field(
+        "channel", description="whether channels of a head have ridges of their own"
+    )
     ridge_floor: float = Field(0.25, ge=0, description="what the learned ridge stays above")
 
     @model_validator(mode="after")
@@ -58,16 +61,17 @@ class MesaNet(RegressionMixer):
     Known for: the best that a linear memory can predict in context, where a delta rule takes one step
     towards it. It pays with a product with G for each of 30 steps, at every token. With a large ridge it is
     linear attention. What a key recalls is a mean over all that was written to it: only the decay lets a new
-    value replace an old one.
+    value replace an old one. As published every head starts by keeping half from token to token, which small
+    models of recall leave late: `forget_bias=6` starts open.
 
     Differences: steps start from zero when decoding, too, where published code starts from q over the
     diagonal of G. A token stops where its residual is rounding, where that code adds 1e-5 to what it divides
-    by. The output projection starts at zero (docs/decisions/0002). `decay`, `strength`, `method`, `steps` and
-    `gradient` are settings.
+    by. The output projection starts at zero (docs/decisions/0002). `decay`, `strength`, `ridge_of`, `method`,
+    `steps` and `gradient` are settings.
     """
 
     name = "mesanet"
-    generation = "delta rule"
+    generation = "test-time regression"
     Settings = MesaNetSettings
     controlled: ClassVar[dict[str, Any] | None] = {**(RegressionMixer.controlled or {}), "conv_v": True}
 
@@ -81,11 +85,12 @@ class MesaNet(RegressionMixer):
                 set_bias(gate, 0.0)
         if self.forget is not None:
             set_bias(self.forget, settings.start(torch.zeros(heads, device=CPU), logit))
-        self.ridge = nn.Parameter(inverse_softplus(start).repeat(heads, self.project.key_dim))
+        ridges = self.project.key_dim if settings.ridge_of == "channel" else 1
+        self.ridge = nn.Parameter(inverse_softplus(start).repeat(heads, ridges))
 
     @property
     def decays(self) -> bool:  # type: ignore[override]
-        """Whether the memory decays, which is a setting."""
+        """True if the memory decays, which is a setting."""
         return bool(self.settings.decay == "sigmoid")
 
     def make_projection(self) -> HeadProjection:

@@ -96,9 +96,12 @@ def flops_per_token(
     """Return the floating-point operations of least squares, forward, per token.
 
     A multiply-add counts as two. G and C are written, C is read, and both decay. A step is a product with G,
-    2 K^2, and some of vectors. An exact solution counts as a factorisation, 2/3 K^3, and two substitutions.
+    2 K^2, and some of vectors. An exact solution is recursive least squares without a decay, in which P and S
+    are read and written; with one it counts as a factorisation, 2/3 K^3, and two substitutions.
     """
     memory = (2 + decay) * key_dim * (key_dim + value_dim) + 2 * key_dim * value_dim
-    vectors = {"cg": 14, "chebyshev": 9, "exact": 0}[method] * key_dim
-    solve = 2 / 3 * key_dim**3 + 2 * key_dim**2 if method == "exact" else steps * (2 * key_dim**2 + vectors)
-    return heads * (memory + solve)
+    if method == "exact":
+        recursion, factors = 4 * key_dim * (key_dim + value_dim), 2 / 3 * key_dim**3 + 2 * key_dim**2
+        return heads * (memory + (factors if decay else recursion))
+    vectors = {"cg": 14, "chebyshev": 9}[method] * key_dim
+    return heads * (memory + steps * (2 * key_dim**2 + vectors))

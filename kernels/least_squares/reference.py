@@ -38,8 +38,8 @@ def recursive_least_squares(problem: Problem) -> list[Tensor]:
     """
     wide = (problem.q, problem.k, problem.v, problem.strength, problem.ridge, problem.gram, problem.cross)
     q, k, v, strength, ridge, gram, cross = (x.double() for x in wide)
-    P = torch.linalg.inv(gram + torch.diag_embed(ridge[:, 0]))
-    S, outputs = P @ cross, []
+    A = gram + torch.diag_embed(ridge[:, 0])
+    P, S, outputs = torch.linalg.inv(A), torch.linalg.solve(A, cross), []
     for t in range(q.shape[1]):
         key, b = k[:, t], strength[:, t, :, None]
         Pk = _read(P, key)

@@ -31,6 +31,7 @@ from linbench.models.linear_attention import LinearAttention
 from linbench.models.lstm import LSTM
 from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
+from linbench.models.mesa_layer import MesaLayer
 from linbench.models.mesanet import MesaNet
 from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
@@ -530,9 +531,13 @@ REGRESSION = {
         )
         for name, settings, gates in (
             ("mesanet", {}, 2),
-            ("mesanet without decay, exact", {"decay": "none", "strength": "one", "method": "exact"}, 0),
+            ("mesanet without decay", {"decay": "none", "strength": "one", "method": "chebyshev"}, 0),
         )
     },
+    # a ridge for each head
+    "mesa layer": Variant(
+        MesaLayer, {}, QKVO + HEADS, lambda _: (2 * MATRIX, 0), lambda _: (2 * MATRIX, CONV)
+    ),
 }
 
 OTHERS = {

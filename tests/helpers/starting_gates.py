@@ -54,7 +54,7 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     ),
     "rfa": lambda mixer, x: F.logsigmoid(mixer.gate(x)),
     "mlstm": lambda mixer, x: F.logsigmoid(mixer._capped(mixer.forget(x))),
-    "mesanet": lambda mixer, x: F.logsigmoid(mixer.forget(x)),
+    **dict.fromkeys(("mesanet", "mesa_layer"), lambda mixer, x: F.logsigmoid(mixer.forget(x))),
     "hgrn2": _hgrn2,
     "dfw": _dfw,
     "mamba": _mamba,
@@ -65,7 +65,7 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
 }
 """The logarithms of a variant's decays for inputs [B, T, D], by its name."""
 
-NEEDED = {"rfa": "gated=true"}
+NEEDED = {"rfa": "gated=true", "mesa_layer": "decay=sigmoid"}
 """The setting that a variant needs in order to forget."""
 
 

@@ -17,7 +17,7 @@ from linbench.models.blocks.linear import Affine, Linear
 from tests.helpers.cells import plan
 from tests.helpers.initial_weights import MIXERS, fingerprint, models
 from tests.helpers.models import D
-from tests.helpers.starting_gates import LOG_DECAYS, model_and_inputs
+from tests.helpers.starting_gates import LOG_DECAYS, NEEDED, model_and_inputs
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/initial_weights.json").read_text(encoding="utf-8"))
 
@@ -148,7 +148,7 @@ def test_a_users_own_maps_start_as_the_user_says() -> None:
     assert not torch.equal(one["embedding.weight"], other["embedding.weight"])
 
 
-@pytest.mark.parametrize("name", [n for n in LOG_DECAYS if n not in ("fox", "path_fox", "rfa")])
+@pytest.mark.parametrize("name", [n for n in LOG_DECAYS if n not in ("fox", "path_fox", *NEEDED)])
 def test_only_what_is_set_is_part_of_an_identity(name: str) -> None:
     def identity(pattern: str, **settings: Any) -> str:
         return plan("mqar/quick", [pattern], device="cpu", settings=settings)[0].id

@@ -14,6 +14,7 @@ from linbench.common.errors import UserError
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import Rule
 from linbench.models.blocks.heads import share_input
+from linbench.models.mesa_layer import MesaLayer
 from linbench.models.mesanet import MesaNet
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
 
@@ -126,15 +127,11 @@ def test_with_a_large_ridge_mesanet_is_scaled_linear_attention(
     assert relative_error(o, sums) < 1e-7
 
 
-@torch.no_grad()
-def test_solved_exactly_and_without_decay_mesanet_is_recursive_least_squares(
-    tokens: Callable[[int], Tensor], randomise: Randomise, relative_error: Error
-) -> None:
-    """S_t = S_{t-1} + g_t (v_t - S_{t-1}^T k_t)^T: a delta rule that writes under another key."""
-    mixer = randomise(build_mixer(MesaNet, method="exact", decay="none", strength="one"))
-    x = tokens(65)
+def recursive(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Recursive least squares, a delta rule that writes under another key, and the sums it stands for."""
     q, k, v = heads_of(mixer, x)
-    P = torch.diag_embed(1 / (F.softplus(mixer.ridge) + 0.25)).expand(B, -1, -1, -1)
+    ridge = (F.softplus(mixer.ridge) + mixer.settings.ridge_floor).expand(-1, K)
+    P = torch.diag_embed(1 / ridge).expand(B, -1, -1, -1)
     S, outputs = torch.zeros(B, HEADS, K, K, dtype=torch.float64), []
     for t in range(x.shape[1]):
         Pk = torch.einsum("bhkl,bhl->bhk", P, k[:, t])
@@ -142,8 +139,29 @@ def test_solved_exactly_and_without_decay_mesanet_is_recursive_least_squares(
         S = S + outer(gain, v[:, t] - torch.einsum("bhkv,bhk->bhv", S, k[:, t]))
         P = P - outer(gain, Pk)
         outputs.append(torch.einsum("bhkv,bhk->bhv", S, q[:, t]))
-    o, _ = mixer.recur(share_input(x, mixer, mixer.readout), q, k, v, None)
-    assert relative_error(o, torch.stack(outputs, dim=1)) < 1e-10
+    sums = [torch.einsum("bthk,bthv->bhkv", k, each) for each in (k, v)]
+    return torch.stack(outputs, dim=1), torch.cat(sums, dim=-1)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("settings", [{}, {"method": "cg", "ridge_of": "channel", "conv": 4}], ids=str)
+def test_the_mesa_layer_is_recursive_least_squares(
+    tokens: Callable[[int], Tensor], randomise: Randomise, length: int, settings: dict[str, Any]
+) -> None:
+    assert_is_its_loop(randomise(build_mixer(MesaLayer, **settings)), tokens(length), recursive)
+
+
+@torch.no_grad()
+def test_solved_exactly_and_without_gates_mesanet_is_the_mesa_layer(
+    tokens: Callable[[int], Tensor], randomise: Randomise, relative_error: Error
+) -> None:
+    """It is by conjugate gradients, too, once they have converged."""
+    layer, x = randomise(build_mixer(MesaLayer, output_norm="rms")), tokens(65)
+    for method in ("exact", "cg"):
+        plain = {"decay": "none", "strength": "one", "ridge_of": "head", "ridge_floor": 0, "conv": 0}
+        mixer = build_mixer(MesaNet, method=method, **plain)
+        mixer.load_state_dict(layer.state_dict())
+        assert relative_error(mixer(x).y, layer(x).y) < 1e-10
 
 
 @torch.no_grad()

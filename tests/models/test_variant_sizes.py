@@ -30,6 +30,7 @@ from linbench.models.linear_attention import LinearAttention
 from linbench.models.lstm import LSTM
 from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
+from linbench.models.mesa_layer import MesaLayer
 from linbench.models.mesanet import MesaNet
 from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
@@ -159,6 +160,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     DeltaProduct: lambda s: SURROUNDINGS + (s.steps - 1) * (D + 4) * 2 * D + s.steps * GATE,
     GatedDeltaProduct: lambda s: SURROUNDINGS + (s.steps - 1) * (D + 4) * 2 * D + s.steps * GATE + DECAY,
     KDA: lambda s: SURROUNDINGS + GATE + 2 * D * HEAD + HEADS + D,
+    MesaLayer: lambda s: SURROUNDINGS + HEADS,
     MesaNet: lambda s: (
         SURROUNDINGS + ((s.decay == "sigmoid") + (s.strength == "sigmoid")) * (GATE + HEADS) + D
     ),

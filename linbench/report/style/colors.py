@@ -12,9 +12,14 @@ from linbench.experiments.registry import registry
 from linbench.models.base import GENERATIONS
 from linbench.results.schema.cells import CellResult
 
-# Okabe and Ito's colours, told apart by colour-blind readers; dashes and marks tell variants apart in grey
+# Okabe and Ito's colours, told apart by colour-blind readers, and a purple; dashes and marks tell variants
+# apart in grey
 FAMILIES = dict(
-    zip(GENERATIONS, ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#7F7F7F"), strict=True)
+    zip(
+        GENERATIONS,
+        ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#7A4FA3", "#56B4E9", "#7F7F7F"),
+        strict=True,
+    )
 )
 OF_YOUR_OWN = "#CC79A7"
 """The colour of mixers of no known generation."""
@@ -35,7 +40,7 @@ CAME = (
     "hgrn2", "mamba2", "mlstm", "dfw", "rwkv4", "rwkv5", "rwkv6", "deltanet", "gated_deltanet", "comba",
     "deltaproduct", "gated_deltaproduct", "kda", "normalised_deltanet", "rwkv7", "base_conv", "lstm", "mamba",
     "s4d", "h3", "stick_breaking", "cope", "path", "path_fox", "deltaformer", "delta_positions",
-    "gated_attention", "mla", "gau", "mesanet",
+    "gated_attention", "mla", "gau", "mesanet", "mesa_layer",
 )  # fmt: skip
 """The shipped mixers, in the order in which they were added.
 
