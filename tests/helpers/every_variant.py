@@ -28,6 +28,7 @@ from linbench.models.hgrn2 import HGRN2
 from linbench.models.kda import KDA
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
+from linbench.models.longhorn import Longhorn
 from linbench.models.lstm import LSTM
 from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
@@ -538,6 +539,18 @@ REGRESSION = {
     "mesa layer": Variant(
         MesaLayer, {}, QKVO + HEADS, lambda _: (2 * MATRIX, 0), lambda _: (2 * MATRIX, CONV)
     ),
+}
+
+# as Mamba's, without A
+REGRESSION |= {
+    name: Variant(
+        Longhorn,
+        settings,
+        6 * D * D + 5 * 2 * D + (2 * 2 * D + 2 * D) + 2 * 16 * 2 * D + 2 * D,
+        lambda _: (16 * 2 * D, 3 * 2 * D),
+        lambda _: (16 * D, 3 * D),
+    )
+    for name, settings in (("longhorn", {}), ("longhorn along keys", {"erase": "key"}))
 }
 
 OTHERS = {

@@ -67,6 +67,7 @@ def test_silent_in_a_pattern_is_of_that_layer_alone() -> None:
 
 
 OWN_START = {
+    "longhorn": {"step.up"},
     "mamba": {"step.up"},
     "lstm": {"project"},
     "mlstm": {"forget", "input"},

@@ -27,6 +27,7 @@ from linbench.models.hgrn2 import HGRN2
 from linbench.models.kda import KDA
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
+from linbench.models.longhorn import Longhorn
 from linbench.models.lstm import LSTM
 from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
@@ -149,6 +150,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     Lightning: lambda s: SURROUNDINGS,
     GLA: lambda s: SURROUNDINGS + 2 * 16 * D + D,
     HGRN2: lambda s: SURROUNDINGS + D * (s.forget_bias is not None),
+    Longhorn: lambda s: AROUND_INPUT + 2 * D * D + (2 * D + D) + 2 * 16 * D,  # as Mamba, without A
     Mamba: lambda s: AROUND_INPUT + 2 * D * D + (2 * D + D) + 3 * 16 * D,  # a step of rank 1; B, C and A
     Mamba2: lambda s: SURROUNDINGS + DECAY,
     DFW: lambda s: SURROUNDINGS + 2 * (D + 1) * D,
