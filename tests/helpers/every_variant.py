@@ -25,6 +25,7 @@ from linbench.models.gau import GAU
 from linbench.models.gla import GLA
 from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
+from linbench.models.kaczmarz import Kaczmarz
 from linbench.models.kda import KDA
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
@@ -542,6 +543,7 @@ REGRESSION = {
 }
 
 # as Mamba's, without A
+REGRESSION["kaczmarz"] = DELTA_RULE["gated deltanet"]._replace(cls=Kaczmarz)
 REGRESSION |= {
     name: Variant(
         Longhorn,

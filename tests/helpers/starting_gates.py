@@ -60,7 +60,9 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "mamba": _mamba,
     "lstm": _lstm,
     "rwkv4": lambda mixer, x: -mixer.time_decay.exp(),
-    **dict.fromkeys(("gla", "kda", "gated_deltanet", "gated_deltaproduct", "comba", "mamba2"), _made),
+    **dict.fromkeys(
+        ("gla", "kda", "gated_deltanet", "gated_deltaproduct", "comba", "kaczmarz", "mamba2"), _made
+    ),
     **dict.fromkeys(("rwkv5", "rwkv6", "rwkv7"), _shifted),
 }
 """The logarithms of a variant's decays for inputs [B, T, D], by its name."""

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.kernels.matrix_state import matrix_state
+from linbench.kernels.norms import l2_norm
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.blocks.heads import share_input
 from linbench.models.blocks.linear import SharedInput
@@ -19,6 +20,7 @@ from linbench.models.deltanet import DeltaNet
 from linbench.models.deltaproduct import DeltaProduct
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
+from linbench.models.kaczmarz import Kaczmarz
 from linbench.models.kda import KDA, ChannelDecay
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
@@ -69,6 +71,43 @@ def scalar_decay(mixer: Any, x: Tensor) -> Tensor:
 def beta_of(mixer: Any, x: Tensor) -> Tensor:
     """[B, T, H, 1]."""
     return torch.sigmoid(x @ mixer.beta.project.weight.T)[..., None]
+
+
+@torch.no_grad()
+def test_kaczmarz_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    """Keys of any length, which q has not."""
+    mixer = randomise(build_mixer(Kaczmarz, expand_k=1.0, expand_v=1.0))
+    _, q, k, v, o, memory = inside(mixer, x)
+    a, eta = scalar_decay(mixer, x), beta_of(mixer, x)
+    beta = eta / (k.square().sum(dim=-1, keepdim=True) + 1e-6)
+
+    def step(memory: Tensor, t: int) -> Tensor:
+        memory = a[:, t, :, None, None] * memory
+        return memory + outer(beta[:, t] * k[:, t], v[:, t] - read(memory, k[:, t]))
+
+    expected = looped(l2_norm(q), v, step)
+    assert k.norm(dim=-1).std() > 0.1
+    assert relative_error(o, expected[0]) < 1e-10
+    assert relative_error(memory, expected[1]) < 1e-10
+
+
+@torch.no_grad()
+def test_kaczmarz_is_gated_deltanet_that_writes_more_under_short_keys(
+    x: Tensor, randomise: Randomise, relative_error: Error
+) -> None:
+    mixer = randomise(build_mixer(Kaczmarz, query_norm="none", epsilon=1e-12))
+    given, q, k, v, o, _ = inside(mixer, x)
+    length = k.norm(dim=-1, keepdim=True)
+    gated, _ = GatedDeltaNet.recur(mixer, given, q, k / length, v / length, None)
+    assert relative_error(o, gated) < 1e-8
+
+
+@torch.no_grad()
+def test_a_full_step_of_kaczmarz_recalls_what_it_wrote(x: Tensor, randomise: Randomise) -> None:
+    mixer = randomise(build_mixer(Kaczmarz, epsilon=1e-12))
+    mixer.beta.forward = lambda x: torch.ones(*x.x.shape[:2], HEADS, dtype=torch.float64)
+    _, _, k, v, _, memory = inside(mixer, x)
+    torch.testing.assert_close(read(memory, k[:, -1]), v[:, -1], rtol=0, atol=1e-9)
 
 
 @torch.no_grad()

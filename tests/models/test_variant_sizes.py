@@ -24,6 +24,7 @@ from linbench.models.gau import GAU
 from linbench.models.gla import GLA
 from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
+from linbench.models.kaczmarz import Kaczmarz
 from linbench.models.kda import KDA
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
@@ -157,6 +158,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     DeltaNet: lambda s: SURROUNDINGS + GATE,
     NormalisedDeltaNet: lambda s: SURROUNDINGS + GATE,
     GatedDeltaNet: lambda s: SURROUNDINGS + GATE + DECAY,
+    Kaczmarz: lambda s: SURROUNDINGS + GATE + DECAY,
     Comba: lambda s: SURROUNDINGS + GATE + DECAY + 2 * HEADS,
     # a key, a value and a beta for each step, with filters
     DeltaProduct: lambda s: SURROUNDINGS + (s.steps - 1) * (D + 4) * 2 * D + s.steps * GATE,
