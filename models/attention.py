@@ -228,13 +228,23 @@ class Attention(Mixer):
         positions = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
         if state is not None:
             positions = positions + state.seen[:, None]
-        if self.turned:
-            of_all = positions[:1] if state is None else positions  # at the start all rows are alike
-            cosine, sine = angles(of_all, self.turned, at_least_float32(q.dtype))
-            q, k = rotate_first(q, cosine, sine), rotate_first(k, cosine, sine)
+        of_all = positions[:1] if state is None else positions  # at the start all rows are alike
+        more = self._read_beside(given, (q, k, v), of_all, state)
+        q, k = self.turn(q, k, of_all)
         log_forget = self.log_forget(given)
         log_forget_sum = None if log_forget is None else running_sum(bounded_for_scores(log_forget))
-        return Tokens(given, q, k, v, positions, conv, log_forget_sum)
+        return Tokens(given, q, k, v, positions, conv, log_forget_sum, more)
+
+    def turn(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate q and k [B, T, H, K] by positions [B or 1, T], where these rotate them."""
+        if not self.turned:
+            return q, k
+        cosine, sine = angles(positions, self.turned, at_least_float32(q.dtype))
+        return rotate_first(q, cosine, sine), rotate_first(k, cosine, sine)
+
+    def _read_beside(self, x: SharedInput, heads: Any, positions: Tensor, state: Cache | None) -> Any:
+        """Return what a variant makes of q, k and v before they are rotated: `Tokens.more`."""
+        return None
 
     def _attend(
         self,

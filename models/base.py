@@ -13,16 +13,16 @@ GENERATIONS = (
     "linear attention",
     "gates and decay",
     "delta rule",
-    "test-time regression",
+    "test-time training",
     "softmax revisited",
     "other",
 )
 """Groups of variants in the order of their history.
 
 Softmax keeps everything; linear attention keeps a sum; gates let that sum decay; the delta rule corrects it,
-one gradient step a token; test-time regression takes better steps towards what fits keys and values best, or
-solves for it (2501.12352); "softmax revisited" brings gates and corrections back to softmax; "other" is for
-controls.
+one gradient step a token; test-time training takes better steps towards what fits keys and values, solves for
+it, or trains a larger network (2501.12352); "softmax revisited" brings gates and corrections back to softmax;
+"other" is for controls.
 """
 
 
@@ -109,6 +109,8 @@ class Mixer(nn.Module, ABC):
     """
     is_plain_module: ClassVar[bool] = False
     """True if this wraps a plain module, whose constructor is given only what the user sets."""
+    only_at_start: ClassVar[tuple[str, ...]] = ()
+    """Names of modules whose parameters only the start of a sequence reads: learned initial states."""
     causality: ClassVar[Literal["exact", "rounding"]] = "exact"
     """"rounding" if later tokens may change the rounding of earlier outputs, otherwise "exact"."""
 

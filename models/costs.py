@@ -53,9 +53,9 @@ def work_bytes(mixer: Mixer, work: Work, *, batch: int, length: int, itemsize: i
 
     Everything in between is taken to stay on the chip. Training reads the weights forward and backward and
     writes their gradients; it reads x, the gradient of y and x once more, and writes y and the gradient of x.
-    A prompt reads weights and x, and writes y and the state. A token reads weights, x and the whole state,
-    and writes y and the part of the state that changes: of a cache, one token's. None if the layer does not
-    declare a state.
+    A prompt reads weights and x, and writes y and the state. A token reads weights, without those of an
+    initial state, x and the whole state, and writes y and the part of the state that changes: of a cache, one
+    token's. None if the layer does not declare a state.
 
     Args:
         itemsize: bytes of one number of x and of the weights.
@@ -70,6 +70,8 @@ def work_bytes(mixer: Mixer, work: Work, *, batch: int, length: int, itemsize: i
     held = batch * state_bytes(size, itemsize)
     if work == "prefill":
         return weights + 2 * length * one + held
+    started = (mixer.get_submodule(name) for name in mixer.only_at_start)
+    weights -= sum(parameter.numel() for part in started for parameter in part.parameters()) * itemsize
     changed = batch * state_bytes(size._replace(cache=first.cache), itemsize)
     return weights + 2 * one + held + changed
 

@@ -44,7 +44,7 @@ class Kaczmarz(GatedDeltaNet):
     """
 
     name = "kaczmarz"
-    generation = "test-time regression"
+    generation = "test-time training"
     Settings = KaczmarzSettings
     controlled: ClassVar[dict[str, Any] | None] = {**(GatedDeltaNet.controlled or {}), "qk_norm": "none"}
 

@@ -58,7 +58,7 @@ class Longhorn(SelectiveMixer):
 
     name = "longhorn"
     kernel_families: ClassVar[tuple[str, ...]] = ("matrix_state", "scan", *FAMILIES)
-    generation = "test-time regression"
+    generation = "test-time training"
     Settings = LonghornSettings
     controlled: ClassVar[dict[str, Any] | None] = SelectiveMixer.controlled
 

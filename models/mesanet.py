@@ -71,7 +71,7 @@ class MesaNet(RegressionMixer):
     """
 
     name = "mesanet"
-    generation = "test-time regression"
+    generation = "test-time training"
     Settings = MesaNetSettings
     controlled: ClassVar[dict[str, Any] | None] = {**(RegressionMixer.controlled or {}), "conv_v": True}
 

@@ -17,7 +17,14 @@ from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
 from linbench.models.blocks.init import BranchSettings, zero_init
 from linbench.models.blocks.linear import Linear, LowRank, SharedInput, linear
-from linbench.models.blocks.norms import CentredRMSNorm, GroupRMSNorm, HeadLayerNorm, RMSNorm, l1_norm
+from linbench.models.blocks.norms import (
+    AllLayerNorm,
+    CentredRMSNorm,
+    GroupRMSNorm,
+    HeadLayerNorm,
+    RMSNorm,
+    l1_norm,
+)
 
 QKNorm = Literal["none", "l1", "l2", "rms", "rms_centred"]
 OutputNorm = Literal["none", "rms", "rms_all", "layer"]
@@ -335,9 +342,13 @@ class Readout(nn.Module):
             "rms_all": lambda: RMSNorm(width),
             "rms_groups": lambda: GroupRMSNorm(width, groups),
             "layer": lambda: HeadLayerNorm(settings.heads, value_dim, eps),
+            "layer_all": lambda: AllLayerNorm(width, eps),
         }
         self.norm = norms[settings.output_norm]()
-        self.joined_heads = isinstance(self.norm, GroupRMSNorm) or settings.output_norm == "rms_all"
+        self.joined_heads = isinstance(self.norm, GroupRMSNorm) or settings.output_norm in (
+            "rms_all",
+            "layer_all",
+        )
         self.gate: Linear | LowRank | None = None
         if settings.output_gate != "none":
             self.gate = (

@@ -89,6 +89,18 @@ class HeadLayerNorm(nn.Module):
         )
 
 
+class AllLayerNorm(HeadLayerNorm):
+    """(x - mean) / sqrt(variance + eps) * weight + bias over all channels. arXiv:1607.06450."""
+
+    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+        super().__init__(1, dim, eps)
+
+    def forward(self, x: Tensor, gate: Tensor | None = None, activation: Activation | None = None) -> Tensor:
+        """Return the norm of x [..., dim], times activation(gate) if a gate is given, shaped as x."""
+        gate = None if gate is None else gate[..., None, :]
+        return super().forward(x[..., None, :], gate, activation).squeeze(-2)
+
+
 def l1_norm(x: Tensor, eps: float = 1e-4) -> Tensor:
     """Return x / (sum x + eps) of features [..., K] >= 0; zero stays zero. arXiv:2102.11174."""
     wide = to_float32(x)

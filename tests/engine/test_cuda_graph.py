@@ -23,7 +23,7 @@ MODELS = ["attention", "linear_attention", "deltanet", "gated_deltanet", "base_c
 OTHERS = (
     "fox", "performer", "rfa", "mamba", "mamba2", "gla", "mlstm", "dfw", "rwkv4", "rwkv6", "comba",
     "gated_deltaproduct", "kda", "rwkv7", "s4d", "h3", "lstm", "stick_breaking", "cope", "path_fox",
-    "deltaformer", "delta_positions", "mesanet", "longhorn",
+    "deltaformer", "delta_positions", "mesanet", "longhorn", "ttt_linear", "ttt_mlp", "lact", "titans",
 )  # fmt: skip
 """At least one for each kind of state, update and gate."""
 RATES = [1e-3, 3e-3, 1e-2]

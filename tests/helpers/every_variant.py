@@ -27,6 +27,7 @@ from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
 from linbench.models.kaczmarz import Kaczmarz
 from linbench.models.kda import KDA
+from linbench.models.lact import LaCT
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.longhorn import Longhorn
@@ -49,7 +50,10 @@ from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
 from linbench.models.s4d import S4D
 from linbench.models.stick_breaking import StickBreaking
+from linbench.models.titans import Titans
 from linbench.models.transnormer import TransNormer
+from linbench.models.ttt_linear import TTTLinear
+from linbench.models.ttt_mlp import TTTMLP
 
 B, D, HEADS = 2, 16, 2
 
@@ -560,6 +564,69 @@ OTHERS = {
     "lstm": Variant(LSTM, {}, 4 * (2 * D * D + D) + D * D, lambda _: (2 * D, 0), lambda _: (2 * D, 3 * D)),
 }
 
+# weights and biases of a linear memory, and of one with a hidden layer of 4 HEAD
+LINEAR_MEMORY = HEADS * (HEAD + 1) * HEAD
+DEEP_MEMORY = HEADS * (8 * HEAD**2 + 5 * HEAD)
+INNER_NORM = 2 * D
+CHUNK = 16
+"""The window of LaCT."""
+
+NETWORKS = {
+    # a rate, a scale for each token of a mini-batch, a norm of all heads and one in the memory
+    "ttt linear": Variant(
+        TTTLinear,
+        {"mini_batch": 3},
+        QKVO + GATE + HEADS + 3 + 2 * D + INNER_NORM + LINEAR_MEMORY,
+        lambda n: (2 * LINEAR_MEMORY, 0),
+        lambda n: (2 * LINEAR_MEMORY, CONV),
+    ),
+    "ttt linear from zero, token by token": Variant(
+        TTTLinear,
+        {"mini_batch": 1, "initial": "zero", "inner_norm": False, "inner_residual": False, "qk_norm": "l2"},
+        QKVO + GATE + HEADS + 1 + 2 * D,
+        lambda n: (LINEAR_MEMORY, 0),
+        lambda n: (LINEAR_MEMORY, CONV),
+    ),
+    "ttt mlp": Variant(
+        TTTMLP,
+        {"mini_batch": 3},
+        QKVO + GATE + HEADS + 3 + 2 * D + INNER_NORM + DEEP_MEMORY,
+        lambda n: (2 * DEEP_MEMORY, 0),
+        lambda n: (2 * DEEP_MEMORY, CONV),
+    ),
+    # an MLP with 2 HEAD hidden units, three gates, an output gate; without a norm, since random gates forget
+    # so much that the norm would divide by nearly nothing
+    "titans": Variant(
+        Titans,
+        {"mini_batch": 4, "inner_norm": False},
+        QKVO + FILTER + NORM + D * D + 4 * MATRIX + 3 * (GATE + HEADS),
+        lambda n: (3 * 4 * MATRIX, CONV),
+        lambda n: (3 * 4 * MATRIX, CONV),
+    ),
+    "titans, linear from zero, that never forget": Variant(
+        Titans,
+        {"mini_batch": 3, "network": "linear", "decay": False, "initial": "zero", "inner_norm": False},
+        QKVO + FILTER + NORM + D * D + 2 * (GATE + HEADS),
+        lambda n: (3 * MATRIX, CONV),
+        lambda n: (3 * MATRIX, CONV),
+    ),
+    # three matrices; scales and shifts, a norm; a rate for each matrix of a head, and a gate of momentum
+    "lact": Variant(
+        LaCT,
+        {"mini_batch": 2},
+        QKVO + 3 * MATRIX + 4 * D + NORM + 4 * (GATE + HEADS),
+        lambda n: (min(n, CHUNK) * CACHE + 3 * 3 * MATRIX + HEADS, 0),
+        lambda n: (min(n, CHUNK) * CACHE + 3 * 3 * MATRIX + HEADS, CONV),
+    ),
+    "lact with muon and one wide head": Variant(
+        LaCT,
+        {"mini_batch": 3, "muon": True, "momentum": False, "fast_heads": 1, "fast_gate": True},
+        QKVO + 3 * D * D + 4 * D + D + 4 * (D + 1),
+        lambda n: (min(n, CHUNK) * CACHE + 2 * 3 * D * D, 0),
+        lambda n: (min(n, CHUNK) * CACHE + 2 * 3 * D * D, CONV),
+    ),
+}
+
 VARIANTS = {
     **SOFTMAX,
     **SUMS,
@@ -569,6 +636,7 @@ VARIANTS = {
     **REVISITED,
     **EXPONENTIAL_GATES,
     **REGRESSION,
+    **NETWORKS,
     **OTHERS,
 }
 QUICK = {

@@ -31,6 +31,12 @@ def test_fresh_models_start_as_they_always_did(model: str) -> None:
     assert fingerprint(model) == pytest.approx(GOLDEN[model], rel=1e-6, abs=1e-4)
 
 
+@pytest.mark.parametrize("name", MIXERS)
+def test_every_variant_is_sketched_without_memory_for_most_of_its_numbers(name: str) -> None:
+    cell = plan("mqar/quick", [name], device="cpu")[0]
+    assert any(parameter.is_meta for parameter in cell.model.sketch(cell.task).parameters())
+
+
 def test_init_has_two_values(snapshot: SnapshotAssertion) -> None:
     with pytest.raises(UserError) as refused:
         plan("mqar/quick", ["gla"], device="cpu", settings={"model.init": "publishd"})

@@ -26,6 +26,7 @@ from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
 from linbench.models.kaczmarz import Kaczmarz
 from linbench.models.kda import KDA
+from linbench.models.lact import LaCT
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.longhorn import Longhorn
@@ -48,13 +49,20 @@ from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
 from linbench.models.s4d import S4D
 from linbench.models.stick_breaking import StickBreaking
+from linbench.models.titans import Titans
 from linbench.models.transnormer import TransNormer
+from linbench.models.ttt_linear import TTTLinear
+from linbench.models.ttt_mlp import TTTMLP
 from tests.helpers.every_variant import (
     CASES,
+    DEEP_MEMORY,
     FILTER,
     GATE,
     HEAD,
     HEADS,
+    INNER_NORM,
+    LINEAR_MEMORY,
+    MATRIX,
     NORM,
     QKVO,
     VARIANTS,
@@ -177,6 +185,22 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     # a step; of each mode a decay, a frequency and two numbers of C
     S4D: lambda s: AROUND_INPUT + D * D + D + 2 * s.states * D,
     LSTM: lambda s: AROUND_INPUT + 4 * (2 * D * D + D) + D * D,
+    TTTLinear: lambda s: (
+        SURROUNDINGS
+        + (GATE + HEADS + s.mini_batch)
+        + s.inner_norm * INNER_NORM
+        + (s.initial == "learned") * LINEAR_MEMORY
+    ),
+    Titans: lambda s: (
+        (SURROUNDINGS + s.inner_norm * INNER_NORM + 4 * (s.network == "mlp") * MATRIX)
+        + (1 + s.momentum + s.decay) * (GATE + HEADS)
+    ),
+    LaCT: lambda s: (
+        (SURROUNDINGS + HEADS + 4 * D)
+        + (3 * MATRIX + NORM if s.fast_heads is None else 3 * D * D + D)
+        + (3 + s.momentum + s.fast_gate) * (D + 1) * (s.fast_heads or HEADS)
+    ),
+    TTTMLP: lambda s: SURROUNDINGS + GATE + HEADS + s.mini_batch + INNER_NORM + DEEP_MEMORY,
 }
 """The number of parameters of each variant, by its settings."""
 

@@ -40,7 +40,8 @@ CAME = (
     "hgrn2", "mamba2", "mlstm", "dfw", "rwkv4", "rwkv5", "rwkv6", "deltanet", "gated_deltanet", "comba",
     "deltaproduct", "gated_deltaproduct", "kda", "normalised_deltanet", "rwkv7", "base_conv", "lstm", "mamba",
     "s4d", "h3", "stick_breaking", "cope", "path", "path_fox", "deltaformer", "delta_positions",
-    "gated_attention", "mla", "gau", "mesanet", "mesa_layer", "longhorn", "kaczmarz",
+    "gated_attention", "mla", "gau", "mesanet", "mesa_layer", "longhorn", "kaczmarz", "ttt_linear",
+    "ttt_mlp", "lact", "titans",
 )  # fmt: skip
 """The shipped mixers, in the order in which they were added.
 

@@ -1,0 +1,80 @@
+"""Cases of fast weights, with the loop over tokens and autograd."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linbench.kernels.family import Family, Inputs, KernelCase, normal
+from linbench.kernels.fast_weight import Network, Step, fast_weight
+
+_HEADS, _KEY, _VALUE, _HIDDEN = 2, 5, 5, 6
+
+
+def _case(
+    network: Network, step: Step, length: int, *, norm: bool = False, scales: bool = False
+) -> KernelCase:
+    shapes = network.shapes(_KEY, _HIDDEN, _VALUE)
+    batch, rates = 2, (1 if network.kind == "linear" else len(shapes))
+    inputs: Inputs = {
+        "q": normal(batch, length, _HEADS, _KEY),
+        "k": torch.nn.functional.normalize(normal(batch, _HEADS, length, _KEY), dim=-1).transpose(1, 2),
+        "v": normal(length, batch, _HEADS, _VALUE).transpose(0, 1),
+        "rates": 0.5 * normal(batch, length, _HEADS, rates).sigmoid(),
+        **{f"map {i}": normal(_HEADS, *shape) / shape[0] ** 0.5 for i, shape in enumerate(shapes)},
+    }
+    if norm:
+        inputs |= {"weight": 1 + 0.1 * normal(_HEADS, _VALUE), "bias": 0.1 * normal(_VALUE, _HEADS).T}
+    if scales:
+        inputs["scales"] = 1 / torch.arange(1, step.size + 1, dtype=torch.float64)
+    for name, there in (("log_momentum", step.momentum), ("log_keep", step.decay)):
+        if there:
+            bias = 1.0 if name == "log_momentum" else 3.0
+            inputs[name] = (normal(batch, length, _HEADS) + bias).sigmoid().log()
+    names = ("log_momentum", "log_keep", *(name for name in inputs if name.startswith("map")))
+    call = partial(_call, network=network, step=step)
+    return KernelCase(
+        call, partial(call, backend="reference"), inputs, at_least_float32=("rates", "scales", *names)
+    )
+
+
+def _call(given: Inputs, network: Network, step: Step, backend: Any = "auto") -> tuple[Tensor, ...]:
+    maps = [x for name, x in given.items() if name.startswith("map")]
+    return fast_weight(
+        given["q"],
+        given["k"],
+        given["v"],
+        given["rates"],
+        maps,
+        network=network,
+        step=step,
+        norm=(given["weight"], given["bias"]) if "weight" in given else None,
+        scales=given.get("scales"),
+        log_momentum=given.get("log_momentum"),
+        log_keep=given.get("log_keep"),
+        backend=backend,
+    )
+
+
+_TTT = Network("linear", bias=True, residual=True)
+_DEEP = Network("mlp", bias=True, residual=True)
+_GATED = Network("gated", loss="product")
+
+FAMILY = Family(
+    cases={
+        "fast_weight": {
+            "ttt_linear": partial(_case, _TTT, Step(4), 14, norm=True, scales=True),
+            "ttt_mlp": partial(_case, _DEEP, Step(4), 10, norm=True, scales=True),
+            "titans": partial(_case, Network("mlp"), Step(4, momentum=True, decay=True), 14),
+            "one token a mini-batch": partial(_case, Network(), Step(1, momentum=True, decay=True), 7),
+            "lact": partial(_case, _GATED, Step(4, "before", momentum=True, keeps_norms=True), 14),
+            "lact with muon": partial(
+                _case, _GATED, Step(4, "before", momentum=True, decay=True, orthogonal=5, keeps_norms=True), 9
+            ),
+        }
+    },
+    profile_kind="recurrence",
+    profile_names=("linbench::fast_weight",),
+    shown_with_models=True,
+)
