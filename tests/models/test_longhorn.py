@@ -23,7 +23,7 @@ def told(mixer: Longhorn, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def looped(mixer: Longhorn, u: Tensor) -> tuple[Tensor, Tensor]:
-    """What is read, and the memory, token by token."""
+    """Return what is read, and the memory, token by token."""
     beta, k, q = told(mixer, u)
     h, outputs = u.new_zeros(B, W, N), []
     for t in range(u.shape[1]):
