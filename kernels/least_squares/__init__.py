@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from linbench.kernels.least_squares.chunkwise import chunkwise
+from linbench.kernels.least_squares.norm import frobenius
 from linbench.kernels.least_squares.problem import Gradient, Method, Problem, check
 from linbench.kernels.least_squares.reference import reference
 from linbench.kernels.operators import choose_backend, require_heads, without_autocast
 
-__all__ = ["VERSION", "Memory", "flops_per_token", "least_squares"]
+__all__ = ["VERSION", "Memory", "flops_per_token", "gram_norm", "least_squares"]
 
 VERSION = 1
 """Version, raised whenever a change here changes results.
@@ -74,7 +76,7 @@ def least_squares(
             (2511.21016). "exact", by Cholesky in float64, at the price of K^2 numbers per token of a chunk.
         gradient: "implicit", of the solution, by solving once more with the same method and steps; exact as
             far as these have converged. "unrolled", through the iteration itself, whose memory grows with
-            `steps`; bounds of the spectrum are held fixed.
+            `steps`.
         state: G [B, H, K, K], symmetric, and C [B, H, K, V] to start from; None is zero.
         backend: "auto" takes the fastest that runs on this device.
 
@@ -88,6 +90,22 @@ def least_squares(
         problem = check(q, k, v, log_decay, strength, ridge, state, steps, method, gradient)
         o, gram, cross = _BACKENDS[took](problem)
     return o.to(v.dtype), Memory(gram, cross)
+
+
+def gram_norm(
+    k: Tensor, *, log_decay: Tensor | None = None, strength: Tensor, gram: Tensor | None = None
+) -> Tensor:
+    """Return the Frobenius norm of the Gram matrix of each token [B, T, H], in at least float32.
+
+    Args:
+        k: [B, T, Hk, K]; Hk divides H.
+        log_decay, strength: [B, T, H], as `least_squares` takes them.
+        gram: [B, H, K, K] to start from; None is zero.
+    """
+    wide = torch.promote_types(k.dtype, strength.dtype)
+    k = k.to(wide).repeat_interleave(strength.shape[2] // k.shape[2], dim=2)
+    with without_autocast(k):
+        return frobenius(k, log_decay, strength, gram)
 
 
 def flops_per_token(

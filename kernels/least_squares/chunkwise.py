@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.kernels.decays import bounded
-from linbench.kernels.least_squares.problem import Problem, decayed_sum
+from linbench.kernels.least_squares.norm import frobenius
+from linbench.kernels.least_squares.problem import Problem
 from linbench.kernels.least_squares.solvers import chebyshev, conjugate_gradient
 from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.operators import apply_function, vmap_rule, without_autocast
@@ -30,8 +31,12 @@ def chunkwise(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """Return o [B, T, H, V] and the final Gram and cross matrices."""
     q, k, v, log_decay, strength, ridge, gram, cross, steps, method, gradient, _ = problem
     decay = torch.zeros_like(strength) if log_decay is None else log_decay
-    system = k, decay, strength, ridge, gram, _bound(problem)
     unrolled = gradient == "unrolled" and method != "exact"
+    bound = torch.zeros_like(strength)
+    if method == "chebyshev":
+        with torch.set_grad_enabled(unrolled and torch.is_grad_enabled()):
+            bound = frobenius(k, log_decay, strength, gram)
+    system = k, decay, strength, ridge, gram, bound
     if unrolled:
         x = solve(q, *system, steps, method)
     else:
@@ -43,23 +48,6 @@ def chunkwise(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
         x = apply_function(Implicit, residual, *(each.detach() for each in (x, *system)), steps, method)
     o, cross = matrix_state(x, k, weight * v, log_decay=log_decay, scale=1.0, state=cross)
     return o, gram, cross
-
-
-@torch.no_grad()
-def _bound(problem: Problem) -> Tensor:
-    """Return the Frobenius norm of each Gram matrix [B, T, H], which no eigenvalue exceeds; zero for cg.
-
-    |G_t|^2 = a_t^2 |G_{t-1}|^2 + 2 b_t k_t . G_t k_t - b_t^2 |k_t|^4
-    """
-    strength, k = problem.strength, problem.k
-    if problem.method != "chebyshev":
-        return torch.zeros_like(strength)
-    recalled, _ = matrix_state(
-        k, k, strength[..., None] * k, log_decay=problem.log_decay, scale=1.0, state=problem.gram
-    )
-    own = strength * k.square().sum(dim=-1)
-    added = (2 * strength * (recalled * k).sum(dim=-1) - own**2).clamp(min=0)
-    return decayed_sum(problem, added, problem.gram.square().sum(dim=(-2, -1)), times=2).sqrt()
 
 
 def solve(
@@ -94,7 +82,7 @@ def solve(
     elif method == "cg":
         x = conjugate_gradient(product, rhs, steps)
     else:
-        lowest, highest = ridge.detach().aminmax(dim=-1, keepdim=True)
+        lowest, highest = ridge.aminmax(dim=-1, keepdim=True)
         x = chebyshev(product, rhs, lowest, highest + bound, steps)
     x = x.reshape(-1, heads, x.shape[1] * chunk, x.shape[-1])[:, :, :length]
     return x.transpose(1, 2) * size

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.dtypes import at_least_float32
-from linbench.kernels.scan import scan
+from linbench.kernels.least_squares.norm import trace
 
 Method = Literal["cg", "chebyshev", "exact"]
 Gradient = Literal["implicit", "unrolled"]
@@ -116,16 +116,5 @@ def _expanded(name: str, x: Tensor, full: tuple[int, ...]) -> Tensor:
 @torch.no_grad()
 def _least_ridge(problem: Problem) -> Tensor:
     """Return the least ridge of every token [B, T, H, 1]."""
-    trace = decayed_sum(
-        problem,
-        problem.strength * problem.k.square().sum(dim=-1),
-        problem.gram.diagonal(dim1=-2, dim2=-1).sum(dim=-1),
-        times=1,
-    )
-    return (LEAST_RIDGE[trace.dtype] * (1 + trace))[..., None]
-
-
-def decayed_sum(problem: Problem, x: Tensor, start: Tensor, *, times: int) -> Tensor:
-    """Return y_t = a_t^times y_{t-1} + x_t [B, T, H] of x [B, T, H], from `start` [B, H]."""
-    decay = torch.ones_like(x) if problem.log_decay is None else torch.exp(times * problem.log_decay)
-    return scan(decay, x, start)[0]
+    traces = trace(problem.k, problem.log_decay, problem.strength, problem.gram)
+    return (LEAST_RIDGE[traces.dtype] * (1 + traces))[..., None]

@@ -62,8 +62,8 @@ def _solve(problem: Problem, gram: Tensor, ridge: Tensor, q: Tensor) -> Tensor:
 
     if problem.method == "cg":
         return conjugate_gradient(product, q, problem.steps)
-    largest = torch.linalg.matrix_norm(gram.detach())[..., None]
-    lowest, highest = ridge.detach().aminmax(dim=-1, keepdim=True)
+    largest = torch.linalg.matrix_norm(gram)[..., None]
+    lowest, highest = ridge.aminmax(dim=-1, keepdim=True)
     return chebyshev(product, q, lowest, highest + largest, problem.steps)
 
 

@@ -21,6 +21,7 @@ from linbench.models.fox import FoX
 from linbench.models.gated_attention import GatedAttention
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
+from linbench.models.gated_kalmanet import GatedKalmaNet
 from linbench.models.gau import GAU
 from linbench.models.gla import GLA
 from linbench.models.h3 import H3
@@ -547,6 +548,14 @@ REGRESSION = {
 }
 
 # as Mamba's, without A
+# a decay with its two numbers a head; b and c with their biases; an output gate
+REGRESSION["gated kalmanet"] = Variant(
+    GatedKalmaNet,
+    {"steps": 6},
+    QKVO + FILTER + NORM + D * D + GATE + 2 * HEADS + 2 * (GATE + HEADS),
+    lambda _: (2 * MATRIX, CONV),
+    lambda _: (2 * MATRIX, CONV),
+)
 REGRESSION["kaczmarz"] = DELTA_RULE["gated deltanet"]._replace(cls=Kaczmarz)
 REGRESSION |= {
     name: Variant(

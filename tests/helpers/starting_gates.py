@@ -61,7 +61,17 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "lstm": _lstm,
     "rwkv4": lambda mixer, x: -mixer.time_decay.exp(),
     **dict.fromkeys(
-        ("gla", "kda", "gated_deltanet", "gated_deltaproduct", "comba", "kaczmarz", "mamba2"), _made
+        (
+            "gla",
+            "kda",
+            "gated_deltanet",
+            "gated_deltaproduct",
+            "comba",
+            "kaczmarz",
+            "gated_kalmanet",
+            "mamba2",
+        ),
+        _made,
     ),
     **dict.fromkeys(("rwkv5", "rwkv6", "rwkv7"), _shifted),
 }

@@ -75,7 +75,7 @@ def beta_of(mixer: Any, x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def test_kaczmarz_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
-    """Keys of any length, which q has not."""
+    """It holds for keys of any length, which queries have not."""
     mixer = randomise(build_mixer(Kaczmarz, expand_k=1.0, expand_v=1.0))
     _, q, k, v, o, memory = inside(mixer, x)
     a, eta = scalar_decay(mixer, x), beta_of(mixer, x)

@@ -14,6 +14,7 @@ from linbench.common.errors import UserError
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import Rule
 from linbench.models.blocks.heads import share_input
+from linbench.models.gated_kalmanet import GatedKalmaNet
 from linbench.models.mesa_layer import MesaLayer
 from linbench.models.mesanet import MesaNet
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
@@ -205,3 +206,59 @@ def test_mesanet_starts_as_published() -> None:
 def test_starts_that_there_are_not_are_refused(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(UserError, match=named):
         build_mixer(MesaNet, **settings)
+
+
+def kalman_gates(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the decay, the square of b, and c."""
+    decay = mixer.decay(share_input(x, mixer, mixer.readout)).exp()
+    b, c = (torch.sigmoid(x @ gate.weight.T + gate.bias) for gate in (mixer.beta, mixer.mix))
+    return decay, (b + 1e-6) ** 2, c
+
+
+def kalman(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Gated KalmaNet token by token, solved directly."""
+    (q, k, v), (decay, strength, c) = heads_of(mixer, x), kalman_gates(mixer, x)
+
+    def ridge(gram: Tensor, t: int) -> Tensor:
+        return (0.02 * gram.square().sum(dim=(-2, -1)).sqrt())[..., None].expand(-1, -1, K)
+
+    o, memory = solved(q, k, v, decay, strength, ridge)
+    plain, _ = matrix_state(q, k, strength[..., None] * v, log_decay=decay.log(), scale=1.0)
+    return (plain + c[..., None] * (o - plain)) * K**-0.5, memory
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_gated_kalmanet_is_its_equation(
+    tokens: Callable[[int], Tensor], randomise: Randomise, length: int
+) -> None:
+    mixer = randomise(build_mixer(GatedKalmaNet, method="exact"))
+    assert_is_its_loop(mixer, tokens(length), kalman, limit=1e-8)
+
+
+@torch.no_grad()
+def test_steps_of_gated_kalmanet_contract_as_published(
+    tokens: Callable[[int], Tensor], randomise: Randomise
+) -> None:
+    """Each step does by 0.754 or better, whatever the keys, since the condition is at most 51."""
+    x, exact = tokens(40), randomise(build_mixer(GatedKalmaNet, method="exact"))
+    exact.mix.bias.fill_(100.0)
+    given = share_input(x, exact, exact.readout)
+    q, k, v = heads_of(exact, x)
+    expected = exact.recur(given, q, k, v, None)[0]
+    for steps in (10, 30):
+        mixer = build_mixer(GatedKalmaNet, steps=steps)
+        mixer.load_state_dict(exact.state_dict())
+        error = mixer.recur(share_input(x, mixer, mixer.readout), q, k, v, None)[0] - expected
+        assert 0 < error.norm() <= 2 * 0.754 ** (steps + 1) * expected.norm()
+
+
+@torch.no_grad()
+def test_with_its_mix_shut_gated_kalmanet_is_gated_linear_attention(
+    tokens: Callable[[int], Tensor], randomise: Randomise, relative_error: Error
+) -> None:
+    mixer, x = randomise(build_mixer(GatedKalmaNet)), tokens(40)
+    mixer.mix.bias.fill_(-100.0)
+    (q, k, v), (decay, strength, _) = heads_of(mixer, x), kalman_gates(mixer, x)
+    o, _ = mixer.recur(share_input(x, mixer, mixer.readout), q, k, v, None)
+    plain, _ = matrix_state(q, k, strength[..., None] * v, log_decay=decay.log())
+    assert relative_error(o, plain) < 1e-10

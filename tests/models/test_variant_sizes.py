@@ -20,6 +20,7 @@ from linbench.models.fox import FoX
 from linbench.models.gated_attention import GatedAttention
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
+from linbench.models.gated_kalmanet import GatedKalmaNet
 from linbench.models.gau import GAU
 from linbench.models.gla import GLA
 from linbench.models.h3 import H3
@@ -167,6 +168,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     NormalisedDeltaNet: lambda s: SURROUNDINGS + GATE,
     GatedDeltaNet: lambda s: SURROUNDINGS + GATE + DECAY,
     Kaczmarz: lambda s: SURROUNDINGS + GATE + DECAY,
+    GatedKalmaNet: lambda s: SURROUNDINGS + DECAY + 2 * (GATE + HEADS),
     Comba: lambda s: SURROUNDINGS + GATE + DECAY + 2 * HEADS,
     # a key, a value and a beta for each step, with filters
     DeltaProduct: lambda s: SURROUNDINGS + (s.steps - 1) * (D + 4) * 2 * D + s.steps * GATE,
