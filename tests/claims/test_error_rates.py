@@ -84,6 +84,7 @@ def drawn(claim: Claim, pool: Pool, draw: np.random.Generator, size: int) -> dic
     return {measure.name: pool(draw, size).tolist() for measure in claim.deciding}
 
 
+@pytest.mark.slow
 @pools
 @pytest.mark.parametrize("shape", SHAPES)
 def test_identical_systems_are_called_different_in_few_draws(shape: str, pool: Pool) -> None:

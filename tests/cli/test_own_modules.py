@@ -145,6 +145,7 @@ def tasks(tmp_path: Path) -> None:
         (tmp_path / place).write_text(TASK)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize("preset", ["", "/two"])
 @pytest.mark.parametrize("place", PLACES)

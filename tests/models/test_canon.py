@@ -72,6 +72,7 @@ def by_hand(model: Backbone, x: Tensor, sites: str) -> Tensor:
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sites", SITES)
 @pytest.mark.parametrize("qk_norm", ["none", "rms"])
 @pytest.mark.parametrize("length", [1, 65])

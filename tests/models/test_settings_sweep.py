@@ -72,13 +72,8 @@ def computed(mixer: type[Mixer], given: dict[str, Any]) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    "name",
-    [  # many steps for each of many settings
-        pytest.param(name, marks=pytest.mark.slow if "least_squares" in mixer.kernel_families else ())
-        for name, mixer in MIXERS.items()
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MIXERS)
 def test_what_settings_take_a_layer_computes(name: str) -> None:
     mixer, taken = MIXERS[name], 0
     with torch.random.fork_rng(devices=[]):

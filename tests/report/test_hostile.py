@@ -357,6 +357,7 @@ def test_in_a_comparison(a_result: Make, text: str) -> None:
     assert_markdown(beside.table(table).to_markdown(), also={"code_inline"})
 
 
+@pytest.mark.slow
 @every_text
 def test_in_the_page_of_claims(kept: Callable[..., Stored], tmp_path: Path, text: str) -> None:
     claim = a_claim()
