@@ -61,13 +61,7 @@ class DeltaProduct(MatrixMixer):
 
     def make_projection(self) -> HeadProjection:
         """Return a projection with a key and a value for every step."""
-        return HeadProjection(
-            self.settings,
-            self.layer,
-            make_feature_map=self.make_feature_map,
-            key_heads=self.key_heads,
-            steps=self.settings.steps,
-        )
+        return self.head_projection(steps=self.settings.steps)
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None

@@ -124,13 +124,7 @@ class Mamba2(MatrixMixer):
 
         They take the places of q, k and v.
         """
-        return HeadProjection(
-            self.settings,
-            self.layer,
-            make_feature_map=self.make_feature_map,
-            key_heads=self.key_heads,
-            conv_bias=self.settings.conv_bias,
-        )
+        return self.head_projection(conv_bias=self.settings.conv_bias)
 
     def make_readout(self) -> Readout:
         """Return a readout with the gate before the norm."""

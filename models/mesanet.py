@@ -95,13 +95,7 @@ class MesaNet(RegressionMixer):
 
     def make_projection(self) -> HeadProjection:
         """Return a projection whose convolution may leave out v."""
-        return HeadProjection(
-            self.settings,
-            self.layer,
-            make_feature_map=self.make_feature_map,
-            key_heads=self.key_heads,
-            conv_v=self.settings.conv_v,
-        )
+        return self.head_projection(conv_v=self.settings.conv_v)
 
     def recur(
         self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None

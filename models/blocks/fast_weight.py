@@ -18,7 +18,7 @@ from linbench.models.blocks.heads import FAMILIES, HeadProjection, HeadSettings,
 from linbench.models.blocks.init import PUBLISHED_STD
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.norms import HeadLayerNorm
-from linbench.models.blocks.positions import angles
+from linbench.models.blocks.positions import angles, positions_after, require_even
 
 
 class FastWeightSettings(HeadSettings):
@@ -115,11 +115,8 @@ class FastWeightMixer(Mixer):
                 f" {value_dim}; choose expand_k = expand_v and a feature map that keeps the dimension, or"
                 " model.inner_residual = false."
             )
-        if self.turns and key_dim % 2:
-            raise UserError(
-                f"model.positions = rope needs an even key dimension, not {key_dim}; choose other heads or"
-                " head_dim."
-            )
+        if self.turns:
+            require_even(key_dim)
         self.shapes = self.network.shapes(key_dim, self.hidden, value_dim)
         self.initial = InitialMemory(
             self.shapes,
@@ -196,9 +193,7 @@ class FastWeightMixer(Mixer):
 
     def _rotate(self, q: Tensor, k: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
         """Rotate q and k by where they stand in their mini-batch, after `seen` tokens [B]."""
-        positions = torch.arange(q.shape[1], device=q.device)[None]
-        if seen is not None:
-            positions = positions + seen[:, None]
+        positions = positions_after(seen, q)
         turned = angles(positions % self.step.size, self.project.key_dim, at_least_float32(q.dtype))
         return rotate(q, *turned), rotate(k, *turned)
 

@@ -7,7 +7,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from linbench.common.errors import UserError
 from linbench.common.settings import Settings
 from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.matrix_state import flops_per_token
@@ -22,7 +21,7 @@ from linbench.models.blocks.heads import (
     share_input,
 )
 from linbench.models.blocks.linear import SharedInput
-from linbench.models.blocks.positions import angles
+from linbench.models.blocks.positions import angles, positions_after, require_even
 from linbench.models.blocks.shared_keys import SharedKeySettings, shared_heads
 
 
@@ -62,11 +61,8 @@ class MatrixMixer(Mixer):
         super().__init__(settings, layer)
         self.project = self.make_projection()
         self.readout = self.make_readout()
-        if settings.positions == "rope" and self.project.key_dim % 2:
-            raise UserError(
-                f"model.positions = rope needs an even key dimension, not {self.project.key_dim}; choose"
-                " other heads or head_dim."
-            )
+        if settings.positions == "rope":
+            require_even(self.project.key_dim)
 
     @property
     def key_heads(self) -> int:
@@ -75,8 +71,16 @@ class MatrixMixer(Mixer):
 
     def make_projection(self) -> HeadProjection:
         """Return the module that makes q, k and v. Variants may override it."""
+        return self.head_projection()
+
+    def head_projection(self, **more: Any) -> HeadProjection:
+        """Return a projection with the feature map and key heads of the settings, and what `more` says."""
         return HeadProjection(
-            self.settings, self.layer, make_feature_map=self.make_feature_map, key_heads=self.key_heads
+            self.settings,
+            self.layer,
+            make_feature_map=self.make_feature_map,
+            key_heads=self.key_heads,
+            **more,
         )
 
     def make_readout(self) -> Readout:
@@ -123,9 +127,7 @@ class MatrixMixer(Mixer):
 
     def _rotate(self, q: Tensor, k: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Rotate q and k by position, after `seen` tokens [B]; return how many tokens there are now, too."""
-        positions = torch.arange(q.shape[1], device=q.device)[None]
-        if seen is not None:
-            positions = positions + seen[:, None]
+        positions = positions_after(seen, q)
         cosine, sine = angles(positions, self.project.key_dim, at_least_float32(q.dtype))
         # all keys of a token stand at its position: [B or 1, T, K/2] -> [B or 1, T steps, K/2]
         steps = self.project.steps

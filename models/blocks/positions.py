@@ -39,6 +39,25 @@ def turned_dims(dim: int, fraction: float) -> int:
     return turned
 
 
+def require_even(key_dim: int) -> None:
+    """Require keys whose dimensions can all be rotated in pairs.
+
+    Raises:
+        UserError: their dimension is odd.
+    """
+    if key_dim % 2:
+        raise UserError(
+            f"model.positions = rope needs an even key dimension, not {key_dim}; choose other heads or"
+            " head_dim."
+        )
+
+
+def positions_after(seen: Tensor | None, x: Tensor) -> Tensor:
+    """Return positions of the tokens of x [B, T, ...] after `seen` others [B], None for none: [B or 1, T]."""
+    positions = torch.arange(x.shape[1], device=x.device)[None]
+    return positions if seen is None else positions + seen[:, None]
+
+
 def rotate_first(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Rotate the first dimensions of heads x [B, T, H, K], as many as there are angles for."""
     turned = 2 * cosine.shape[-1]

@@ -37,6 +37,23 @@ def assert_near(given: Sequence[Tensor], expected: Sequence[Tensor], limit: floa
     assert max(errors) < limit, errors
 
 
+def learned(function: Callable[..., Tensor], given: Iterable[Tensor]) -> list[Tensor]:
+    """Return the output of a function and the gradients of a loss that knows no replicas."""
+    leaves = [x.clone().requires_grad_() for x in given]
+    y = function(*leaves)
+    return [y.detach(), *torch.autograd.grad((y * y.detach().cos()).sum(), leaves)]
+
+
+def assert_replicas_stack(
+    function: Callable[..., Tensor], each: Sequence[Sequence[Tensor]], limit: float
+) -> None:
+    """Assert that replicas in a stack give what each gives alone, outputs and gradients."""
+    together = learned(torch.vmap(function), [torch.stack(x) for x in zip(*each, strict=True)])
+    for r, given in enumerate(each):
+        for found, expected in zip(together, learned(function, given), strict=True):
+            torch.testing.assert_close(found[r], expected, rtol=limit, atol=limit)
+
+
 def saved_numbers(function: Callable[[], Tensor]) -> int:
     """Return how many numbers a call keeps in memory for its gradient."""
     kept: dict[int, int] = {}

@@ -34,3 +34,20 @@ def build_mixer(cls: type[Mixer], layer: LayerInfo = FIRST, **settings: Any) -> 
         # torch.manual_seed looks through the stack for a CUDA that has not begun, which takes time
         torch.default_generator.manual_seed(1)
         return cls(cls.Settings.parse({**around, **settings}, where="model"), layer).double()
+
+
+def streamed(mixer: Mixer, x: Tensor, *, prompt: int) -> list[Tensor]:
+    """Return outputs for x [B, T, D], T > 64, in parts: cut in two ways, and by token after a prompt."""
+    length, outputs = x.shape[1], []
+    for points in ([1, 30, length - 31], [63, 1, length - 64]):
+        state, parts = mixer.init_state(len(x), capacity=length), []
+        for part in x.split(points, dim=1):
+            y, state, _ = mixer(part, state)
+            parts.append(y)
+        outputs.append(torch.cat(parts, dim=1))
+    y, state, _ = mixer.prefill(x[:, :prompt], capacity=length)
+    parts = [y]
+    for token in x[:, prompt:].split(1, dim=1):
+        y, state, _ = mixer.decode(token, state)
+        parts.append(y)
+    return [*outputs, torch.cat(parts, dim=1)]

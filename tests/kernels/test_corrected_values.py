@@ -10,7 +10,7 @@ from torch import Tensor
 from linbench.kernels.attention import EMPTY, attention
 from linbench.kernels.attention.calls import ROWS
 from linbench.kernels.attention.corrections import corrected_values
-from tests.helpers.gradients import assert_near, results, saved_numbers
+from tests.helpers.gradients import assert_near, assert_replicas_stack, results, saved_numbers
 
 B, T, H, K, V = 2, 9, 4, 8, 5
 BACKENDS = ["reference", "blocks"]
@@ -195,16 +195,7 @@ def test_no_unwritten_memory_is_read(make: Make, request: pytest.FixtureRequest)
 
 def test_replicas_stack(make: Make) -> None:
     each = [make(ROWS + 3) for _ in range(3)]
-
-    def learned(function: Callable[..., Tensor], given: list[Tensor]) -> list[Tensor]:
-        leaves = [x.clone().requires_grad_() for x in given]
-        u = function(*leaves)
-        return [u.detach(), *torch.autograd.grad((u * u.detach().cos()).sum(), leaves)]
-
-    together = learned(torch.vmap(corrected_values), [torch.stack(x) for x in zip(*each, strict=True)])
-    for r, given in enumerate(each):
-        for found, expected in zip(together, learned(corrected_values, list(given)), strict=True):
-            torch.testing.assert_close(found[r], expected, rtol=1e-12, atol=1e-12)
+    assert_replicas_stack(corrected_values, each, 1e-12)
 
 
 def test_no_matrix_of_all_queries_and_keys_is_kept() -> None:

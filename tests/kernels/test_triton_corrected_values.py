@@ -11,7 +11,7 @@ from torch import Tensor
 from linbench.kernels.attention.corrections import corrected_values
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from linbench.verify.kernel_errors import poisoned
-from tests.helpers.gradients import assert_near, results
+from tests.helpers.gradients import assert_near, assert_replicas_stack, learned, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMITS = {torch.float32: (1e-5, 5e-5), torch.bfloat16: (8e-3, 1.5e-2)}
@@ -136,17 +136,9 @@ def test_large_scores_leave_no_holes(make: Make) -> None:
 def test_replicas_stack_and_results_are_the_same_every_time(make: Make) -> None:
     each = [make(34) for _ in range(2)]
 
-    def learned(function: Callable[..., Tensor], given: list[Tensor]) -> list[Tensor]:
-        leaves = [x.clone().requires_grad_() for x in given]
-        u = function(*leaves)
-        return [u.detach(), *torch.autograd.grad((u * u.detach().cos()).sum(), leaves)]
-
-    together = learned(torch.vmap(triton_values), [torch.stack(x) for x in zip(*each, strict=True)])
-    for r, given in enumerate(each):
-        alone = learned(triton_values, list(given))
-        assert all(map(torch.equal, alone, learned(triton_values, list(given))))
-        for found, expected in zip(together, alone, strict=True):
-            torch.testing.assert_close(found[r], expected, rtol=1e-5, atol=1e-5)
+    assert_replicas_stack(triton_values, each, 1e-5)
+    for given in each:
+        assert all(map(torch.equal, learned(triton_values, given), learned(triton_values, given)))
 
 
 def test_the_future_is_not_seen(make: Make) -> None:

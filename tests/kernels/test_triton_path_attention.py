@@ -10,7 +10,7 @@ from torch import Tensor
 from linbench.kernels.attention import reflections
 from linbench.kernels.attention.reflections import path_attention
 from linbench.kernels.operators import INTERPRETED, runs_triton
-from tests.helpers.gradients import assert_near, results
+from tests.helpers.gradients import assert_near, assert_replicas_stack, learned, results
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMITS = {torch.float32: (1e-5, 5e-5), torch.bfloat16: (8e-3, 1.5e-2)}
@@ -93,17 +93,9 @@ def test_grouped_keys(make: Make) -> None:
 def test_replicas_stack_and_results_are_the_same_every_time(make: Make) -> None:
     each = [make(3 * reflections.CHUNK - 1, 2, 16) for _ in range(2)]
 
-    def learned(function: Callable[..., Tensor], given: list[Tensor]) -> list[Tensor]:
-        leaves = [x.clone().requires_grad_() for x in given]
-        o = function(*leaves)
-        return [o.detach(), *torch.autograd.grad((o * o.detach().cos()).sum(), leaves)]
-
-    together = learned(torch.vmap(gated), [torch.stack(x) for x in zip(*each, strict=True)])
-    for r, given in enumerate(each):
-        alone = learned(gated, list(given))
-        assert all(map(torch.equal, alone, learned(gated, list(given))))
-        for found, expected in zip(together, alone, strict=True):
-            torch.testing.assert_close(found[r], expected, rtol=1e-5, atol=1e-5)
+    assert_replicas_stack(gated, each, 1e-5)
+    for given in each:
+        assert all(map(torch.equal, learned(gated, given), learned(gated, given)))
 
 
 def test_what_it_has_no_kernel_for_is_refused(make: Make) -> None:

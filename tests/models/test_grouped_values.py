@@ -20,7 +20,7 @@ from linbench.models.hgrn2 import HGRN2
 from linbench.models.mamba2 import Mamba2
 from linbench.models.rwkv6 import RWKV6
 from tests.helpers.cells import plan
-from tests.helpers.models import SHARING, B, D, Error, Randomise, build_mixer
+from tests.helpers.models import SHARING, B, D, Error, Randomise, build_mixer, streamed
 
 HEADS, KEY_HEADS = 4, 2
 FOUR: dict[str, Any] = {"heads": HEADS, "head_dim": 4, "silent": False}
@@ -118,20 +118,10 @@ def test_streams_prompts_and_single_tokens_are_those_of_keys_that_are_alike(
 ) -> None:
     shared, apart = pair(form)
     randomise(shared)
-    x, length = drawn(generator, 100), 100
+    x = drawn(generator, 100)
     expected = functional_call(apart, repeated(shared, apart), (x,)).y
-    for points in ([1, 30, length - 31], [63, 1, length - 64]):
-        state, parts = shared.init_state(B, capacity=length), []
-        for part in x.split(points, dim=1):
-            y, state, _ = shared(part, state)
-            parts.append(y)
-        assert relative_error(torch.cat(parts, dim=1), expected) < 1e-9
-    y, state, _ = shared.prefill(x[:, :90], capacity=length)
-    parts = [y]
-    for token in x[:, 90:].split(1, dim=1):
-        y, state, _ = shared.decode(token, state)
-        parts.append(y)
-    assert relative_error(torch.cat(parts, dim=1), expected) < 1e-9
+    for y in streamed(shared, x, prompt=90):
+        assert relative_error(y, expected) < 1e-9
 
 
 @pytest.mark.parametrize("name", SHARING)

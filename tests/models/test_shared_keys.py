@@ -15,7 +15,7 @@ from linbench.models.base import LayerInfo, Mixer
 from linbench.models.fox import FoX
 from linbench.models.gated_attention import GatedAttention
 from tests.helpers.cells import plan
-from tests.helpers.models import B, D, Error, Randomise, build_mixer
+from tests.helpers.models import B, D, Error, Randomise, build_mixer, streamed
 
 HEADS, HEAD = 4, 4
 FOUR: dict[str, Any] = {"heads": HEADS}
@@ -112,18 +112,8 @@ def test_streams_prompts_and_single_tokens_are_those_of_the_loop(
     cls, settings = FORMS[form]
     mixer, x = randomise(build_mixer(cls, **FOUR, **settings)), drawn(generator, length)
     expected = by_hand(mixer, x)
-    for points in ([1, 30, length - 31], [63, 1, length - 64]):
-        state, parts = mixer.init_state(B, capacity=length), []
-        for part in x.split(points, dim=1):
-            y, state, _ = mixer(part, state)
-            parts.append(y)
-        assert relative_error(torch.cat(parts, dim=1), expected) < 1e-12
-    y, state, _ = mixer.prefill(x[:, :60], capacity=length)
-    parts = [y]
-    for token in x[:, 60:].split(1, dim=1):
-        y, state, _ = mixer.decode(token, state)
-        parts.append(y)
-    assert relative_error(torch.cat(parts, dim=1), expected) < 1e-12
+    for y in streamed(mixer, x, prompt=60):
+        assert relative_error(y, expected) < 1e-12
 
 
 @pytest.mark.parametrize("cls", [Attention, FoX, GatedAttention])

@@ -68,9 +68,8 @@ def _score_gradients(
     y_m = load_rows(y + (here * H + head) * V, i, end, H * V, vs, V)
     da_m = tl.zeros([C, BK], tl.float32)
     for n in range(first if BACK else 0, T if BACK else first + C, C):
-        queries = (
-            n if BACK else first
-        )  # where the block of queries begins, as these have all of the following
+        # where the block of queries begins, which have lse, delta and beta
+        queries = n if BACK else first
         x_n = load_transposed(x + ((sequence + n) * H + head) * V, i, T - n, H * V, vs, V)
         dp = dot(y_m, x_n, DT)
         b_n = other + (sequence + n) * SO + head * K
