@@ -61,7 +61,7 @@ def _exact(given: Inputs) -> tuple[Tensor, ...]:
     q, k = (given[name].repeat_interleave(v.shape[2] // given["q"].shape[2], dim=2) for name in ("q", "k"))
     sums = given["log_decay"].cumsum(dim=1) if "log_decay" in given else torch.zeros_like(strength)
     left = (sums[:, :, None] - sums[:, None]).exp()  # from a token j to t: [B, t, j, H]
-    seen = torch.ones(left.shape[1:3], dtype=torch.bool).tril()[..., None]
+    seen = torch.ones(left.shape[1:3], dtype=torch.bool, device=left.device).tril()[..., None]
     weights = torch.where(seen, left, 0.0) * strength[:, None]
     start = sums.exp()[..., None, None]
     gram = torch.einsum("btjh,bjhk,bjhl->bthkl", weights, k, k)
