@@ -178,6 +178,9 @@ _CORRECTIONS_OF_A_GPU: Builders = {
     "parts of many blocks": partial(_correction_case, "triton", 2, 1100, 2, 64, 64),
     "wide heads": partial(_correction_case, "triton", 1, 600, 2, 128, 128),
     "narrow keys, wide values": partial(_correction_case, "triton", 2, 300, 2, 16, 100),
+    "keys half as wide as values": partial(_correction_case, "triton", 1, 300, 2, 64, 128),
+    "wide keys, narrow values": partial(_correction_case, "triton", 2, 300, 2, 128, 16),
+    "values half as wide as keys": partial(_correction_case, "triton", 1, 300, 2, 128, 64),
     "three tokens": partial(_correction_case, "triton", 3, 3, 2, 64, 64),
 }
 """256 tokens are solved at a time, and read by so many of the next as have a power of two in common."""

@@ -198,7 +198,11 @@ def _mixture(cell: Cell) -> dict[str, str]:
 
 
 def describe_mixture(
-    task: Mapping[str, Any], train: Sequence[Mapping[str, Any]], test: Sequence[Mapping[str, Any]]
+    task: Mapping[str, Any],
+    train: Sequence[Mapping[str, Any]],
+    test: Sequence[Mapping[str, Any]],
+    *,
+    shown: int | None = None,
 ) -> dict[str, str]:
     """Describe a training mixture and tests by the settings in which they differ from the task's.
 
@@ -206,12 +210,14 @@ def describe_mixture(
         task: the task's settings.
         train: the settings of each segment of the mixture.
         test: the settings of each test.
+        shown: segments or tests that are listed; of more, the first and the last. None lists all.
 
     Returns: texts by the names `train` and `test`; a name is missing if there is nothing to describe.
     """
     described = {}
     for name, variations in (("test", test), ("train", train)):  # tests are the shorter to read
         if variations:
-            labels = distinguishing_labels([task, *variations])[1:]
-            described[name] = ", ".join(label or "the task itself" for label in labels)
+            labels = [label or "the task itself" for label in distinguishing_labels([task, *variations])[1:]]
+            few = shown is None or len(labels) <= shown
+            described[name] = ", ".join(labels) if few else f"{labels[0]} to {labels[-1]}"
     return described

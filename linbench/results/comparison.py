@@ -131,6 +131,11 @@ class Comparison:
         return " ".join(part for part in (self.task, self.display_preset, self.qualifier) if part)
 
     @property
+    def until_learned(self) -> bool:
+        """True if its models went on with larger budgets until they had learned."""
+        return any("ladder" in result for result in self.results)
+
+    @property
     def tests(self) -> list[str]:
         """Labels of several tests, by the settings in which they differ; empty for a single test."""
         tests = self.results[0]["cell"]["task"].get("test", [])
@@ -280,7 +285,7 @@ def _settings(c: Comparison) -> dict[str, Any]:
     task, protocol = cell["task"], cell["protocol"]
     train = [{**part["settings"], "examples": part["examples"]} for part in task.get("train", [])]
     test = [dict(part["settings"]) for part in task.get("test", [])]
-    mixed = describe_mixture(task["settings"], train, test)
+    mixed = describe_mixture(task["settings"], train, test, shown=2)
     of_protocol = {f"protocol.{name}": value for name, value in protocol["settings"].items() if name != "lr"}
     of_models = {f"model.{name}": value for name, value in c.shared_settings.items()}
     source = (task["source"] or "")[:8]

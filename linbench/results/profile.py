@@ -48,6 +48,7 @@ class Facet(NamedTuple):
 
     Attributes:
         key: its name for programs.
+        count: how many things each test asks for, where that tells facets of one key apart.
         comparison: whose results it is made of; None for speeds.
         speeds: the words for what was timed, and on which device; empty for trained models.
         estimates: by the label of the variant.
@@ -61,6 +62,7 @@ class Facet(NamedTuple):
     estimates: Mapping[str, Estimate]
     more_is_better: bool
     least: float = 0.0
+    count: int | None = None
 
     def ranks(self, label: str) -> Ranks | None:
         """Return the ranks that a variant may have by the intervals of all; None if it has no number."""
@@ -82,7 +84,7 @@ def facets(comparisons: Sequence[Comparison], speeds: Iterable[Speeds]) -> list[
     found = [
         _facet("capacity", controlled, _capacity, more_is_better=True),
         _facet("tokens", controlled, _tokens_to_learn, more_is_better=False, task="mqar"),
-        _facet("stale", controlled, _stale, more_is_better=False, task="variable_overwrite"),
+        *_old_values(controlled),
         _facet("noise", controlled, _hardest_test, more_is_better=True, task="noise_recall"),
         _facet("parity", controlled, _tracked, more_is_better=True, task="parity"),
         _facet("group", controlled, _tracked, more_is_better=True, task="group_word"),
@@ -99,7 +101,7 @@ def _facet(
 ) -> Facet | None:
     """Return a facet by the comparison that tells most: ladders before single budgets, then most variants."""
     candidates = [
-        (any(row.rungs for row in comparison.rows), len(estimates), comparison, estimates)
+        (comparison.until_learned, len(estimates), comparison, estimates)
         for comparison in comparisons
         if (not task or comparison.task == task) and (estimates := measure(comparison))
     ]
@@ -108,6 +110,25 @@ def _facet(
     *_, comparison, estimates = max(candidates, key=lambda one: one[:2])
     least = _least_capacity(comparison) if measure is _capacity else 0.0
     return Facet(key, comparison, "", estimates, more_is_better, least)
+
+
+def _old_values(comparisons: Sequence[Comparison]) -> list[Facet | None]:
+    """Return a facet for each number of variables that are overwritten, the smallest first."""
+    by_count: dict[int, list[Comparison]] = {}
+    for comparison in comparisons:
+        if comparison.task == "variable_overwrite":
+            by_count.setdefault(_variables(comparison), []).append(comparison)
+    found = [
+        (count, _facet("stale", by_count[count], _stale, more_is_better=False)) for count in sorted(by_count)
+    ]
+    return [facet and facet._replace(count=count or None) for count, facet in found]
+
+
+def _variables(comparison: Comparison) -> int:
+    """Return how many variables the last test has; 0 if that is not known."""
+    task = comparison.results[0]["cell"]["task"]
+    settings = task["test"][-1]["settings"] if task.get("test") else task["settings"]
+    return int(settings.get("variables", 0))
 
 
 def _capacity(comparison: Comparison) -> dict[str, Estimate]:

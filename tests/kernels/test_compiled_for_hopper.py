@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(INTERPRETED or find_spec("triton") is None, reason="there is no compiler"),
 ]
 
-WIDTHS = [(16, 16), (16, 100), (64, 64), (128, 128)]
+WIDTHS = [(16, 16), (16, 100), (64, 64), (64, 128), (128, 128)]
 HEADS, BLOCKS = 2, 6
 
 Call = Callable[[], object]

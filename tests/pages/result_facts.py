@@ -89,6 +89,44 @@ def old_values(*labels: str) -> list[float]:
     return [facet("stale").estimates[label].value for label in labels]
 
 
+def until_learned(task: str, variables: int | None = None) -> Comparison:
+    """Return the comparison of a task in the suite zoo, of so many variables in the last test."""
+    (found,) = (
+        one
+        for one in packed("zoo")
+        if one.task == task
+        and variables in (None, one.results[0]["cell"]["task"]["test"][-1]["settings"].get("variables"))
+    )
+    return found
+
+
+def old_values_when_learned() -> list[str]:
+    """Return the most old values of GLA, Mamba-2 and RetNet, with eight variables, and those of the sum."""
+    (found,) = (one for one in facets(packed("zoo"), ()) if (one.key, one.count) == ("stale", 8))
+    decays = max(found.estimates[label].value for label in ("gla", "mamba2", "retnet"))
+    return [short(decays), short(found.estimates["linear_attention"].value)]
+
+
+def ladders_of_the_zoo() -> list[str]:
+    """Return how many ladders the suite zoo has, how many ended in each way, and how many can go on."""
+    results = [result for one in packed("zoo") for result in one.results]
+    ended = Counter(result["ladder"]["ended"] if "ladder" in result else "open" for result in results)
+    return [str(len(results)), *(str(ended[how]) for how in ("optimum", "flat", "cap", "open"))]
+
+
+def beyond_what_fits() -> list[str]:
+    """Return scores with 32 variables: the lowest and highest of recurrences but the sum, and the sum's."""
+    means = {row.label: row.mean for row in until_learned("variable_overwrite", 32).rows if row.mean}
+    others = [mean for label, mean in means.items() if label not in {"attention", "linear_attention"}]
+    return [*ends(others), short(means["linear_attention"])]
+
+
+def tracked_when_learned() -> list[str]:
+    """Return the longest length of parity that any seed of any variant tracks."""
+    (found,) = (one for one in facets(packed("zoo"), ()) if one.key == "parity")
+    return [f"{max(one.ends[1] for one in found.estimates.values()):.0f}"]
+
+
 def hours() -> list[str]:
     """Return the hours of training behind all stored cells, on an H200, an H100 and a CPU."""
     seconds: Counter[str] = Counter()
@@ -101,6 +139,20 @@ def hours() -> list[str]:
 
 
 RESULT_FACTS = [
+    Fact(
+        PAGE,
+        "name an old value in at most {} of their answers after four overwrites, linear attention in {}",
+        old_values_when_learned,
+        slow=True,
+    ),
+    Fact(PAGE, "follows parity beyond {} bits", tracked_when_learned, slow=True),
+    Fact(
+        PAGE,
+        "Of {} ladders {} ended at the optimum, {} flat and {} at the largest budget; {} can still go on",
+        ladders_of_the_zoo,
+        slow=True,
+    ),
+    Fact(PAGE, "lie between {} and {}, linear attention at {}", beyond_what_fits, slow=True),
     Fact(PAGE, "{} hours of H200, {} of H100 and {} of CPU", hours, slow=True),
     Fact(PAGE, "Chance is {} to {} for recall, {} for parity and {} for overwriting", chances, slow=True),
     Fact(PAGE, "carries {} to {} floats", sizes, slow=True),

@@ -19,7 +19,10 @@ CAPTION = (
 
 
 def overview_tables(data: ReportData) -> list[Table]:
-    """Return a table for each form and device of which there are several comparisons."""
+    """Return a table for each form and device of which there are several comparisons.
+
+    What was trained until learned stands in a table of its own, apart from what had one budget.
+    """
     return overviews(data.comparisons)
 
 
@@ -27,10 +30,11 @@ TABLES = TableKind("overview", overview_tables, order=20, printed=False)
 
 
 def overviews(comparisons: Sequence[Comparison]) -> list[Table]:
-    """Return accuracy by task and model, by form and device where there are several comparisons of them."""
+    """Return accuracy by task and model for what is alike in form, way of training and device."""
     alike: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
-        alike.setdefault(f"{comparison.form} form, {comparison.device}", []).append(comparison)
+        learned = ", until learned" if comparison.until_learned else ""
+        alike.setdefault(f"{comparison.form} form{learned}, {comparison.device}", []).append(comparison)
     return [_overview(name, found) for name, found in alike.items() if len(found) > 1]
 
 

@@ -67,12 +67,17 @@ def _table(found: list[Facet]) -> Table:
     labels = [*sorted(first, key=lambda label: -first[label].value), *sorted(others)]
     return Table(
         "Profiles: what each variant remembers, overwrites, filters and tracks, and how fast it is",
-        (Column("model", numeric=False), *(Column(_COLUMNS[facet.key][0]) for facet in found)),
+        (Column("model", numeric=False), *(Column(_heading(facet)) for facet in found)),
         tuple((Cell(label), *(_cell(facet, label) for facet in found)) for label in labels),
         _caption(found),
         file_name("profiles"),
         records=_records(found, labels),
     )
+
+
+def _heading(facet: Facet) -> str:
+    heading = _COLUMNS[facet.key][0]
+    return heading if facet.count is None else f"{heading} of {facet.count} variables"
 
 
 def _cell(facet: Facet, label: str) -> Cell:
@@ -100,7 +105,7 @@ def _caption(found: list[Facet]) -> str:
     parts = ["Brackets: 95 % interval; parentheses: the ranks that intervals leave open. –: not measured."]
     for facet in found:
         where = facet.speeds or (training(facet.comparison) if facet.comparison else "")
-        heading = _COLUMNS[facet.key][0]
+        heading = _heading(facet)
         parts.append(f"{heading[0].upper()}{heading[1:]}: {_MEANING[facet.key]}. {where}")
     return " ".join(part if part.endswith(".") else f"{part}." for part in parts)
 
@@ -115,12 +120,13 @@ def _records(found: list[Facet], labels: list[str]) -> Records:
         record: dict[str, object] = {"model": label}
         for facet in found:
             estimate, ranks = facet.estimates.get(label), facet.ranks(label)
+            key = facet.key if facet.count is None else f"{facet.key}_{facet.count}"
             record |= {
-                facet.key: _finite(estimate.value) if estimate else None,
-                f"{facet.key}_low": _finite(estimate.low) if estimate else None,
-                f"{facet.key}_high": _finite(estimate.high) if estimate else None,
-                f"{facet.key}_rank_best": ranks and ranks.best,
-                f"{facet.key}_rank_worst": ranks and ranks.worst,
+                key: _finite(estimate.value) if estimate else None,
+                f"{key}_low": _finite(estimate.low) if estimate else None,
+                f"{key}_high": _finite(estimate.high) if estimate else None,
+                f"{key}_rank_best": ranks and ranks.best,
+                f"{key}_rank_worst": ranks and ranks.worst,
             }
         records.append(record)
     return records
