@@ -10,6 +10,7 @@ from linbench.kernels.fast_weight.call import Call
 from linbench.kernels.fast_weight.chunkwise import chunkwise
 from linbench.kernels.fast_weight.costs import flops_per_token
 from linbench.kernels.fast_weight.description import Memory, Network, Step
+from linbench.kernels.fast_weight.linear import has_kernel, linear
 from linbench.kernels.fast_weight.reference import reference
 from linbench.kernels.operators import choose_backend, require_heads, without_autocast
 
@@ -21,9 +22,10 @@ VERSION = 1
 It is part of the identity of every cell that uses this family.
 """
 
-Backend = Literal["auto", "reference", "chunkwise"]
+Backend = Literal["auto", "reference", "chunkwise", "triton"]
 
 _BACKENDS = {"reference": reference, "chunkwise": chunkwise}
+_TRITON = {"triton": linear}
 
 
 def fast_weight(
@@ -59,13 +61,18 @@ def fast_weight(
         log_keep: logarithm [B, T, H] <= 0 of what is kept of the weights.
         state: [B, H, N] to continue from, what a call before returned; None is the start.
         seen: number of tokens before the first [B], given with a state and only then.
-        backend: "auto" takes the fastest that runs on this device.
+        backend: "auto", "chunkwise" or "reference"; also "triton" on a GPU, from the start, for a linear
+            network, squares, and plain steps that are read with reads = "own", mini-batches of at most 32
+            tokens and heads of at most 128. "auto" is "chunkwise": the kernels have run in Triton's
+            interpreter alone, and were not timed. Their products have 22 bits.
 
     Returns: o [B, T, H, V] in the dtype of v, and the state after the last token in at least float32.
 
     Raises ValueError: arguments that do not fit together, a backend that is not there.
     """
-    took = choose_backend(backend, _BACKENDS, v, otherwise="chunkwise", empty="chunkwise")
+    known = state is None and has_kernel(network, step, k.shape[-1], v.shape[-1])
+    backends = _BACKENDS | _TRITON if backend == "triton" and known else _BACKENDS
+    took = choose_backend(backend, backends, v, otherwise="chunkwise", empty="chunkwise")
     require_heads(q=q, k=k, v=v)
     rates = rates if rates.dim() == 4 else rates[..., None]
     _check(q, k, v, rates, initial, network, step, norm, scales)
@@ -91,7 +98,7 @@ def fast_weight(
         seen,
     )
     with without_autocast(v):
-        o, after = _BACKENDS[took](call)
+        o, after = backends[took](call)
     return o.to(v.dtype), after
 
 

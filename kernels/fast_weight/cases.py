@@ -9,23 +9,31 @@ from torch import Tensor
 from linbench.kernels.family import Family, Inputs, KernelCase, normal
 from linbench.kernels.fast_weight import Network, Step, fast_weight
 
-_HEADS, _KEY, _VALUE, _HIDDEN = 2, 5, 5, 6
+_HEADS, _HIDDEN = 2, 6
 
 
 def _case(
-    network: Network, step: Step, length: int, *, norm: bool = False, scales: bool = False
+    network: Network,
+    step: Step,
+    length: int,
+    *,
+    key_dim: int = 5,
+    value_dim: int = 5,
+    norm: bool = False,
+    scales: bool = False,
+    backend: str = "auto",
 ) -> KernelCase:
-    shapes = network.shapes(_KEY, _HIDDEN, _VALUE)
+    shapes = network.shapes(key_dim, _HIDDEN, value_dim)
     batch, rates = 2, (1 if network.kind == "linear" else len(shapes))
     inputs: Inputs = {
-        "q": normal(batch, length, _HEADS, _KEY),
-        "k": torch.nn.functional.normalize(normal(batch, _HEADS, length, _KEY), dim=-1).transpose(1, 2),
-        "v": normal(length, batch, _HEADS, _VALUE).transpose(0, 1),
+        "q": normal(batch, length, _HEADS, key_dim),
+        "k": torch.nn.functional.normalize(normal(batch, _HEADS, length, key_dim), dim=-1).transpose(1, 2),
+        "v": normal(length, batch, _HEADS, value_dim).transpose(0, 1),
         "rates": 0.5 * normal(batch, length, _HEADS, rates).sigmoid(),
         **{f"map {i}": normal(_HEADS, *shape) / shape[0] ** 0.5 for i, shape in enumerate(shapes)},
     }
     if norm:
-        inputs |= {"weight": 1 + 0.1 * normal(_HEADS, _VALUE), "bias": 0.1 * normal(_VALUE, _HEADS).T}
+        inputs |= {"weight": 1 + 0.1 * normal(_HEADS, value_dim), "bias": 0.1 * normal(value_dim, _HEADS).T}
     if scales:
         inputs["scales"] = 1 / torch.arange(1, step.size + 1, dtype=torch.float64)
     for name, there in (("log_momentum", step.momentum), ("log_keep", step.decay)):
@@ -34,9 +42,8 @@ def _case(
             inputs[name] = (normal(batch, length, _HEADS) + bias).sigmoid().log()
     names = ("log_momentum", "log_keep", *(name for name in inputs if name.startswith("map")))
     call = partial(_call, network=network, step=step)
-    return KernelCase(
-        call, partial(call, backend="reference"), inputs, at_least_float32=("rates", "scales", *names)
-    )
+    kernel, reference = (partial(call, backend=each) for each in (backend, "reference"))
+    return KernelCase(kernel, reference, inputs, at_least_float32=("rates", "scales", *names))
 
 
 def _call(given: Inputs, network: Network, step: Step, backend: Any = "auto") -> tuple[Tensor, ...]:
@@ -61,19 +68,30 @@ _TTT = Network("linear", bias=True, residual=True)
 _DEEP = Network("mlp", bias=True, residual=True)
 _GATED = Network("gated", loss="product")
 
+_CASES = {
+    "ttt_linear": partial(_case, _TTT, Step(4), 14, norm=True, scales=True),
+    "ttt_mlp": partial(_case, _DEEP, Step(4), 10, norm=True, scales=True),
+    "titans": partial(_case, Network("mlp"), Step(4, momentum=True, decay=True), 14),
+    "one token a mini-batch": partial(_case, Network(), Step(1, momentum=True, decay=True), 7),
+    "lact": partial(_case, _GATED, Step(4, "before", momentum=True, keeps_norms=True), 14),
+    "lact with muon": partial(
+        _case, _GATED, Step(4, "before", momentum=True, decay=True, orthogonal=5, keeps_norms=True), 9
+    ),
+}
+
+_in_triton = partial(_case, backend="triton")
+
+_CASES_OF_TRITON = {
+    "ttt_linear": partial(_in_triton, _TTT, Step(16), 150, key_dim=64, value_dim=64, norm=True, scales=True),
+    "a large mini-batch": partial(_in_triton, _TTT, Step(32), 100, key_dim=28, value_dim=28, norm=True),
+    "neither norm nor bias": partial(_in_triton, Network(), Step(16), 64, key_dim=16, value_dim=100),
+    "one token a mini-batch": partial(_in_triton, _TTT, Step(1), 20, key_dim=16, value_dim=16, norm=True),
+    "wide heads": partial(_in_triton, _TTT, Step(16), 70, key_dim=128, value_dim=128, norm=True, scales=True),
+}
+
 FAMILY = Family(
-    cases={
-        "fast_weight": {
-            "ttt_linear": partial(_case, _TTT, Step(4), 14, norm=True, scales=True),
-            "ttt_mlp": partial(_case, _DEEP, Step(4), 10, norm=True, scales=True),
-            "titans": partial(_case, Network("mlp"), Step(4, momentum=True, decay=True), 14),
-            "one token a mini-batch": partial(_case, Network(), Step(1, momentum=True, decay=True), 7),
-            "lact": partial(_case, _GATED, Step(4, "before", momentum=True, keeps_norms=True), 14),
-            "lact with muon": partial(
-                _case, _GATED, Step(4, "before", momentum=True, decay=True, orthogonal=5, keeps_norms=True), 9
-            ),
-        }
-    },
+    cases={"fast_weight": _CASES},
+    gpu_cases={"fast_weight": _CASES_OF_TRITON, "fast_weight_in_torch": _CASES},
     profile_kind="recurrence",
     profile_names=("linbench::fast_weight",),
     shown_with_models=True,

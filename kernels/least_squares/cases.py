@@ -96,16 +96,29 @@ def _flops(shape: Shape) -> float:
     return 2.0 * shape.B * shape.T * shape.H * shape.D**2 * (30 + 3)
 
 
+_CASES = {
+    "chebyshev": partial(_case, 40, 2, 2, 5, 4, steps=60, method="chebyshev"),
+    "conjugate gradients": partial(_case, 70, 2, 2, 8, 4),
+    "exact, without decay": partial(_case, 37, 1, 2, 5, 6, decays=False, method="exact"),
+    "one token": partial(_case, 1, 2, 2, 4, 4),
+    "unrolled": partial(_case, 33, 2, 2, 4, 4, gradient="unrolled"),
+}
+
+_in_triton = partial(_case, backend="triton")
+
+_CASES_OF_TRITON = {
+    "a part of a chunk": partial(_in_triton, 20, 2, 2, 28, 48),
+    "chebyshev": partial(_in_triton, 100, 2, 2, 28, 28, steps=60, method="chebyshev"),
+    "many chunks": partial(_in_triton, 600, 2, 4, 64, 64),
+    "narrow keys, without decay": partial(_in_triton, 130, 2, 2, 16, 100, decays=False),
+    "one token": partial(_in_triton, 1, 2, 2, 64, 64),
+    "wide keys": partial(_in_triton, 130, 1, 2, 128, 128, steps=60),
+}
+"""A chunk has 64 tokens, of float32 32, and of keys above 64 half as many."""
+
 FAMILY = Family(
-    cases={
-        "least_squares": {
-            "chebyshev": partial(_case, 40, 2, 2, 5, 4, steps=60, method="chebyshev"),
-            "conjugate gradients": partial(_case, 70, 2, 2, 8, 4),
-            "exact, without decay": partial(_case, 37, 1, 2, 5, 6, decays=False, method="exact"),
-            "one token": partial(_case, 1, 2, 2, 4, 4),
-            "unrolled": partial(_case, 33, 2, 2, 4, 4, gradient="unrolled"),
-        }
-    },
+    cases={"least_squares": _CASES},
+    gpu_cases={"least_squares": _CASES_OF_TRITON, "least_squares_in_torch": _CASES},
     profile_kind="recurrence",
     profile_names=("least_squares",),
     operations={"least_squares": Operation(_inputs, _timed, _flops)},

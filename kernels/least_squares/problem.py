@@ -31,6 +31,7 @@ class Problem(NamedTuple):
         gram: [B, H, K, K].
         cross: [B, H, K, V].
         constant: whether all tokens were given one ridge.
+        key_dtype: the dtype in which keys were given.
     """
 
     q: Tensor
@@ -45,6 +46,7 @@ class Problem(NamedTuple):
     method: Method
     gradient: Gradient
     constant: bool
+    key_dtype: torch.dtype
 
 
 def check(
@@ -71,7 +73,7 @@ def check(
     key_heads, key_dim = q.shape[2:]
     if heads % key_heads:
         raise ValueError(f"{key_heads} heads of keys do not divide {heads} of values")
-    wide, tokens = at_least_float32(v.dtype), (batch, length, heads)
+    wide, key_dtype, tokens = at_least_float32(v.dtype), k.dtype, (batch, length, heads)
     log_decay = None if log_decay is None else _expanded("log_decay", log_decay.to(wide), tokens)
     strength = v.new_ones(tokens, dtype=wide) if strength is None else strength.to(wide)
     ridge = torch.as_tensor(ridge, dtype=wide, device=v.device)
@@ -93,6 +95,7 @@ def check(
         method,
         gradient,
         constant=ridge.dim() < 3 or ridge.shape[-3] == 1,
+        key_dtype=key_dtype,
     )
     return problem._replace(ridge=torch.maximum(problem.ridge, _least_ridge(problem)))
 

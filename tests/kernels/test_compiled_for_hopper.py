@@ -1,4 +1,4 @@
-"""Kernels of attention that no GPU has run here: an H100's compiler takes all of them, and they fit."""
+"""Kernels that no GPU has run here: an H100's compiler takes all of them, and they fit."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -65,4 +65,38 @@ def test_every_launch_compiles_and_fits(
     each = {(call.kernel.__name__, call.options.get("BACK")): call for call in launched}
     assert len(each) > 4
     found = {name: shared_bytes(call) for name, call in each.items()}
+    assert max(found.values()) <= SHARED_BYTES, found
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("method", ["cg", "chebyshev"])
+@pytest.mark.parametrize("key_dim", [16, 28, 64, 128])
+def test_least_squares_compile_and_fit(key_dim: int, method: str, dtype: torch.dtype) -> None:
+    from linbench.kernels.least_squares import triton
+    from tests.helpers.hopper import SHARED_BYTES, shared_bytes
+
+    b, k = torch.zeros(1, 256, HEADS, key_dim), torch.zeros(1, 256, HEADS, key_dim, dtype=dtype)
+    gates, gram = torch.zeros(1, 256, HEADS), torch.zeros(1, HEADS, key_dim, key_dim)
+    with record_launches() as launched:
+        triton.solve(b, k, gates, gates, b, gram, gates, 30, method)
+    found = {call.kernel.__name__: shared_bytes(call) for call in launched}
+    assert len(found) == 2
+    assert max(found.values()) <= SHARED_BYTES, found
+
+
+@pytest.mark.parametrize(
+    ("dim", "size", "normed"),
+    [(16, 16, True), (28, 1, False), (64, 16, True), (64, 32, True), (128, 32, True)],
+)
+def test_fast_weights_compile_and_fit(dim: int, size: int, normed: bool) -> None:
+    from linbench.kernels.fast_weight import triton
+    from tests.helpers.hopper import SHARED_BYTES, shared_bytes
+
+    k, rates = torch.zeros(1, 256, HEADS, dim), torch.zeros(1, 256, HEADS)
+    initial, norm = torch.zeros(1, HEADS, dim + normed, dim), torch.zeros(1, HEADS, 2, dim)
+    with record_launches() as launched:
+        g, starts, z = triton.forward(k, k, rates, initial, norm, size, normed)
+        triton.backward(k, k, rates, norm, g, starts, z, g, starts, size, normed)
+    found = {call.kernel.__name__: shared_bytes(call) for call in launched}
+    assert len(found) == 2
     assert max(found.values()) <= SHARED_BYTES, found
