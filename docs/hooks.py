@@ -27,7 +27,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made = {
         "index.md": _start(),
         "models.md": _catalogue(
-            "model", "Models", "Every variant that linbench ships: its equation and its source."
+            "model",
+            "Models",
+            "Every variant that linbench ships: its equation and its source."
+            " [Which optimiser is your layer?](which-optimiser.md) tells them apart by what they fit.",
         ),
         "task-cards.md": _catalogue(
             "task", "Tasks", "Every task that linbench ships: its examples and its chance level."

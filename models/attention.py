@@ -27,6 +27,7 @@ from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.positions import alibi_slopes, angles, rotate_first, turned_dims
 from linbench.models.blocks.prefix_scan import running_sum
 from linbench.models.blocks.shared_keys import shared_heads
+from linbench.models.learner import WEIGHTED_MEAN
 
 
 class AttentionSettings(HeadSettings):
@@ -123,13 +124,13 @@ class Attention(Mixer):
 
     Differences: the output projection starts at zero (docs/decisions/0002). In the controlled form it has the
     short convolution of all variants instead of positions, and the l2 norm of q and k comes with a learned
-    scale per head that starts at sqrt(K) (2010.04245): scores within 1/sqrt(K) of zero could not select a
-    key.
+    scale per head from sqrt(K) on (2010.04245): scores within 1/sqrt(K) of zero could not select a key.
     """
 
     name = "attention"
     kernel_families: ClassVar[tuple[str, ...]] = ("attention", "rotary", *FAMILIES)
     generation = "softmax"
+    learner = WEIGHTED_MEAN
     Settings: ClassVar[type[Settings]] = AttentionSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none", "kv_heads": None}
     weigh: Weigh = "softmax"

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from torch import Tensor, nn
 
 from linbench.common.settings import Settings
+from linbench.models.learner import Learner
 
 GENERATIONS = (
     "softmax",
@@ -98,6 +99,8 @@ class Mixer(nn.Module, ABC):
     """
     generation: ClassVar[str] = "other"
     """One of `GENERATIONS`, or a word of the user's own."""
+    learner: ClassVar[Learner]
+    """The layer as an online learner. Every variant that ships declares its own; plug-ins need none."""
     Settings: ClassVar[type[Settings]] = Settings
     controlled: ClassVar[dict[str, Any] | None] = None
     """Settings of the controlled form, in which only the recurrence may differ; None: there is no such form.

@@ -10,6 +10,7 @@ from linbench.common.settings import Settings
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.linear import Affine
+from linbench.models.learner import Learner
 
 
 class BaseConvSettings(Settings):
@@ -41,6 +42,12 @@ class BaseConv(Mixer):
     name = "base_conv"
     kernel_families = ("short_convolution",)
     generation = "other"
+    learner = Learner(
+        loss="none: a filter of kernel tokens",
+        memory="the last inputs",
+        optimiser="none: nothing is fitted",
+        retention="drops what is older than kernel - 1 tokens",
+    )
     Settings = BaseConvSettings
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

@@ -43,6 +43,10 @@ class Comba(GatedDeltaNet):
     """
 
     name = "comba"
+    learner = GatedDeltaNet.learner._replace(
+        loss="b times squared error, 1 - b times inner product",
+        optimiser="one gradient step, taken before the decay",
+    )
     Settings = CombaSettings
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

@@ -40,6 +40,7 @@ class CoPE(Attention):
 
     name = "cope"
     generation = "softmax revisited"
+    learner = Attention.learner._replace(retention="keeps all")
     Settings = CoPESettings
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

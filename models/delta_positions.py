@@ -54,6 +54,9 @@ class DeltaPositions(Attention):
     name = "delta_positions"
     kernel_families = (*Attention.kernel_families, "matrix_state")
     generation = "softmax revisited"
+    learner = Attention.learner._replace(
+        memory="every key and value, and a matrix that changes queries and keys", retention="keeps all"
+    )
     Settings = DeltaPositionsSettings
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

@@ -49,6 +49,12 @@ class DeltaFormer(Attention):
 
     name = "deltaformer"
     generation = "softmax revisited"
+    learner = Attention.learner._replace(
+        loss="squared error of what a softmax reads at the new key",
+        memory="every key and corrected value",
+        optimiser="one step of the delta rule, with a softmax for its products",
+        retention="keeps all",
+    )
     Settings = DeltaFormerSettings
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

@@ -10,6 +10,7 @@ from linbench.models.base import LayerInfo
 from linbench.models.blocks.gates import WriteStrength
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
+from linbench.models.learner import Learner
 
 
 class DeltaSettings(MatrixSettings):
@@ -50,6 +51,12 @@ class DeltaNet(MatrixMixer):
 
     name = "deltanet"
     generation = "delta rule"
+    learner = Learner(
+        loss="squared error",
+        memory="matrix",
+        optimiser="one gradient step",
+        retention="no decay: similar keys overwrite",
+    )
     Settings = DeltaSettings
     delta = True
 

@@ -12,6 +12,7 @@ from linbench.models.blocks.heads import HeadProjection
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer
 from linbench.models.gated_deltanet import WideDeltaSettings
+from linbench.models.learner import Learner
 
 
 class DeltaProductSettings(WideDeltaSettings):
@@ -46,6 +47,12 @@ class DeltaProduct(MatrixMixer):
 
     name = "deltaproduct"
     generation = "delta rule"
+    learner = Learner(
+        loss="squared error",
+        memory="matrix",
+        optimiser="n gradient steps, each for a pair of its own",
+        retention="no decay: similar keys overwrite",
+    )
     Settings = DeltaProductSettings
     delta = True
 

@@ -12,6 +12,7 @@ from linbench.models.blocks.heads import FAMILIES, NO_CONVOLUTION, NO_QK_NORM
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.starting_gates import NO_STRATA, DrawnGateSettings
+from linbench.models.learner import Learner
 
 
 class DFWSettings(DrawnGateSettings, MatrixSettings):
@@ -44,6 +45,12 @@ class DFW(MatrixMixer):
 
     name = "dfw"
     generation = "gates and decay"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix",
+        optimiser="one gradient step",
+        retention="decay per entry and token",
+    )
     kernel_families: ClassVar[tuple[str, ...]] = ("two_sided", *FAMILIES)
     Settings = DFWSettings
 

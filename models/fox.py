@@ -51,6 +51,7 @@ class FoX(Attention):
 
     name = "fox"
     generation = "softmax revisited"
+    learner = Attention.learner._replace(retention="keeps all or a window; weights decay per head and token")
     Settings = FoXSettings
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

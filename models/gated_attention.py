@@ -52,5 +52,6 @@ class GatedAttention(Attention):
 
     name = "gated_attention"
     generation = "softmax revisited"
+    learner = Attention.learner
     Settings = GatedAttentionSettings
     controlled: ClassVar[dict[str, Any] | None] = {**(Attention.controlled or {}), "output_gate": "sigmoid"}

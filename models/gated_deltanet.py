@@ -57,6 +57,7 @@ class GatedDeltaNet(DeltaNet):
     """
 
     name = "gated_deltanet"
+    learner = DeltaNet.learner._replace(retention="decay per head and token")
     kernel_families = (*DeltaNet.kernel_families, "decay_gate")
     Settings = GatedDeltaNetSettings
     decays = True

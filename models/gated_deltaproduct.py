@@ -34,6 +34,7 @@ class GatedDeltaProduct(DeltaProduct):
     """
 
     name = "gated_deltaproduct"
+    learner = DeltaProduct.learner._replace(retention="decay per head and token")
     Settings = GatedDeltaProductSettings
     kernel_families = (*DeltaProduct.kernel_families, "decay_gate")
     decays = True

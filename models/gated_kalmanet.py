@@ -14,6 +14,7 @@ from linbench.models.blocks.gates import ScalarDecay
 from linbench.models.blocks.linear import Affine, SharedInput
 from linbench.models.blocks.regression import RegressionMixer, RegressionSettings
 from linbench.models.blocks.starting_gates import DrawnGateSettings
+from linbench.models.learner import Learner
 
 
 class GatedKalmaNetSettings(DrawnGateSettings, RegressionSettings):
@@ -67,6 +68,12 @@ class GatedKalmaNet(RegressionMixer):
     name = "gated_kalmanet"
     kernel_families: ClassVar[tuple[str, ...]] = (*RegressionMixer.kernel_families, "decay_gate")
     generation = "test-time training"
+    learner = Learner(
+        loss="squared error of all tokens, and a ridge that follows the keys",
+        memory="two matrices: sums of k k^T and of k v^T",
+        optimiser="30 Chebyshev steps for every query, mixed with one gradient step on inner products",
+        retention="decay per head and token",
+    )
     Settings = GatedKalmaNetSettings
     decays = True
 

@@ -83,6 +83,9 @@ class GAU(Attention):
     name = "gau"
     channel_mixer = "none"
     generation = "softmax revisited"
+    learner = Attention.learner._replace(
+        loss="none: values are summed, weighted by relu(q . k)^2", optimiser="none: nothing is fitted"
+    )
     Settings = GAUSettings
     controlled: ClassVar[dict[str, Any] | None] = {
         "expand": 1.0, "conv": 4, "positions": "none", "output_norm": "rms", "output_gate": "none",

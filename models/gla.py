@@ -12,6 +12,7 @@ from linbench.models.blocks.heads import NO_CONVOLUTION, NO_QK_NORM
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.starting_gates import GateSettings, logit
+from linbench.models.learner import Learner
 
 
 class GLASettings(GateSettings, MatrixSettings):
@@ -72,6 +73,12 @@ class GLA(MatrixMixer):
 
     name = "gla"
     generation = "gates and decay"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix",
+        optimiser="one gradient step",
+        retention="decay per key channel and token",
+    )
     Settings = GLASettings
     decays = True
 

@@ -17,6 +17,7 @@ from linbench.models.blocks.init import BranchSettings, zero_init
 from linbench.models.blocks.linear import Affine
 from linbench.models.blocks.norms import RMSNorm
 from linbench.models.blocks.starting_gates import NO_STRATA
+from linbench.models.learner import Learner
 
 
 class H3Settings(BranchSettings):
@@ -89,6 +90,12 @@ class H3(Mixer):
     name = "h3"
     kernel_families = FAMILIES
     generation = "gates and decay"
+    learner = Learner(
+        loss="inner product, with keys from a short filter",
+        memory="a matrix per mode of a fixed filter",
+        optimiser="one gradient step",
+        retention="constant decay and rotation per mode",
+    )
     Settings = H3Settings
     controlled: ClassVar[dict[str, Any] | None] = {"conv": 4, "skip": False, "output_norm": "rms"}
 

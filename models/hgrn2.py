@@ -20,6 +20,7 @@ from linbench.models.blocks.init import CPU
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.starting_gates import GateSettings
+from linbench.models.learner import Learner
 
 
 class HGRN2Settings(GateSettings, MatrixSettings):
@@ -97,6 +98,12 @@ class HGRN2(MatrixMixer):
 
     name = "hgrn2"
     generation = "gates and decay"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix",
+        optimiser="one gradient step",
+        retention="decay per key channel and token, one less the key",
+    )
     Settings = HGRN2Settings
     controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "value_map": "silu"}
     decays = True

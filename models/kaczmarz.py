@@ -45,6 +45,9 @@ class Kaczmarz(GatedDeltaNet):
 
     name = "kaczmarz"
     generation = "test-time training"
+    learner = GatedDeltaNet.learner._replace(
+        optimiser="one gradient step of length eta / k . k: with eta = 1 the error is zero"
+    )
     Settings = KaczmarzSettings
     controlled: ClassVar[dict[str, Any] | None] = {**(GatedDeltaNet.controlled or {}), "qk_norm": "none"}
 

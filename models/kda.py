@@ -23,6 +23,7 @@ from linbench.models.blocks.starting_gates import (
     inverse_softplus,
 )
 from linbench.models.deltanet import DeltaSettings
+from linbench.models.learner import Learner
 
 FLOOR = 5
 """The most that the logarithm of a safe decay loses per token. arXiv:2510.26692."""
@@ -127,6 +128,12 @@ class KDA(MatrixMixer):
     name = "kda"
     kernel_families = (*MatrixMixer.kernel_families, "decay_gate")
     generation = "delta rule"
+    learner = Learner(
+        loss="squared error",
+        memory="matrix",
+        optimiser="one gradient step",
+        retention="decay per key channel and token",
+    )
     Settings = KDASettings
     decays = True
     delta = True

@@ -10,6 +10,7 @@ from linbench.models.attention import Attention, AttentionSettings, Cache, Token
 from linbench.models.base import LayerInfo, Rule, StateSize
 from linbench.models.blocks.fast_branch import FastBranch, FastOut
 from linbench.models.blocks.linear import SharedInput
+from linbench.models.learner import Learner
 
 
 class LaCTSettings(AttentionSettings):
@@ -57,6 +58,12 @@ class LaCT(Attention):
     name = "lact"
     kernel_families = (*Attention.kernel_families, "fast_weight")
     generation = "test-time training"
+    learner = Learner(
+        loss="inner product",
+        memory="gated MLP, beside the last w keys and values",
+        optimiser="one gradient step per chunk, with momentum",
+        retention="no decay: columns keep their length; the window drops older tokens",
+    )
     Settings = LaCTSettings
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

@@ -14,6 +14,7 @@ from linbench.models.blocks.init import indices
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.positions import alibi_slopes
+from linbench.models.learner import Learner
 
 
 class LightningSettings(MatrixSettings):
@@ -62,6 +63,12 @@ class Lightning(MatrixMixer):
 
     name = "lightning"
     generation = "gates and decay"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix",
+        optimiser="one gradient step",
+        retention="constant decay per head and layer",
+    )
     Settings = LightningSettings
     controlled: ClassVar[dict[str, Any] | None] = {
         **(MatrixMixer.controlled or {}),

@@ -11,6 +11,7 @@ from linbench.models.blocks.feature_maps import FeatureMapName
 from linbench.models.blocks.heads import NO_CONVOLUTION, OutputNorm, QKNorm
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer
+from linbench.models.learner import Learner
 
 
 class LinearAttentionSettings(NormalisedSettings):
@@ -61,6 +62,12 @@ class LinearAttention(MatrixMixer):
 
     name = "linear_attention"
     generation = "linear attention"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix, and a sum of keys that divides what is read",
+        optimiser="one gradient step",
+        retention="keeps all",
+    )
     Settings = LinearAttentionSettings
     epsilon: ClassVar[float] = 1e-6
 

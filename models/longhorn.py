@@ -13,6 +13,7 @@ from linbench.models.base import Rule
 from linbench.models.blocks.heads import FAMILIES
 from linbench.models.blocks.selective import SelectiveMixer, SelectiveSettings
 from linbench.models.blocks.starting_gates import draw_dt_bias
+from linbench.models.learner import Learner
 
 
 class LonghornSettings(SelectiveSettings):
@@ -59,6 +60,12 @@ class Longhorn(SelectiveMixer):
     name = "longhorn"
     kernel_families: ClassVar[tuple[str, ...]] = ("matrix_state", "scan", *FAMILIES)
     generation = "test-time training"
+    learner = Learner(
+        loss="squared error",
+        memory="matrix of channels by states",
+        optimiser="one implicit step, of which the diagonal is kept",
+        retention="no decay: a write erases where its key is large",
+    )
     Settings = LonghornSettings
     controlled: ClassVar[dict[str, Any] | None] = SelectiveMixer.controlled
 

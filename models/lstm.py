@@ -16,6 +16,7 @@ from linbench.models.blocks.init import BranchSettings, keep, zero_init
 from linbench.models.blocks.linear import Linear
 from linbench.models.blocks.norms import RMSNorm
 from linbench.models.blocks.starting_gates import GateSettings, logit
+from linbench.models.learner import Learner
 
 
 class LSTMSettings(GateSettings, BranchSettings):
@@ -59,6 +60,12 @@ class LSTM(Mixer):
     """
 
     name = "lstm"
+    learner = Learner(
+        loss="none: gates choose what is written",
+        memory="a vector that also makes its own gates",
+        optimiser="none: gated sums",
+        retention="decay per unit and token",
+    )
     kernel_families = FAMILIES
     Settings = LSTMSettings
     controlled: ClassVar[dict[str, Any] | None] = {"expand": 1.0, "conv": 4, "output_norm": "rms"}

@@ -12,6 +12,7 @@ from linbench.models.blocks.heads import FAMILIES
 from linbench.models.blocks.init import indices
 from linbench.models.blocks.selective import SelectiveMixer, SelectiveSettings
 from linbench.models.blocks.starting_gates import DrawnGateSettings, draw_dt_bias
+from linbench.models.learner import Learner
 
 
 class MambaSettings(DrawnGateSettings, SelectiveSettings):
@@ -54,6 +55,12 @@ class Mamba(SelectiveMixer):
     name = "mamba"
     kernel_families: ClassVar[tuple[str, ...]] = ("selective_scan", "scan", *FAMILIES)
     generation = "gates and decay"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix of channels by states",
+        optimiser="one gradient step of length d",
+        retention="decay per entry and token, tied to d",
+    )
     Settings = MambaSettings
 
     def start_steps(self, width: int) -> Tensor:

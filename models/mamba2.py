@@ -16,6 +16,7 @@ from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.shared_keys import shared_heads
 from linbench.models.blocks.starting_gates import DrawnGateSettings
+from linbench.models.learner import Learner
 
 
 class Mamba2Settings(DrawnGateSettings, MatrixSettings):
@@ -100,6 +101,12 @@ class Mamba2(MatrixMixer):
     name = "mamba2"
     channel_mixer = "none"
     generation = "gates and decay"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix",
+        optimiser="one gradient step of length d",
+        retention="decay per head and token, tied to d",
+    )
     Settings = Mamba2Settings
     controlled: ClassVar[dict[str, Any] | None] = {
         **(MatrixMixer.controlled or {}),

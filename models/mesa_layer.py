@@ -57,4 +57,5 @@ class MesaLayer(MesaNet):
     """
 
     name = "mesa_layer"
+    learner = MesaNet.learner._replace(optimiser="exact: least squares", retention="keeps all")
     Settings = MesaLayerSettings

@@ -14,6 +14,7 @@ from linbench.models.blocks.init import CPU, set_bias
 from linbench.models.blocks.linear import Affine, SharedInput
 from linbench.models.blocks.regression import RegressionMixer, RegressionSettings
 from linbench.models.blocks.starting_gates import GateSettings, inverse_softplus, logit
+from linbench.models.learner import Learner
 
 
 class MesaNetSettings(GateSettings, RegressionSettings):
@@ -72,6 +73,12 @@ class MesaNet(RegressionMixer):
 
     name = "mesanet"
     generation = "test-time training"
+    learner = Learner(
+        loss="squared error of all tokens, and a ridge",
+        memory="two matrices: sums of k k^T and of k v^T",
+        optimiser="30 conjugate gradient steps for every query",
+        retention="decay per head and token",
+    )
     Settings = MesaNetSettings
     controlled: ClassVar[dict[str, Any] | None] = {**(RegressionMixer.controlled or {}), "conv_v": True}
 

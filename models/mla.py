@@ -65,6 +65,7 @@ class MLA(Attention):
 
     name = "mla"
     generation = "softmax revisited"
+    learner = Attention.learner._replace(memory="a latent per token, which makes keys and values")
     Settings = MLASettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}
 

@@ -25,6 +25,7 @@ from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
 from linbench.models.blocks.norms import HeadLayerNorm
 from linbench.models.blocks.stabiliser import stabilise_gates
 from linbench.models.blocks.starting_gates import GateSettings, logit
+from linbench.models.learner import Learner
 
 
 class MLSTMSettings(GateSettings, MatrixSettings):
@@ -101,6 +102,12 @@ class MLSTM(MatrixMixer):
 
     name = "mlstm"
     generation = "gates and decay"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix, and a sum of keys that divides what is read",
+        optimiser="one gradient step of length i",
+        retention="decay per head and token",
+    )
     Settings = MLSTMSettings
     decays = True
     epsilon: ClassVar[float] = 1e-6

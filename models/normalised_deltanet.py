@@ -47,6 +47,11 @@ class NormalisedDeltaNet(DeltaNet):
     """
 
     name = "normalised_deltanet"
+    learner = DeltaNet.learner._replace(
+        loss="squared error of a prediction that is divided by z . k",
+        memory="matrix, and a sum of keys z",
+        optimiser="one gradient step of length beta z . k",
+    )
     Settings = NormalisedDeltaSettings
     epsilon: ClassVar[float] = 1e-6
 

@@ -41,6 +41,9 @@ class PaTH(Attention):
 
     name = "path"
     generation = "softmax revisited"
+    learner = Attention.learner._replace(
+        memory="every key and value; each token reflects all keys", retention="keeps all"
+    )
     Settings = ReflectionSettings
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

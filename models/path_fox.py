@@ -29,4 +29,5 @@ class PaTHFoX(PaTH, FoX):
     """
 
     name = "path_fox"
+    learner = PaTH.learner._replace(retention="keeps all; weights decay per head and token")
     Settings = PaTHFoXSettings

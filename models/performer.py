@@ -15,6 +15,7 @@ from linbench.models.blocks.heads import NO_CONVOLUTION, OutputNorm, QKNorm
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer
 from linbench.models.blocks.random_features import directions
+from linbench.models.learner import Learner
 
 
 class PerformerSettings(NormalisedSettings):
@@ -106,6 +107,12 @@ class Performer(MatrixMixer):
 
     name = "performer"
     generation = "linear attention"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix, and a sum of keys that divides what is read",
+        optimiser="one gradient step",
+        retention="keeps all",
+    )
     Settings = PerformerSettings
 
     @property

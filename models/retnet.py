@@ -14,6 +14,7 @@ from linbench.models.blocks.heads import NO_CONVOLUTION, NO_QK_NORM
 from linbench.models.blocks.init import CPU, indices
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
+from linbench.models.learner import Learner
 
 
 class RetNetSettings(MatrixSettings):
@@ -69,6 +70,12 @@ class RetNet(MatrixMixer):
 
     name = "retnet"
     generation = "gates and decay"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix",
+        optimiser="one gradient step",
+        retention="constant decay per head",
+    )
     Settings = RetNetSettings
     decays = True
 

@@ -19,6 +19,7 @@ from linbench.models.blocks.linear import Affine, SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer
 from linbench.models.blocks.random_features import directions
 from linbench.models.blocks.starting_gates import GateSettings
+from linbench.models.learner import Learner
 
 
 class RFASettings(GateSettings, NormalisedSettings):
@@ -94,6 +95,12 @@ class RFA(MatrixMixer):
 
     name = "rfa"
     generation = "linear attention"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix, and a sum of keys that divides what is read",
+        optimiser="one gradient step",
+        retention="keeps all; with a gate, decay per head and token",
+    )
     Settings = RFASettings
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:

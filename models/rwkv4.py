@@ -19,6 +19,7 @@ from linbench.models.blocks.norms import RMSNorm
 from linbench.models.blocks.prefix_scan import running_maximum
 from linbench.models.blocks.starting_gates import GateSettings
 from linbench.models.blocks.token_shift import TokenShift, channel_positions, layer_depth, own_token_share
+from linbench.models.learner import Learner
 
 NOTHING = -1e38
 """The logarithm of no weight at all; finite, so that differences are finite, too."""
@@ -77,6 +78,12 @@ class RWKV4(Mixer):
     channel_mixer = "rwkv4"
     kernel_families: ClassVar[tuple[str, ...]] = ("scan", "token_shift", *FAMILIES)
     generation = "gates and decay"
+    learner = Learner(
+        loss="squared error of a constant per channel, weighted by e^k and age",
+        memory="two sums per channel, whose ratio is read",
+        optimiser="exact: the weighted mean",
+        retention="constant decay per channel",
+    )
     Settings = RWKV4Settings
     controlled: ClassVar[dict[str, Any] | None] = {"token_shift": False} | {
         name: CONTROLLED[name] for name in ("conv", "output_norm", "output_gate")

@@ -12,6 +12,7 @@ from linbench.models.base import LayerInfo, Out, Rule
 from linbench.models.blocks.init import indices
 from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams
 from linbench.models.blocks.token_shift import TokenShift, channel_positions, layer_depth, own_token_share
+from linbench.models.learner import Learner
 
 
 class RWKV5Settings(ShiftSettings):
@@ -45,6 +46,12 @@ class RWKV5(ShiftMixer):
     """
 
     name = "rwkv5"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix",
+        optimiser="one gradient step",
+        retention="constant decay per key channel",
+    )
     channel_mixer = "rwkv4"
     Settings = RWKV5Settings
     stream_names = "rkvg"

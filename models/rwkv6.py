@@ -14,6 +14,7 @@ from linbench.models.blocks.init import keep, zero_init
 from linbench.models.blocks.linear import Affine, Linear, LowRank
 from linbench.models.blocks.shift_mixer import Streams
 from linbench.models.blocks.token_shift import TokenShift, layer_depth, own_token_share
+from linbench.models.learner import Learner
 from linbench.models.rwkv5 import RWKV5, RWKV5Settings
 
 
@@ -71,6 +72,12 @@ class RWKV6(RWKV5):
     """
 
     name = "rwkv6"
+    learner = Learner(
+        loss="inner product",
+        memory="matrix",
+        optimiser="one gradient step",
+        retention="decay per key channel and token",
+    )
     kernel_families: ClassVar[tuple[str, ...]] = (*RWKV5.kernel_families, "channel_decay")
     channel_mixer = "rwkv6"
     Settings = RWKV6Settings

@@ -17,6 +17,7 @@ from linbench.models.blocks.init import keep, orthogonal, zero_init
 from linbench.models.blocks.linear import LowRank
 from linbench.models.blocks.shift_mixer import ShiftMixer, ShiftSettings, ShiftState, Streams
 from linbench.models.blocks.token_shift import TokenShift, channel_positions, layer_depth, own_token_share
+from linbench.models.learner import Learner
 
 FASTEST = math.exp(-0.5)
 """The most that the logarithm of a decay loses per token."""
@@ -78,6 +79,12 @@ class RWKV7(ShiftMixer):
     channel_mixer = "rwkv7"
     kernel_families: ClassVar[tuple[str, ...]] = (*ShiftMixer.kernel_families, "channel_decay", "erasure")
     generation = "delta rule"
+    learner = Learner(
+        loss="squared error",
+        memory="matrix",
+        optimiser="one gradient step that erases under another key than it writes",
+        retention="decay per key channel and token",
+    )
     Settings = RWKV7Settings
     controlled: ClassVar[dict[str, Any] | None] = {
         **(ShiftMixer.controlled or {}),

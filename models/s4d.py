@@ -15,6 +15,7 @@ from linbench.models.blocks.init import BranchSettings, zero_init
 from linbench.models.blocks.linear import Affine
 from linbench.models.blocks.norms import RMSNorm
 from linbench.models.blocks.starting_gates import NO_STRATA
+from linbench.models.learner import Learner
 
 
 class S4DSettings(BranchSettings):
@@ -72,6 +73,12 @@ class S4D(Mixer):
     name = "s4d"
     kernel_families = FAMILIES
     generation = "gates and decay"
+    learner = Learner(
+        loss="none: every input is written alike",
+        memory="modes per channel: a fixed linear filter",
+        optimiser="none: inputs are summed",
+        retention="constant decay and rotation per mode",
+    )
     Settings = S4DSettings
     controlled: ClassVar[dict[str, Any] | None] = {
         "conv": 4,

@@ -29,6 +29,10 @@ class StickBreaking(Attention):
 
     name = "stick_breaking"
     generation = "softmax revisited"
+    learner = Attention.learner._replace(
+        loss="squared error of a constant, weighted by match and nearness; the rest of the weight is on zero",
+        retention="keeps all",
+    )
     Settings: ClassVar[type[WholeSettings]] = WholeSettings
 
     def read(

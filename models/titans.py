@@ -14,6 +14,7 @@ from linbench.models.blocks.fast_weight import FastWeightSettings, Gates, Normed
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.models.blocks.init import PUBLISHED_STD, set_bias
 from linbench.models.blocks.linear import Affine, SharedInput
+from linbench.models.learner import Learner
 
 
 class TitansSettings(NormedMemorySettings, FastWeightSettings):
@@ -65,6 +66,12 @@ class Titans(NormedMemory):
     """
 
     name = "titans"
+    learner = Learner(
+        loss="squared error after a layer norm and a residual",
+        memory="MLP of two layers",
+        optimiser="gradient steps with momentum, those of a mini-batch from the same weights",
+        retention="decay per head and token",
+    )
     Settings = TitansSettings
     controlled: ClassVar[dict[str, Any] | None] = dict(CONTROLLED)
 

@@ -11,6 +11,7 @@ from linbench.models.blocks.feature_maps import FeatureMapName
 from linbench.models.blocks.heads import NO_CONVOLUTION, NO_QK_NORM, OUTPUT_NORM, OutputNorm, QKNorm
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer, MatrixSettings
+from linbench.models.learner import Learner
 
 
 class TransNormerSettings(MatrixSettings):
@@ -51,6 +52,9 @@ class TransNormer(MatrixMixer):
 
     name = "transnormer"
     generation = "linear attention"
+    learner = Learner(
+        loss="inner product", memory="matrix", optimiser="one gradient step", retention="keeps all"
+    )
     Settings = TransNormerSettings
     controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "value_swish": False}
 

@@ -18,6 +18,7 @@ from linbench.models.blocks.fast_weight import (
 from linbench.models.blocks.heads import CONTROLLED, NO_CONVOLUTION, NO_QK_NORM, QKNorm
 from linbench.models.blocks.init import PUBLISHED_STD
 from linbench.models.blocks.linear import Affine, SharedInput
+from linbench.models.learner import Learner
 
 
 class TTTSettings(NormedMemorySettings, FastWeightSettings):
@@ -63,6 +64,12 @@ class TTTLinear(NormedMemory):
     """
 
     name = "ttt_linear"
+    learner = Learner(
+        loss="squared error after a layer norm and a residual",
+        memory="linear map with a bias",
+        optimiser="gradient steps, those of a mini-batch from the same weights",
+        retention="no decay: similar keys overwrite",
+    )
     Settings = TTTSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}
     kind: ClassVar[Literal["linear", "mlp"]] = "linear"

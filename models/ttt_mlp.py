@@ -36,5 +36,6 @@ class TTTMLP(TTTLinear):
     """
 
     name = "ttt_mlp"
+    learner = TTTLinear.learner._replace(memory="MLP of two layers")
     Settings = TTTMLPSettings
     kind = "mlp"

@@ -45,7 +45,8 @@ def show(
     """Show one task or one model in full.
 
     For a task: the skill it tests, its settings, presets, chance level, overlap of the splits, and one
-    example in words. For a model: its description, its settings, and those of the model around it.
+    example in words. For a model: its description, what it is as an online learner, its settings,
+    and those of the model around it.
     """
     from linbench.experiments.pattern import bare, split_task
     from linbench.experiments.registry import card, registry
@@ -134,7 +135,9 @@ def _model(cls: Any) -> dict[str, Any]:
     from linbench.experiments.registry import controlled, model_settings
     from linbench.models.backbone import BackboneSettings
 
+    learner = getattr(cls, "learner", None)
     return {
+        **({"as an online learner": _aligned(learner._asdict().items())} if learner else {}),
         "settings (native defaults)": _aligned(_short_types(model_settings(cls))) or ["none"],
         "settings of what is around it": _aligned(_short_types(BackboneSettings.describe())),
         "the controlled form sets": controlled(cls) or ["no controlled form"],

@@ -3,7 +3,8 @@
 import json
 from enum import StrEnum
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from linbench.engine.evaluate import TestMetrics
+    from linbench.verify.update_rules import Row, Trials
 
 
 class Question(StrEnum):
@@ -27,6 +29,7 @@ class Question(StrEnum):
     retention = "retention"
     blend = "blend"
     reflections = "reflections"
+    regression = "regression"
 
 
 _RULES_PANEL, _TASKS_PANEL = "Update rules", "Baselines of tasks"
@@ -39,7 +42,7 @@ def untrained(
             metavar="QUESTION|TASK",
             help=(
                 f"A question about update rules: {', '.join(Question)}. Or a task that has baselines, such as"
-                " regression."
+                " regression, which is both."
             ),
         ),
     ],
@@ -50,7 +53,7 @@ def untrained(
             2,
             4096,
             help="Dimensions of keys and values.",
-            show_default="64",
+            show_default="64; for regression 32",
             rich_help_panel=_RULES_PANEL,
         ),
     ] = None,
@@ -81,6 +84,15 @@ def untrained(
             rich_help_panel=_TASKS_PANEL,
         ),
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            "--save",
+            metavar="DIR",
+            help="Folder for the figure of regression.",
+            rich_help_panel=_RULES_PANEL,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Score memory update rules, or simple predictors of a task, in seconds and without any training.
@@ -91,38 +103,47 @@ def untrained(
     recall of the last value, and answers with an older one, by the number of writes. retention: what a decay
     costs and gains. blend: what is read after 5 and then 10 was written to one key, and the weights of the
     new and the old value in it. reflections: how far PaTH's scores are from the weights of a delta rule, and
-    its factors from reflections.
+    its factors from reflections. regression: the error of a sum, of gradient steps plain, with momentum,
+    preconditioned and orthogonal, of conjugate gradients and of exact least squares, against the condition
+    number of the keys and the drift of what is learned. The baselines of the task regression stand below;
+    with --preset or --set they stand alone.
 
     Given a task, its baselines are scored: predictors that learn from the context alone. They see the
     examples that a model of the same seed is tested on. The optimum, or an upper bound of it, stands beside
     them.
     """
-    if what not in list(Question):
-        if dim is not None:
-            raise UserError(
-                f"--dim sets the size of random keys and values; {what} has settings of its own, as --set"
-                " task.NAME=VALUE."
-            )
-        _show_baselines(what, preset, set_ or [], trials, seed, device, as_json=as_json)
-        return
-    if preset is not None or set_:
+    of_task = preset is not None or bool(set_)
+    if what in list(Question) and what != Question.regression and of_task:
         raise UserError(
             f"--preset and --set need a task; {what} is a question about update rules and takes --dim,"
             " --trials and --seed."
         )
-    _show_rules(what, dim or 64, trials or 32, seed, device, as_json=as_json)
+    if save is not None and (what != Question.regression or of_task):
+        raise UserError(
+            "--save needs the question regression without --preset and --set: no other has a figure."
+        )
+    if what in list(Question) and not of_task:
+        if what != Question.regression:
+            _show_rules(what, dim or 64, trials or 32, seed, device, as_json=as_json)
+            return
+        rows = _regression(dim, trials, seed, device, save)
+        if not as_json:
+            _print_regression(rows)
+    elif dim is not None:
+        raise UserError(
+            f"--dim sets the size of random keys and values; {what} has settings of its own, as --set"
+            " task.NAME=VALUE."
+        )
+    else:
+        rows = []
+    _show_baselines(what, preset, set_ or [], trials, seed, device, rows, as_json=as_json)
 
 
 def _show_rules(what: str, dim: int, trials: int, seed: int, device: str, *, as_json: bool) -> None:
-    import torch
-
-    from linbench.experiments.device import pick_device
     from linbench.report.terminal import show
-    from linbench.verify import update_rules as rules
+    from linbench.verify import update_rules
 
-    place = pick_device(device)
-    dtype = torch.float64 if place == "cpu" else torch.float32
-    rows: list[dict[str, Any]] = getattr(rules, what)(trials=rules.Trials(trials, dim, seed, place, dtype))
+    rows: list[Row] = getattr(update_rules, what)(trials=_trials(dim, trials, seed, device))
     if as_json:
         print(json.dumps(rows))
         return
@@ -132,6 +153,41 @@ def _show_rules(what: str, dim: int, trials: int, seed: int, device: str, *, as_
     show(list(rows[0]), texts, left=("rule",))
 
 
+def _trials(dim: int, trials: int, seed: int, device: str) -> "Trials":
+    import torch
+
+    from linbench.experiments.device import pick_device
+    from linbench.verify.update_rules import Trials
+
+    place = pick_device(device)
+    return Trials(trials, dim, seed, place, torch.float64 if place == "cpu" else torch.float32)
+
+
+def _regression(dim: int | None, trials: int | None, seed: int, device: str, to: Path | None) -> "list[Row]":
+    """Return the rows of the question regression, and draw them if there is a folder to draw to."""
+    from linbench.verify.regression import DIM, regression
+
+    rows = regression(trials=_trials(dim or DIM, trials or 32, seed, device))
+    if to is not None:
+        from linbench.report.figure import save
+        from linbench.verify.regression_panels import drawing
+
+        save([drawing(rows)], to)
+    return rows
+
+
+def _print_regression(rows: "list[Row]") -> None:
+    from linbench.report.terminal import show
+    from linbench.verify.regression_panels import panels, short
+
+    print(f"update rules: relative squared error of fresh keys in {rows[0]['dim']} dimensions")
+    for panel in panels(rows):
+        print(f"\nby {panel.title}:")
+        lines = [[name, *map(short, errors)] for name, errors in panel.errors.items()]
+        show(["rule", *(f"{value:g}" for value in panel.at)], lines, left=("rule",))
+    print()
+
+
 def _show_baselines(
     name: str,
     preset: str | None,
@@ -139,9 +195,11 @@ def _show_baselines(
     trials: int | None,
     seed: int,
     device: str,
+    update_rules: "list[Row]",
     *,
     as_json: bool,
 ) -> None:
+    """Show baselines of a task; in JSON, with rows of update rules where there are any."""
     from linbench.experiments.device import pick_device
     from linbench.experiments.plan_tasks import make_task
     from linbench.experiments.protocol import default_protocol
@@ -155,6 +213,7 @@ def _show_baselines(
     scores = baselines(task, examples=examples, seed=seed, device=pick_device(device))
     if as_json:
         answer = {
+            **({"update_rules": update_rules} if update_rules else {}),
             "task": name,
             "settings": task.settings.model_dump(mode="json"),
             "baselines": {baseline: score._asdict() for baseline, score in scores.items()},
@@ -174,7 +233,7 @@ def _refuse_unknown(name: str) -> None:
 
     task, _ = split_task(name)
     if not is_location(task) and task not in registry("task").entries:
-        raise unknown("question", name, [*Question, *_tasks_with_baselines()])
+        raise unknown("question", name, {*Question, *_tasks_with_baselines()})
 
 
 def _tasks_with_baselines() -> list[str]:

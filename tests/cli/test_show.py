@@ -9,6 +9,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from linbench.models.base import GENERATIONS
+from linbench.models.deltanet import DeltaNet
 
 
 def test_a_task_is_shown_with_its_own_settings_and_no_others(linbench: Callable[..., Any]) -> None:
@@ -91,3 +92,17 @@ def test_lists_and_cards(linbench: Callable[..., Any], snapshot: SnapshotAsserti
     for part in ("2412.06464", "neg_eigval", "the controlled form sets", "conv = 4"):
         assert part in card
     assert json.loads(linbench("show", "model", "attention", "--json").out)["name"] == "attention"
+
+
+def test_a_variant_is_shown_as_an_online_learner_and_a_plug_in_without_a_declaration_is_not(
+    linbench: Callable[..., Any],
+) -> None:
+    title = "\nas an online learner\n"
+    shown = linbench("show", "model", "deltanet").out.partition(title)[2].splitlines()
+    declared = DeltaNet.learner._asdict()
+    assert [line.split(maxsplit=1) for line in shown[:4]] == [
+        [name, words] for name, words in declared.items()
+    ]
+    told = json.loads(linbench("show", "model", "deltanet", "--json").out)
+    assert [words for _, words in told[title.strip()]] == list(declared.values())
+    assert title not in linbench("show", "model", "./examples/pulse.py:Pulse").out

@@ -1,9 +1,13 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
+
+from linbench.verify.update_rules import Trials
+from tests.pages.regression import load
 
 
 def test_what_is_read_where_two_values_were_written(linbench: Callable[..., Any]) -> None:
@@ -58,6 +62,47 @@ def test_baselines_of_a_task_stand_with_its_settings_and_by_its_slices(
             ]
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Trials]:
+    """The trials that rows of regression are asked for; those that a page shows are given in their place."""
+    found: list[Trials] = []
+
+    def stored_rows(*, trials: Trials) -> list[dict[str, Any]]:
+        found.append(trials)
+        return load()
+
+    monkeypatch.setattr("linbench.verify.regression.regression", stored_rows)
+    return found
+
+
+def test_update_rules_on_regression_stand_before_the_baselines_of_the_task(
+    linbench: Callable[..., Any], asked: list[Trials], tmp_path: Path
+) -> None:
+    words = ("untrained", "regression", "--trials", "4", "--dim", "6", "--seed", "1")
+    shown = linbench(*words, "--save", str(tmp_path)).out
+    lines, told = shown.splitlines(), json.loads(linbench(*words, "--json").out)
+    assert asked == 2 * [Trials(4, 6, 1)]
+    exact = [f"{row['error']:.2g}" for row in load() if row["rule"] == "exact"]
+    by_condition, by_drift = (line.split()[1:] for line in lines if line.startswith("exact "))
+    assert [*by_condition, *by_drift[1:]] == exact
+    assert by_drift[0] == by_condition[1], "no drift, at condition number 10"
+    assert [row["rule"] for row in told["update_rules"]] == [row["rule"] for row in load()]
+    assert "\nregression: dimension 8, " in shown
+    assert all(f"\n{name} " in shown for name in told["baselines"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"regression.{suffix}" for suffix in ("png", "svg", "txt")
+    ]
+
+
+def test_with_a_preset_the_baselines_of_the_task_stand_alone(
+    linbench: Callable[..., Any], asked: list[Trials]
+) -> None:
+    words = ("untrained", "regression", "--preset", "drift", "--trials", "4")
+    assert linbench(*words).out.startswith("regression: dimension 8, ")
+    assert "update_rules" not in json.loads(linbench(*words, "--json").out)
+    assert asked == []
+
+
 def test_where_a_solver_gives_answers_alone_its_other_metrics_are_left_out(
     linbench: Callable[..., Any],
     snapshot: SnapshotAssertion,
@@ -105,9 +150,17 @@ def test_baselines_are_scored_on_as_many_examples_as_models_are(linbench: Callab
         ),
         (["mqar"], "mqar has no baselines; formal_language, regression have."),
         (
-            ["regression", "--dim", "8"],
+            ["regression", "--preset", "drift", "--dim", "8"],
             "--dim sets the size of random keys and values; regression has settings of its own, ",
         ),
+        (
+            ["formal_language", "--dim", "8"],
+            "--dim sets the size of random keys and values; formal_language has settings of its own, ",
+        ),
+        (["regression", "--dim", "257"], "regression takes up to 256 dimensions, not 257."),
+        (["regression", "--trials", "1"], "regression needs at least 2 trials: "),
+        (["capacity", "--save", "x"], "--save needs the question regression "),
+        (["regression", "--preset", "drift", "--save", "x"], "--save needs the question regression "),
         (
             ["blend", "--preset", "drift"],
             "--preset and --set need a task; blend is a question about update rules and takes --dim, ",
