@@ -49,6 +49,11 @@ class HGRN2Settings(GateSettings, MatrixSettings):
         description="null: every head of the memory has a decay, and its key is tied to it",
         json_schema_extra={ABSENT: None},
     )
+    share_kv: Literal[False] = Field(
+        False,
+        description="false: a key is tied to the decay, and has no linear map that could make values",
+        json_schema_extra={ABSENT: False},
+    )
 
 
 class TiedProjection(HeadProjection):

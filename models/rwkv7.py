@@ -126,10 +126,10 @@ class RWKV7(ShiftMixer):
     def _start(self, layer: LayerInfo) -> None:
         """Set projections and norm to the published initial values."""
         bound = 0.5 * layer.d_model**-0.5
-        q, k, v = torch.split(keep(self.project.linear).weight.data, self.project.widths)
-        nn.init.uniform_(q, -bound, bound)
-        nn.init.uniform_(k, -0.1 * bound, 0.1 * bound)
-        nn.init.uniform_(v, -bound, bound)
+        q, k, *v = torch.split(keep(self.project.linear).weight.data, self.project.mapped)
+        of_keys = 0.1 * bound if v else bound  # a map that makes values, too, starts as theirs
+        for part, edge in zip((q, k, *v), (bound, of_keys, bound), strict=False):
+            nn.init.uniform_(part, -edge, edge)
         if self.readout.norm is not None:
             nn.init.constant_(
                 self.readout.norm.get_parameter("weight"), ((layer.index + 1) / layer.count) ** 0.7

@@ -174,6 +174,7 @@ class HeadProjection(nn.Module):
             heads.
         conv_bias: whether the convolution has biases.
         conv_v: whether it covers v, too; otherwise it is on q and k, and v is a linear map.
+        share_kv: whether one linear map makes both k and v, which are as wide.
     """
 
     takes_canon: ClassVar[bool] = True
@@ -190,6 +191,7 @@ class HeadProjection(nn.Module):
         steps: int = 1,
         conv_bias: bool = False,
         conv_v: bool = True,
+        share_kv: bool = False,
     ) -> None:
         super().__init__()
         self.heads, self.steps = settings.heads, steps
@@ -198,7 +200,8 @@ class HeadProjection(nn.Module):
         self.head_dim, self.value_dim = head_dims(settings, layer.d_model)
         queries, keys = self.query_heads * self.head_dim, self.key_heads * self.head_dim
         self.widths = [queries, steps * keys, steps * self.value_heads * self.value_dim]
-        self.linear = Linear(layer.d_model, sum(self.widths))
+        self.mapped = self.widths[:2] if share_kv else self.widths
+        self.linear = Linear(layer.d_model, sum(self.mapped))
         self.convolved = self.widths if conv_v else self.widths[:2]
         # the l2 norm follows the convolution directly, so one kernel computes both
         l2_in_convolution = (
@@ -273,10 +276,10 @@ class HeadProjection(nn.Module):
         """Return what `forward` returns, before the feature map and the norm that follows it."""
         parts: tuple[Any, ...]
         if isinstance(x, tuple):
-            weights = torch.split(self.linear.weight, self.widths)
+            weights = self._of_q_k_v(self.linear.weight, dim=0)
             parts = tuple(linear(each, [weight])[0] for each, weight in zip(x, weights, strict=True))
-        elif self.conv is None:
-            parts = torch.split(self.linear(x), self.widths, dim=-1)
+        elif self.conv is None or self.mapped is not self.widths:
+            parts = self._of_q_k_v(self.linear(x))
         elif self.convolved is self.widths:
             parts = (self.linear(x),)  # the convolution splits it
         else:
@@ -295,6 +298,10 @@ class HeadProjection(nn.Module):
         if self.steps > 1:  # [B, T, steps Hk, K] -> [B, T steps, Hk, K]
             k, v = (each.unflatten(2, (self.steps, -1)).flatten(1, 2) for each in (k, v))
         return q, k, v, conv
+
+    def _of_q_k_v(self, x: Tensor, dim: int = -1) -> tuple[Tensor, ...]:
+        parts: tuple[Tensor, ...] = torch.split(x, self.mapped, dim)
+        return parts if self.mapped is self.widths else (*parts, parts[1])
 
     def init_state(self, batch: int) -> Any:
         """Return zeros for the convolution; None without one; with a canon layer for both."""

@@ -22,7 +22,7 @@ from linbench.models.blocks.heads import (
 )
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.positions import angles, positions_after, require_even
-from linbench.models.blocks.shared_keys import SharedKeySettings, shared_heads
+from linbench.models.blocks.shared_keys import SharedKeySettings, shared_heads, shares_values
 
 
 class MatrixSettings(SharedKeySettings):
@@ -74,12 +74,13 @@ class MatrixMixer(Mixer):
         return self.head_projection()
 
     def head_projection(self, **more: Any) -> HeadProjection:
-        """Return a projection with the feature map and key heads of the settings, and what `more` says."""
+        """Return a projection as the settings say, with the mixer's feature map, and what `more` says."""
         return HeadProjection(
             self.settings,
             self.layer,
             make_feature_map=self.make_feature_map,
             key_heads=self.key_heads,
+            share_kv=shares_values(self.settings, self.layer.d_model, self.key_heads),
             **more,
         )
 

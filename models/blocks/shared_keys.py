@@ -1,10 +1,10 @@
-"""Keys that several heads share: how many there are, and which settings say so."""
+"""Settings of shared keys: several heads may share a key, and values may share its linear map."""
 
 from pydantic import Field
 
 from linbench.common.errors import UserError
 from linbench.common.settings import ABSENT
-from linbench.models.blocks.heads import HeadSettings
+from linbench.models.blocks.heads import HeadSettings, head_dims
 
 
 class SharedKeySettings(HeadSettings):
@@ -19,6 +19,11 @@ class SharedKeySettings(HeadSettings):
         ge=1,
         description="heads of q and k, each for as many heads of values; null is heads",
         json_schema_extra={ABSENT: None},
+    )
+    share_kv: bool = Field(
+        False,
+        description="whether the linear map of k makes v, too; convolution and norm stay apart",
+        json_schema_extra={ABSENT: False},
     )
 
 
@@ -35,3 +40,19 @@ def shared_heads(settings: HeadSettings, name: str) -> int:
             " many heads."
         )
     return count
+
+
+def shares_values(settings: SharedKeySettings, d_model: int, key_heads: int) -> bool:
+    """Return whether one linear map makes both keys and values.
+
+    Raises:
+        UserError: if it should, and keys and values differ in number or width.
+    """
+    key_dim, value_dim = head_dims(settings, d_model)
+    if settings.share_kv and (key_heads, key_dim) != (settings.heads, value_dim):
+        raise UserError(
+            "model.share_kv = true needs values as many and as wide as keys; here keys are"
+            f" {key_heads} x {key_dim} (heads x width) and values {settings.heads} x {value_dim}. Choose"
+            " expand_v = expand_k, and a key for each head."
+        )
+    return settings.share_kv

@@ -21,7 +21,7 @@ from linbench.models.blocks.heads import (
     share_input,
 )
 from linbench.models.blocks.linear import SharedInput
-from linbench.models.blocks.shared_keys import SharedKeySettings, shared_heads
+from linbench.models.blocks.shared_keys import SharedKeySettings, shared_heads, shares_values
 from linbench.models.blocks.starting_gates import GateSettings
 from linbench.models.blocks.token_shift import TokenShift
 
@@ -87,7 +87,9 @@ class ShiftMixer(Mixer):
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
-        self.project = HeadProjection(settings, layer, key_heads=shared_heads(settings, "key_heads"))
+        key_heads = shared_heads(settings, "key_heads")
+        share_kv = shares_values(settings, layer.d_model, key_heads)
+        self.project = HeadProjection(settings, layer, key_heads=key_heads, share_kv=share_kv)
         self.readout = Readout(settings, layer, eps=64e-5)  # published as 1e-5 after a division by 8
         self.shift = self.token_shift() if settings.token_shift else None
 

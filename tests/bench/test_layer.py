@@ -18,7 +18,7 @@ from linbench.bench.layer import SPARE_PLACES, build_layer, prefilled_state
 from linbench.bench.layer_side import Side
 from linbench.bench.memory import peak_allocated
 from linbench.bench.peer import UnsupportedByPeerError
-from linbench.bench.peers import fla
+from linbench.bench.peers import fla, transformers
 from linbench.bench.presets import PRESETS, layer_cases
 from linbench.bench.timing import DevicePeaks
 from linbench.engine.layer_under_test import LayerUnderTest, tensor_leaves
@@ -352,6 +352,12 @@ def test_a_peer_whose_cache_grows_is_not_asked_for_the_same_token_again_and_agai
 def test_a_peer_whose_heads_share_no_keys_is_not_asked_for_a_layer_whose_heads_do(model: str) -> None:
     with pytest.raises(UnsupportedByPeerError, match="a key for each head"):
         fla.layer(a_case(model), False)
+
+
+@pytest.mark.parametrize("peer", [fla, transformers])
+def test_a_peer_with_projections_of_values_is_not_asked_for_a_layer_without(peer: Any) -> None:
+    with pytest.raises(UnsupportedByPeerError, match="of keys and of values"):
+        peer.layer(a_case("gated_deltanet[share_kv=true,expand_v=0.75]"), False)
 
 
 def test_a_module_without_parameters_is_timed_and_one_that_raises_has_a_row_alone(tmp_path: Path) -> None:

@@ -39,10 +39,13 @@ from linbench.models.mesa_layer import MesaLayer
 from linbench.models.mesanet import MesaNet
 from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
+from linbench.models.momentum_deltanet import MomentumDeltaNet
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from linbench.models.path import PaTH
 from linbench.models.path_fox import PaTHFoX
 from linbench.models.performer import Performer
+from linbench.models.precond_gdn import PrecondGDN
+from linbench.models.precond_kda import PrecondKDA
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
 from linbench.models.rwkv4 import RWKV4
@@ -547,7 +550,6 @@ REGRESSION = {
     ),
 }
 
-# as Mamba's, without A
 # a decay with its two numbers a head; b and c with their biases; an output gate
 REGRESSION["gated kalmanet"] = Variant(
     GatedKalmaNet,
@@ -557,6 +559,29 @@ REGRESSION["gated kalmanet"] = Variant(
     lambda _: (2 * MATRIX, CONV),
 )
 REGRESSION["kaczmarz"] = DELTA_RULE["gated deltanet"]._replace(cls=Kaczmarz)
+# a second decay with its two numbers a head, a step, f and d
+REGRESSION["momentum deltanet"] = Variant(
+    MomentumDeltaNet,
+    {},
+    DELTA_RULE["gated deltanet"].parameters + 2 * GATE + 2 * HEADS + 2 * HEADS,
+    lambda _: (2 * HEADS * 6 * 12, 3 * HEADS * (6 + 6 + 12)),
+    lambda _: (2 * MATRIX, CONV),
+)
+# a decay with its two numbers a head, a strength and a centre; a curvature for each channel of the keys
+REGRESSION |= {
+    name: Variant(
+        cls,
+        {},
+        DELTA_RULE[host].parameters + 2 * GATE + 3 * HEADS,
+        lambda _, keys=keys, values=values: (HEADS * keys * (values + 1), 3 * HEADS * (2 * keys + values)),
+        lambda _: (MATRIX + D, CONV),
+    )
+    for name, cls, host, keys, values in (
+        ("precond gdn", PrecondGDN, "gated deltanet", 6, 12),
+        ("precond kda", PrecondKDA, "kda", HEAD, HEAD),
+    )
+}
+# as Mamba's, without A
 REGRESSION |= {
     name: Variant(
         Longhorn,

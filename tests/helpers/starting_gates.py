@@ -69,10 +69,14 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
             "comba",
             "kaczmarz",
             "gated_kalmanet",
+            "precond_gdn",
+            "precond_kda",
             "mamba2",
         ),
         _made,
     ),
+    # of the momentum, which is the memory that lasts
+    "momentum_deltanet": lambda mixer, x: mixer.log_momentum(share_input(x, mixer, mixer.readout)),
     **dict.fromkeys(("rwkv5", "rwkv6", "rwkv7"), _shifted),
 }
 """The logarithms of a variant's decays for inputs [B, T, D], by its name."""

@@ -10,6 +10,7 @@ from linbench.kernels.attention import attention
 from linbench.kernels.cross_entropy import cross_entropy
 from linbench.kernels.least_squares import least_squares
 from linbench.kernels.matrix_state import Add, Delta, LowRank, matrix_state
+from linbench.kernels.momentum_delta import momentum_delta
 from linbench.kernels.norms import layer_norm, rms_norm
 from linbench.kernels.scan import scan
 from linbench.kernels.selective_scan import selective_scan
@@ -78,6 +79,9 @@ DOORS: dict[str, Callable[[Tensor], Tensor]] = {
         *[x[:, :, None]] * 3, key_log_decay=-x[:, :, None], value_log_decay=-x[:, :, None]
     )[0][:, :, 0],
     "least_squares": lambda x: least_squares(*[x[:, :, None]] * 3, ridge=1.0)[0][:, :, 0],
+    "momentum_delta": lambda x: momentum_delta(
+        *[x[:, :, None]] * 3, **dict.fromkeys(("log_decay", "log_momentum", "step", "share"), -x[:, :, :1])
+    )[0][:, :, 0],
     "scan": lambda x: scan(torch.ones_like(x), x)[0],
     "selective_scan": lambda x: selective_scan(x, x, -torch.ones(8, 4), x[..., :4], x[..., :4])[0],
     "short_convolution": lambda x: short_convolution(x, torch.ones(4, 8))[0][0],

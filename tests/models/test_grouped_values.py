@@ -157,14 +157,18 @@ def arriving(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 
         return call
 
-    def watch_two_sided(backend: Any) -> Any:
+    def watch_q_and_k(backend: Any) -> Any:
         def call(q: Tensor, k: Tensor, *others: Tensor, **more: Any) -> Any:
             arrived.extend((q, k))
             return backend(q, k, *others, **more)
 
         return call
 
-    for family, watch in (("matrix_state", watch_matrix_state), ("two_sided", watch_two_sided)):
+    for family, watch in (
+        ("matrix_state", watch_matrix_state),
+        ("two_sided", watch_q_and_k),
+        ("momentum_delta", watch_q_and_k),
+    ):
         backends = importlib.import_module(f"linbench.kernels.{family}")._BACKENDS
         for name, backend in [*backends.items()]:
             monkeypatch.setitem(backends, name, watch(backend))
@@ -193,10 +197,21 @@ def test_sizes_count_what_is_there(name: str) -> None:
     kept = sum(x[0].numel() for x in carried(shared.init_state(1, capacity=70)))
     assert sizes.recurrent == whole.recurrent == kept
     assert sizes.convolution == whole.convolution - 3 * width
-    fewer = {"comba": 2 * 2, "rfa": 2 * 4, "rwkv7": (3 + 32) * 2 * 4}.get(name, 0)
+    squares = 2 * (2 * D + 3)  # a decay, a strength and a centre for each head of keys
+    fewer = {
+        "comba": 2 * 2,
+        "momentum_deltanet": 2,
+        "precond_gdn": squares,
+        "precond_kda": squares,
+        "rfa": 2 * 4,
+        "rwkv7": (3 + 32) * 2 * 4,
+    }.get(name, 0)
     parameters, before = (sum(p.numel() for p in mixer.parameters()) for mixer in (shared, apart))
     assert parameters == before - width * (D + 4) - fewer
-    features = {"performer": 2 * 5 * 4, "rfa": 2 * 64 * 4}.get(name, 0)  # of one key or query
+    # of one key or query, or half of what is done for both
+    features = {"performer": 2 * 5 * 4, "rfa": 2 * 64 * 4, "precond_gdn": 13 * 2, "precond_kda": 13 * 2}.get(
+        name, 0
+    )
     assert shared.recurrence_flops(70) == apart.recurrence_flops(70) - 2 * (HEADS - KEY_HEADS) * features
 
 

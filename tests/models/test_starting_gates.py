@@ -28,7 +28,12 @@ from tests.helpers.starting_gates import (
 PAGE = (Path(__file__).parents[2] / "docs/initial-values.md").read_text(encoding="utf-8")
 LOWEST = {"hgrn2": 0.5, "rwkv7": 0.5}
 """The lowest start that is tried with gates that are bounded from below."""
-EXTREMES = {"hgrn2": (0.01, MOST), "rwkv7": (0.5, MOST), "mlstm": (-14.9, 14.9)}
+EXTREMES = {
+    "hgrn2": (0.01, MOST),
+    "rwkv7": (0.5, MOST),
+    "mlstm": (-14.9, 14.9),
+    "momentum_deltanet": (-1.85, MOST),
+}
 MANY_HEADS = "heads=16"
 """So many that a gate per head has a median that says something."""
 
@@ -97,6 +102,7 @@ def test_gradients_of_extreme_starts_are_finite(name: str, end: int) -> None:
         "hgrn2[forget_bias=0]",
         "rwkv7[forget_bias=0]",
         "kda[forget_bias=-6,safe_decay=true]",
+        "momentum_deltanet[forget_bias=-2]",
         "mlstm[forget_bias=15]",
         "deltanet[forget_bias=8]",
         "deltaproduct[forget_bias=8]",

@@ -38,10 +38,13 @@ from linbench.models.mesa_layer import MesaLayer
 from linbench.models.mesanet import MesaNet
 from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
+from linbench.models.momentum_deltanet import MomentumDeltaNet
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from linbench.models.path import PaTH
 from linbench.models.path_fox import PaTHFoX
 from linbench.models.performer import Performer
+from linbench.models.precond_gdn import PrecondGDN
+from linbench.models.precond_kda import PrecondKDA
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
 from linbench.models.rwkv4 import RWKV4
@@ -168,12 +171,15 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     NormalisedDeltaNet: lambda s: SURROUNDINGS + GATE,
     GatedDeltaNet: lambda s: SURROUNDINGS + GATE + DECAY,
     Kaczmarz: lambda s: SURROUNDINGS + GATE + DECAY,
+    MomentumDeltaNet: lambda s: SURROUNDINGS + 2 * GATE + 2 * DECAY + 2 * HEADS,
     GatedKalmaNet: lambda s: SURROUNDINGS + DECAY + 2 * (GATE + HEADS),
     Comba: lambda s: SURROUNDINGS + GATE + DECAY + 2 * HEADS,
     # a key, a value and a beta for each step, with filters
     DeltaProduct: lambda s: SURROUNDINGS + (s.steps - 1) * (D + 4) * 2 * D + s.steps * GATE,
     GatedDeltaProduct: lambda s: SURROUNDINGS + (s.steps - 1) * (D + 4) * 2 * D + s.steps * GATE + DECAY,
     KDA: lambda s: SURROUNDINGS + GATE + 2 * D * HEAD + HEADS + D,
+    PrecondGDN: lambda s: SURROUNDINGS + 2 * (GATE + DECAY) + HEADS,
+    PrecondKDA: lambda s: SURROUNDINGS + (GATE + 2 * D * HEAD + HEADS + D) + (GATE + DECAY) + HEADS,
     MesaLayer: lambda s: SURROUNDINGS + HEADS,
     MesaNet: lambda s: (
         SURROUNDINGS + ((s.decay == "sigmoid") + (s.strength == "sigmoid")) * (GATE + HEADS) + D

@@ -117,7 +117,8 @@ _CONTEXT_TOKENS = 256
 def layer(case: LayerCase, compiling: bool) -> Side:
     """Build its layer of the case's sizes.
 
-    Raises UnsupportedByPeerError: it has none, heads share keys, or the case is not in the native form.
+    Raises UnsupportedByPeerError: it has none, heads share keys, values share their projection, or the case
+    is not in the native form.
     """
     if case.mixer not in LAYERS:
         raise UnsupportedByPeerError(f"has no layer {case.label}")
@@ -125,6 +126,8 @@ def layer(case: LayerCase, compiling: bool) -> Side:
         raise UnsupportedByPeerError("has layers as published; --form native compares them")
     if any(getattr(case.settings, name, None) for name in ("key_heads", "kv_heads")):
         raise UnsupportedByPeerError("is built with a key for each head")
+    if getattr(case.settings, "share_kv", False):
+        raise UnsupportedByPeerError("has projections of keys and of values")
     prepare(compiling)
     name, more = LAYERS[case.mixer]
     module = build(name, **_arguments(case), layer_idx=0, num_hidden_layers=2, **more)

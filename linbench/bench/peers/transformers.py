@@ -35,6 +35,8 @@ def layer(case: LayerCase, compiling: bool) -> Side:
     """
     if case.mixer != "gated_deltanet" or case.cell.model.form != "native":
         raise UnsupportedByPeerError("has Gated DeltaNet only, as published")
+    if getattr(case.settings, "share_kv", False):
+        raise UnsupportedByPeerError("has projections of keys and of values")
     from transformers import DynamicCache, Qwen3NextConfig
     from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 
