@@ -6,9 +6,10 @@ from typing import Any
 from pydantic import Field
 from torch import Tensor
 
-from linbench.models.attention import Attention, AttentionSettings, Cache, Tokens
-from linbench.models.base import LayerInfo, Rule, StateSize
-from linbench.models.blocks.fast_branch import FastBranch, FastOut
+from linbench.models.attention import AttentionSettings
+from linbench.models.base import LayerInfo, Rule
+from linbench.models.blocks.beside_attention import BesideAttention, FastOut
+from linbench.models.blocks.fast_branch import FastBranch
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.learner import Learner
 
@@ -29,7 +30,7 @@ class LaCTSettings(AttentionSettings):
     fast_gate: bool = Field(False, description="whether a gate per head, SiLU, scales what the memory reads")
 
 
-class LaCT(Attention):
+class LaCT(BesideAttention):
     """LaCT: window attention beside a gated MLP that is trained with one large step per chunk.
 
         o_t = attention_window(q_t) + RMSNorm(f(q'_t; W)),  f(x; W) = (silu(x W_1) * x W_2) W_3
@@ -56,8 +57,6 @@ class LaCT(Attention):
     """
 
     name = "lact"
-    kernel_families = (*Attention.kernel_families, "fast_weight")
-    generation = "test-time training"
     learner = Learner(
         loss="inner product",
         memory="gated MLP, beside the last w keys and values",
@@ -71,41 +70,29 @@ class LaCT(Attention):
         heads = settings.heads
         self.fast = FastBranch(settings, layer, heads * self.project.key_dim, heads * self.project.value_dim)
 
-    def _read_beside(self, x: SharedInput, heads: Any, positions: Tensor, state: Cache | None) -> FastOut:
+    def read_memory(self, x: SharedInput, heads: Any, positions: Tensor, memory: Any, seen: Any) -> FastOut:
         """Return what the memory reads, and the memory after it."""
-        turn = partial(self.turn, positions=positions)
-        before = (None, None) if state is None else (state.memory, state.seen)
-        read: FastOut = self.fast(x.x, *heads, turn, *before)
+        read: FastOut = self.fast(x.x, *heads, partial(self.turn, positions=positions), memory, seen)
         return read
 
-    def _attend(
-        self, new: Tokens, keys: Tensor, values: Tensor, key_positions: Tensor | None, log_forget_sums: Any
-    ) -> Tensor:
-        """Return the layer's output, with what the memory reads."""
-        o = self.read(new, keys, values, key_positions, log_forget_sums) + new.more.o
-        y: Tensor = self.readout(o, new.shared)
-        return y
+    def join(self, attended: Tensor, read: Tensor) -> Tensor:
+        """Return the sum of both."""
+        return attended + read
 
-    def _append(self, state: Cache, new: Tokens, *, in_place: bool = False, first: bool = False) -> Cache:
-        """Append tokens to the cache as `Attention` does, with the memory after them."""
-        cache = super()._append(state, new, in_place=in_place, first=first)
-        return cache._replace(memory=new.more.memory)
+    def initial_memory(self, like: Tensor, batch: int) -> Tensor:
+        """Return the memory before the first token."""
+        return self.fast.init_state(like, batch)
 
-    def init_state(self, batch: int, *, capacity: int) -> Cache:
-        """Return an empty cache and the initial memory."""
-        cache = super().init_state(batch, capacity=capacity)
-        return cache._replace(memory=self.fast.init_state(cache.keys, batch))
+    def memory_floats(self) -> int:
+        """Return how many floats the memory is."""
+        return self.fast.state_floats()
 
-    def state_floats(self, seq_len: int) -> StateSize:
-        """Return those of attention and of the memory."""
-        return super().state_floats(seq_len).plus(StateSize(recurrent=self.fast.state_floats()))
+    def memory_flops(self, seq_len: int) -> float:
+        """Return the operations of the memory for a token."""
+        return self.fast.flops(seq_len)
 
-    def recurrence_flops(self, seq_len: int) -> float:
-        """Return those of attention and of the memory."""
-        return super().recurrence_flops(seq_len) + self.fast.flops(seq_len)
-
-    def parameter_rules(self) -> dict[str, Rule]:
+    def memory_rules(self) -> dict[str, Rule]:
         """Return no weight decay for scales, shifts and the initial memory."""
         names = [f"fast.{name}" for name, _ in self.fast.named_parameters()]
         free = [name for name in names if name.split(".")[1] in ("scales", "shifts", "initial")]
-        return super().parameter_rules() | {name: Rule(decay=False) for name in free}
+        return {name: Rule(decay=False) for name in free}

@@ -9,11 +9,16 @@ from torch import nn
 
 from linbench.kernels.dtypes import to_float32
 from linbench.kernels.fast_weight import Network, Step
-from linbench.models.base import LayerInfo
-from linbench.models.blocks.fast_weight import FastWeightSettings, Gates, NormedMemory, NormedMemorySettings
+from linbench.models.blocks.fast_weight import FastWeightMixer
 from linbench.models.blocks.heads import CONTROLLED
 from linbench.models.blocks.init import PUBLISHED_STD, set_bias
 from linbench.models.blocks.linear import Affine, SharedInput
+from linbench.models.blocks.trained_memory import (
+    FastWeightSettings,
+    Gates,
+    NormedMemory,
+    NormedMemorySettings,
+)
 from linbench.models.learner import Learner
 
 
@@ -40,47 +45,17 @@ class TitansSettings(NormedMemorySettings, FastWeightSettings):
         return self
 
 
-class Titans(NormedMemory):
-    """Titans' neural memory: a network trained by gradient steps with momentum and forgetting.
+class TitansMemory(NormedMemory):
+    """The memory of Titans: its network, step and gates."""
 
-        S_t = eta_t S_{t-1} - theta_t d/dM |f(k_t; M_0) - v_t|^2 / 2
-        M_t = alpha_t M_{t-1} + S_t,  o_t = f(q_t; M_t),  f(x; M) = x + LN(gelu(x M_1) M_2)
-
-    M_0 are the weights at the start of the mini-batch, so that its gradients are computed together. eta,
-    theta over inner_rate, and alpha are sigmoids of W x + b, one per head and token. Behrouz, Zhong &
-    Mirrokni 2024, arXiv:2501.00663. It is the memory as a layer, MAL: `titans+attention` puts it before
-    attention.
-
-    State: H times three copies of the network, of 2 inner_expand K^2 floats as an MLP: its weights, what an
-    unfinished mini-batch has gathered, and the momentum.
-
-    Known for: surprise that lasts, since momentum goes on writing after a surprising token; forgetting by
-    weight decay. A linear network without norm, residual and momentum, and a mini-batch of one, is a gated
-    delta rule that predicts from what it has not yet forgotten.
-
-    Differences: the paper leaves widths, starts and sizes of mini-batches open, and its code is unpublished.
-    Norm and residual of the memory are those of a well-known reimplementation; gates start at one half, but
-    for what is kept, 0.98 (`keep_bias`), since half a memory would be gone with every token. The paper's loss
-    has no 1/2. No learned tokens precede the sequence, and MAC and MAG are not here. The output projection
-    starts at zero (docs/decisions/0002).
-    """
-
-    name = "titans"
-    learner = Learner(
-        loss="squared error after a layer norm and a residual",
-        memory="MLP of two layers",
-        optimiser="gradient steps with momentum, those of a mini-batch from the same weights",
-        retention="decay per head and token",
-    )
-    Settings = TitansSettings
-    controlled: ClassVar[dict[str, Any] | None] = dict(CONTROLLED)
-
-    def __init__(self, settings: Any, layer: LayerInfo) -> None:
-        super().__init__(settings, layer)
-        self.rate = Affine(layer.d_model, settings.heads)
-        self.momentum = Affine(layer.d_model, settings.heads) if settings.momentum else None
-        self.keep = Affine(layer.d_model, settings.heads) if settings.decay else None
-        for gate, bias in ((self.rate, 0.0), (self.momentum, 0.0), (self.keep, settings.keep_bias)):
+    def start_memory(self) -> None:
+        """Make the initial memory and the gates."""
+        super().start_memory()
+        s, width = self.settings, self.layer.d_model
+        self.rate = Affine(width, s.heads)
+        self.momentum = Affine(width, s.heads) if s.momentum else None
+        self.keep = Affine(width, s.heads) if s.decay else None
+        for gate, bias in ((self.rate, 0.0), (self.momentum, 0.0), (self.keep, s.keep_bias)):
             if gate is not None:
                 nn.init.normal_(gate.weight, std=PUBLISHED_STD)
                 set_bias(gate, bias)
@@ -109,3 +84,39 @@ class Titans(NormedMemory):
             for gate in (self.momentum, self.keep)
         )
         return Gates(self.settings.inner_rate * torch.sigmoid(self.rate(x.x)), momentum, keep)
+
+
+class Titans(TitansMemory, FastWeightMixer):
+    """Titans' neural memory: a network trained by gradient steps with momentum and forgetting.
+
+        S_t = eta_t S_{t-1} - theta_t d/dM |f(k_t; M_0) - v_t|^2 / 2
+        M_t = alpha_t M_{t-1} + S_t,  o_t = f(q_t; M_t),  f(x; M) = x + LN(gelu(x M_1) M_2)
+
+    M_0 are the weights at the start of the mini-batch, so that its gradients are computed together. eta,
+    theta over inner_rate, and alpha are sigmoids of W x + b, one per head and token. Behrouz, Zhong &
+    Mirrokni 2024, arXiv:2501.00663. It is the memory as a layer, MAL: `titans+attention` puts it before
+    attention.
+
+    State: H times three copies of the network, of 2 inner_expand K^2 floats as an MLP: its weights, what an
+    unfinished mini-batch has gathered, and the momentum.
+
+    Known for: surprise that lasts, since momentum goes on writing after a surprising token; forgetting by
+    weight decay. A linear network without norm, residual and momentum, and a mini-batch of one, is a gated
+    delta rule that predicts from what it has not yet forgotten.
+
+    Differences: the paper leaves widths, starts and sizes of mini-batches open, and its code is unpublished.
+    Norm and residual of the memory are those of a well-known reimplementation; gates start at one half, but
+    for what is kept, 0.98 (`keep_bias`), since half a memory would be gone with every token. The paper's loss
+    has no 1/2. No learned tokens precede the sequence. MAG is `titans_mag`; MAC is not here. The output
+    projection starts at zero (docs/decisions/0002).
+    """
+
+    name = "titans"
+    learner = Learner(
+        loss="squared error after a layer norm and a residual",
+        memory="MLP of two layers",
+        optimiser="gradient steps with momentum, those of a mini-batch from the same weights",
+        retention="decay per head and token",
+    )
+    Settings = TitansSettings
+    controlled: ClassVar[dict[str, Any] | None] = dict(CONTROLLED)

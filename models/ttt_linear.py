@@ -9,15 +9,16 @@ from torch import Tensor, nn
 from linbench.kernels.dtypes import to_float32
 from linbench.kernels.fast_weight import Network, Step
 from linbench.models.base import LayerInfo, Rule
-from linbench.models.blocks.fast_weight import (
+from linbench.models.blocks.fast_weight import FastWeightMixer
+from linbench.models.blocks.heads import CONTROLLED, NO_CONVOLUTION, NO_QK_NORM, QKNorm
+from linbench.models.blocks.init import PUBLISHED_STD
+from linbench.models.blocks.linear import Affine, SharedInput
+from linbench.models.blocks.trained_memory import (
     FastWeightSettings,
     Gates,
     NormedMemory,
     NormedMemorySettings,
 )
-from linbench.models.blocks.heads import CONTROLLED, NO_CONVOLUTION, NO_QK_NORM, QKNorm
-from linbench.models.blocks.init import PUBLISHED_STD
-from linbench.models.blocks.linear import Affine, SharedInput
 from linbench.models.learner import Learner
 
 
@@ -40,7 +41,7 @@ class TTTSettings(NormedMemorySettings, FastWeightSettings):
     )
 
 
-class TTTLinear(NormedMemory):
+class TTTLinear(NormedMemory, FastWeightMixer):
     """TTT-Linear: a memory that is a linear model, trained by gradient steps while it reads.
 
         W_t = W_0 - tau_t sum_{s <= t} lambda_s d/dW |f(k_s; W_0) - v_s|^2 / 2

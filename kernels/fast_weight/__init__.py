@@ -41,6 +41,7 @@ def fast_weight(
     scales: Tensor | None = None,
     log_momentum: Tensor | None = None,
     log_keep: Tensor | None = None,
+    step_sizes: Tensor | None = None,
     state: Tensor | None = None,
     seen: Tensor | None = None,
     backend: Backend = "auto",
@@ -50,7 +51,8 @@ def fast_weight(
     Args:
         q, k: [B, T, H, K].
         v: [B, T, H, V].
-        rates: learning rate of each token [B, T, H], or [B, T, H, M] of each of the network's M maps.
+        rates: what a token's gradient is multiplied by in all changes that sum it [B, T, H], or [B, T, H, M]
+            for each of the network's M maps, but not with a window.
         initial: weights before the first token [H, I, O], of each map: `Network.shapes`.
         network: the network and its loss.
         step: the step that a mini-batch makes.
@@ -59,6 +61,8 @@ def fast_weight(
             of the mini-batch. None is one. Only with reads = "own".
         log_momentum: logarithm [B, T, H] <= 0 of the part of the last change that is made again.
         log_keep: logarithm [B, T, H] <= 0 of what is kept of the weights.
+        step_sizes: factor [B, T, H] on a token's change, momentum included, when it is added to the weights.
+            None is one. Only with reads = "own".
         state: [B, H, N] to continue from, what a call before returned; None is the start.
         seen: number of tokens before the first [B], given with a state and only then.
         backend: "auto", "chunkwise" or "reference"; also "triton" on a GPU, from the start, for a linear
@@ -76,7 +80,9 @@ def fast_weight(
     require_heads(q=q, k=k, v=v)
     rates = rates if rates.dim() == 4 else rates[..., None]
     _check(q, k, v, rates, initial, network, step, norm, scales)
-    _check_gates(v, step, log_momentum, log_keep, state, seen)
+    _check_gates(v, step, log_momentum, log_keep, step_sizes)
+    if (state is None) != (seen is None):
+        raise ValueError("state and seen are given together")
     wide = at_least_float32(v.dtype)
 
     def widened(x: Tensor | None) -> Tensor | None:
@@ -94,6 +100,7 @@ def fast_weight(
         widened(scales),
         widened(log_momentum),
         widened(log_keep),
+        widened(step_sizes),
         widened(state),
         seen,
     )
@@ -102,10 +109,10 @@ def fast_weight(
     return o.to(v.dtype), after
 
 
-def initial_state(initial: Sequence[Tensor], step: Step, batch: int) -> Tensor:
+def initial_state(initial: Sequence[Tensor], network: Network, step: Step, batch: int) -> Tensor:
     """Return the state [B, H, N] before the first token, for initial weights [H, I, O] of all maps."""
     wide = tuple(w.to(at_least_float32(w.dtype)) for w in initial)
-    return Memory.start(wide, step, batch).pack(step)
+    return Memory.start(wide, network, step, batch).pack(step)
 
 
 def _check(
@@ -134,6 +141,8 @@ def _check(
         )
     if [*rates.shape[:3]] != most or rates.shape[3:] not in ((1,), (len(initial),)):
         raise ValueError(f"rates must be [B, T, H] or [B, T, H, {len(initial)}], not {tuple(rates.shape)}")
+    if step.window > 1 and rates.shape[3] > 1:
+        raise ValueError("rates must be [B, T, H] with a window")
     if norm is not None and not norm[0].shape == norm[1].shape == v.shape[2:]:
         raise ValueError(f"norm must be two tensors {tuple(v.shape[2:])}")
     if network.residual and key_dim != value_dim:
@@ -147,20 +156,18 @@ def _check_gates(
     step: Step,
     log_momentum: Tensor | None,
     log_keep: Tensor | None,
-    state: Tensor | None,
-    seen: Tensor | None,
+    step_sizes: Tensor | None,
 ) -> None:
     given = (log_momentum is not None, log_keep is not None)
-    if step.size < 1 or given != (step.momentum, step.decay):
+    if step.size < 1 or step.window < 1 or given != (step.momentum, step.decay):
         raise ValueError(
-            "a mini-batch has at least one token, and log_momentum and log_keep are given where the step has"
-            f" them, not {given} for {step}"
+            "a mini-batch and a window have at least one token, and log_momentum and log_keep are given where"
+            f" the step has them, not {given} for {step}"
         )
-    if any(gate is not None and gate.shape != v.shape[:3] for gate in (log_momentum, log_keep)):
-        raise ValueError(f"log_momentum and log_keep must be [B, T, H] = {tuple(v.shape[:3])}")
-    if step.reads == "own" and (step.orthogonal or step.keeps_norms):
-        raise ValueError(
-            "changes are made orthogonal and norms are kept at the end of a mini-batch: reads must be before"
-        )
-    if (state is None) != (seen is None):
-        raise ValueError("state and seen are given together")
+    gates = (log_momentum, log_keep, step_sizes)
+    if any(gate is not None and gate.shape != v.shape[:3] for gate in gates):
+        raise ValueError(f"log_momentum, log_keep and step_sizes must be [B, T, H] = {tuple(v.shape[:3])}")
+    if step.reads == "own" and step.keeps_norms:
+        raise ValueError("norms are kept at the end of a mini-batch: reads must be before")
+    if step.reads == "before" and (step.window > 1 or step_sizes is not None):
+        raise ValueError("windows and step_sizes are those of single tokens: reads must be own")

@@ -21,10 +21,11 @@ def _case(
     value_dim: int = 5,
     norm: bool = False,
     scales: bool = False,
+    sizes: bool = False,
     backend: str = "auto",
 ) -> KernelCase:
     shapes = network.shapes(key_dim, _HIDDEN, value_dim)
-    batch, rates = 2, (1 if network.kind == "linear" else len(shapes))
+    batch, rates = 2, (1 if network.kind == "linear" or step.window > 1 else len(shapes))
     inputs: Inputs = {
         "q": normal(batch, length, _HEADS, key_dim),
         "k": torch.nn.functional.normalize(normal(batch, _HEADS, length, key_dim), dim=-1).transpose(1, 2),
@@ -40,7 +41,9 @@ def _case(
         if there:
             bias = 1.0 if name == "log_momentum" else 3.0
             inputs[name] = (normal(batch, length, _HEADS) + bias).sigmoid().log()
-    names = ("log_momentum", "log_keep", *(name for name in inputs if name.startswith("map")))
+    if sizes:
+        inputs["step_sizes"] = 0.3 * normal(batch, length, _HEADS).sigmoid()
+    names = ("log_momentum", "log_keep", "step_sizes", *(name for name in inputs if name.startswith("map")))
     call = partial(_call, network=network, step=step)
     kernel, reference = (partial(call, backend=each) for each in (backend, "reference"))
     return KernelCase(kernel, reference, inputs, at_least_float32=("rates", "scales", *names))
@@ -60,12 +63,15 @@ def _call(given: Inputs, network: Network, step: Step, backend: Any = "auto") ->
         scales=given.get("scales"),
         log_momentum=given.get("log_momentum"),
         log_keep=given.get("log_keep"),
+        step_sizes=given.get("step_sizes"),
         backend=backend,
     )
 
 
 _TTT = Network("linear", bias=True, residual=True)
 _DEEP = Network("mlp", bias=True, residual=True)
+# in five steps of Newton-Schulz rounding would grow 500 times, where few tokens leave a change of low rank
+_ATLAS = Step(4, momentum=True, decay=True, orthogonal=2, window=3)
 _GATED = Network("gated", loss="product")
 
 _CASES = {
@@ -77,6 +83,13 @@ _CASES = {
     "lact with muon": partial(
         _case, _GATED, Step(4, "before", momentum=True, decay=True, orthogonal=5, keeps_norms=True), 9
     ),
+    "omega": partial(_case, Network(residual=True), Step(4, decay=True, window=7), 14, sizes=True),
+    "omega with momentum": partial(_case, _DEEP, Step(4, momentum=True, window=3), 11, norm=True),
+    "atlas": partial(_case, Network("mlp", residual=True), _ATLAS, 11, norm=True, sizes=True),
+    "atlas, one token a mini-batch": partial(
+        _case, Network("gated"), Step(1, orthogonal=2, window=2), 5, scales=True
+    ),
+    "atlas without a window": partial(_case, Network(), Step(4, momentum=True, orthogonal=2), 9),
 }
 
 _in_triton = partial(_case, backend="triton")

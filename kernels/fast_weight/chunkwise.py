@@ -6,58 +6,44 @@ and W the weights at the start of the mini-batch, the map's output for query i i
     x_i W_i = x_i W + tau_i (x_i D - sum_{j <= i} theta_j (x_i . x_j) g_j)
 
 so no W_i is ever formed. Momentum and decay are linear, too (2501.00663): with products of what is kept,
-A_ij = alpha_{j+1} ... alpha_i, and of momentum, E_ij likewise, sums run with A E in place of ones.
+A_ij = alpha_{j+1} ... alpha_i, and of momentum, E_ij likewise, sums run with A E in place of ones; with a
+window (2505.23735) they run with A E B, where B_ij is one if j is in the window of i. What stands in the
+window from an earlier mini-batch gets its gradient at the weights of this one.
 
 A call that continues a state may begin anywhere in a mini-batch, each row at a place of its own. Its tokens
 are laid out in whole mini-batches, in which empty places change nothing.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from linbench.kernels.fast_weight.call import Call
-from linbench.kernels.fast_weight.description import Maps, Memory, Step
+from linbench.kernels.fast_weight.description import Maps, Memory
 from linbench.kernels.fast_weight.mini_batch import finish
+from linbench.kernels.fast_weight.mixing import Mixing, Tokens, mix
 from linbench.kernels.fast_weight.network import gradients, values
-
-
-class Tokens(NamedTuple):
-    """Tokens of one mini-batch, or of a part of it.
-
-    q, k: [B, H, L, K]. v: [B, H, L, V]. rates: [B, H, L, M]. log_momentum, log_keep: [B, H, L]. scales:
-    broadcastable to [B, H, L, 1]. there: [B, 1, L] where places may be empty.
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    rates: Tensor
-    log_momentum: Tensor | None
-    log_keep: Tensor | None
-    scales: Tensor | None
-    there: Tensor | None = None
+from linbench.kernels.fast_weight.single import single_changes
 
 
 def chunkwise(call: Call) -> tuple[Tensor, Tensor]:
     """Return o [B, T, H, V] and the state after the last token."""
-    if call.seen is None:
-        return _from_start(call)
-    if call.q.shape[1] == 1:
-        return _one_token(call, call.seen)
-    return _from_anywhere(call, call.seen)
-
-
-def _tokens(call: Call) -> Tokens:
-    q, k, v, rates = (x.transpose(1, 2) for x in (call.q, call.k, call.v, call.rates))
-    momentum, keep = (
-        None if gate is None else gate.transpose(1, 2) for gate in (call.log_momentum, call.log_keep)
+    memory = call.memory()
+    learned = call.learned(memory)
+    momentum, keep, sizes = (
+        None if gate is None else gate.transpose(1, 2)
+        for gate in (call.log_momentum, call.log_keep, call.step_sizes)
     )
-    return Tokens(q, k, v, rates, momentum, keep, None)
+    tokens = Tokens(call.q.transpose(1, 2), learned, momentum, keep, sizes, None)
+    if call.seen is None:
+        o, memory = _from_start(call, tokens, memory)
+    elif call.q.shape[1] == 1:
+        o, memory = _one_token(call, tokens, memory, call.seen)
+    else:
+        o, memory = _from_anywhere(call, tokens, memory, call.seen)
+    return o.transpose(1, 2), call.remembered(learned, memory).pack(call.step)
 
 
-def _part(tokens: Tokens, start: int, end: int, scales: Tensor | None) -> Tokens:
+def _part(tokens: Tokens, start: int, end: int, call: Call) -> Tokens:
     """Return tokens from `start` to before `end`, which is at a mini-batch's first place."""
 
     def part(x: Tensor | None) -> Tensor | None:
@@ -65,68 +51,62 @@ def _part(tokens: Tokens, start: int, end: int, scales: Tensor | None) -> Tokens
 
     return Tokens(
         tokens.q[:, :, start:end],
-        tokens.k[:, :, start:end],
-        tokens.v[:, :, start:end],
-        tokens.rates[:, :, start:end],
+        tuple(x[:, :, start : end + call.step.window - 1] for x in tokens.learned),
         part(tokens.log_momentum),
         part(tokens.log_keep),
-        None if scales is None else scales[: end - start, None],
+        part(tokens.step_sizes),
+        None if call.scales is None else call.scales[: end - start, None],
         None if tokens.there is None else tokens.there[..., start:end],
     )
 
 
-def _from_start(call: Call) -> tuple[Tensor, Tensor]:
-    tokens, memory, step, outputs = _tokens(call), call.memory(), call.step, []
-    length = call.q.shape[1]
+def _from_start(call: Call, tokens: Tokens, memory: Memory) -> tuple[Tensor, Memory]:
+    step, outputs, length = call.step, [], call.q.shape[1]
     for start in range(0, length, step.size):
         end = min(start + step.size, length)
-        o, memory = _mini_batch(call, _part(tokens, start, end, call.scales), memory, first=True)
+        o, memory = _mini_batch(call, _part(tokens, start, end, call), memory, first=True)
         outputs.append(o)
         if end - start == step.size:
             memory = finish(memory, step, call.initial, _last(call.scales))
-    return torch.cat(outputs, dim=2).transpose(1, 2), memory.pack(step)
+    return torch.cat(outputs, dim=2), memory
 
 
-def _one_token(call: Call, seen: Tensor) -> tuple[Tensor, Tensor]:
+def _one_token(call: Call, tokens: Tokens, memory: Memory, seen: Tensor) -> tuple[Tensor, Memory]:
     place = seen % call.step.size
     scales = None if call.scales is None else call.scales[place][:, None, None, None]
-    o, memory = _mini_batch(call, _tokens(call)._replace(scales=scales), call.memory())
-    memory = _finish_where(place == call.step.size - 1, memory, call)
-    return o.transpose(1, 2), memory.pack(call.step)
+    o, memory = _mini_batch(call, tokens._replace(scales=scales), memory)
+    return o, _finish_where(place == call.step.size - 1, memory, call)
 
 
-def _from_anywhere(call: Call, seen: Tensor) -> tuple[Tensor, Tensor]:
-    size, length, memory, outputs = call.step.size, call.q.shape[1], call.memory(), []
+def _from_anywhere(call: Call, given: Tokens, memory: Memory, seen: Tensor) -> tuple[Tensor, Memory]:
+    size, length, outputs = call.step.size, call.q.shape[1], []
     place = seen % size  # [B]
     count = -(-(size - 1 + length) // size)
-    index = torch.arange(count * size, device=seen.device) - place[:, None]  # of the token at every place
-    there = (index >= 0) & (index < length)
-    index = index.clamp(0, length - 1)
 
-    def lay_out(x: Tensor) -> Tensor:
-        at, mask = (y.view(len(y), 1, -1, *[1] * (x.dim() - 3)) for y in (index, there))
+    def tokens_at(before: int) -> tuple[Tensor, Tensor]:
+        """Return the token at every place, of which so many are before the first, and if there is one."""
+        index = torch.arange(count * size + before, device=seen.device) - place[:, None]
+        return index.clamp(0, length + before - 1), (index >= 0) & (index < length + before)
+
+    def lay_out(x: Tensor, found: tuple[Tensor, Tensor]) -> Tensor:
+        at, mask = (y.view(len(y), 1, -1, *[1] * (x.dim() - 3)) for y in found)
         spread = at.expand(-1, x.shape[1], -1, *x.shape[3:])
         return torch.where(mask, x.gather(2, spread), 0.0)
 
-    given = _tokens(call)
-    tokens = given._replace(
-        q=lay_out(given.q),
-        k=lay_out(given.k),
-        v=lay_out(given.v),
-        rates=lay_out(given.rates),
-        log_momentum=None if given.log_momentum is None else lay_out(given.log_momentum),
-        log_keep=None if given.log_keep is None else lay_out(given.log_keep),
-        there=there[:, None],
+    own, windows = tokens_at(0), tokens_at(call.step.window - 1)
+    momentum, keep, sizes = (
+        None if gate is None else lay_out(gate, own)
+        for gate in (given.log_momentum, given.log_keep, given.step_sizes)
     )
+    learned = tuple(lay_out(x, windows) for x in given.learned)
+    tokens = Tokens(lay_out(given.q, own), learned, momentum, keep, sizes, None, own[1][:, None])
     for n in range(count):
-        part = _part(tokens, n * size, (n + 1) * size, call.scales)
-        o, memory = _mini_batch(call, part, memory)
+        o, memory = _mini_batch(call, _part(tokens, n * size, (n + 1) * size, call), memory)
         outputs.append(o)
         memory = _finish_where(place + length >= (n + 1) * size, memory, call)
     o = torch.cat(outputs, dim=2)
-    own = (place[:, None] + torch.arange(length, device=seen.device))[:, None, :, None]
-    o = o.gather(2, own.expand(-1, o.shape[1], -1, o.shape[3]))
-    return o.transpose(1, 2), memory.pack(call.step)
+    places = (place[:, None] + torch.arange(length, device=seen.device))[:, None, :, None]
+    return o.gather(2, places.expand(-1, o.shape[1], -1, o.shape[3])), memory
 
 
 def _last(scales: Tensor | None) -> Tensor | None:
@@ -144,45 +124,7 @@ def _finish_where(done: Tensor, memory: Memory, call: Call) -> Memory:
     gates = memory.gates
     if gates is not None and after.gates is not None:
         gates = torch.where(done[:, None, None], after.gates, gates)
-    return Memory(weights, gathered, momentum, gates)
-
-
-class Mixing(NamedTuple):
-    """Shares by which gradients reach the weights of tokens, [B, H, L, L] and [B, H, L, 1].
-
-    change: share of key j's change in what query i reads. kept: of what was gathered before. last: of the
-    momentum before. momentum, momentum_left: share of key j, and of the momentum before, in that after i.
-    """
-
-    change: Tensor
-    kept: Tensor | None
-    last: Tensor | None
-    momentum: Tensor | None
-    momentum_left: Tensor | None
-
-
-def _mixing(tokens: Tokens, step: Step) -> Mixing:
-    length = tokens.q.shape[2]
-    ones = tokens.q.new_ones(length, length).tril()
-    if step.reads == "before" or not (step.momentum or step.decay):
-        return Mixing(ones, None, None, None, None)
-    change, kept, last, products, left = ones, None, None, None, None
-    if tokens.log_keep is not None:
-        change, kept = _products(tokens.log_keep)
-    if tokens.log_momentum is not None:
-        products, left = _products(tokens.log_momentum)
-        if tokens.there is not None:  # at an empty place no change is made again
-            change = change * tokens.there[..., None, :]
-        last = change @ left
-        change = change @ products
-    return Mixing(change, kept, last, products, left)
-
-
-def _products(log_gate: Tensor) -> tuple[Tensor, Tensor]:
-    """Return products of gates [B, H, L] after j up to i [B, H, L, L], and of all up to i [B, H, L, 1]."""
-    total = log_gate.cumsum(dim=-1)[..., None]
-    later = torch.ones(*[log_gate.shape[-1]] * 2, dtype=torch.bool, device=log_gate.device).triu(1)
-    return (total - total.mT).masked_fill(later, -torch.inf).exp(), total.exp()
+    return Memory(weights, gathered, momentum, gates, memory.window)
 
 
 def _mini_batch(call: Call, tokens: Tokens, memory: Memory, *, first: bool = False) -> tuple[Tensor, Memory]:
@@ -192,12 +134,15 @@ def _mini_batch(call: Call, tokens: Tokens, memory: Memory, *, first: bool = Fal
         first: whether the tokens are the first of their mini-batch, so that nothing is gathered.
     """
     step, weights = call.step, memory.weights
-    inputs, slopes = gradients(call, weights, tokens.k, tokens.v)
-    rates = torch.split(tokens.rates, 1, dim=-1)
+    k, v, all_rates = tokens.learned
+    inputs, slopes = gradients(call, weights, k, v)
+    rates = torch.split(all_rates, 1, dim=-1)
     rates = rates if len(rates) == len(slopes) else rates * len(slopes)
     # of key j: its change of W is the outer product of input and -rate * slope
     slopes = tuple(-rate * slope for rate, slope in zip(rates, slopes, strict=True))
-    mixing = _mixing(tokens, step)
+    mixing = mix(tokens, step)
+    if step.orthogonal and step.reads == "own":
+        return _by_matrices(call, tokens, memory, single_changes(mixing, memory, inputs, slopes, step))
 
     def read(m: int, x: Tensor) -> Tensor:
         plain = x @ weights[m]
@@ -216,9 +161,24 @@ def _mini_batch(call: Call, tokens: Tokens, memory: Memory, *, first: bool = Fal
     return values(call, read, tokens.q), _after(tokens, memory, mixing, inputs, slopes)
 
 
+def _by_matrices(
+    call: Call, tokens: Tokens, memory: Memory, found: tuple[Maps, Maps]
+) -> tuple[Tensor, Memory]:
+    """Return what `_mini_batch` does, of all changes as matrices [B, H, L, I, O] and of the last momentum."""
+    changes, momentum = found
+
+    def read(m: int, x: Tensor) -> Tensor:
+        change = (x[..., None, :] @ changes[m])[..., 0, :]
+        return x @ memory.weights[m] + (change if tokens.scales is None else tokens.scales * change)
+
+    gathered = tuple(change[:, :, -1] for change in changes)
+    after = memory._replace(gathered=gathered, momentum=momentum if call.step.momentum else ())
+    return values(call, read, tokens.q), after
+
+
 def _after(tokens: Tokens, memory: Memory, mixing: Mixing, inputs: Maps, slopes: Maps) -> Memory:
     """Return the memory after the last of some tokens."""
-    weights, gathered, momentum, gates = memory
+    weights, gathered, momentum, gates, window = memory
 
     def summed(mix: Tensor, m: int) -> Tensor:
         return inputs[m].mT @ (mix[..., -1, :, None] * slopes[m])
@@ -232,12 +192,12 @@ def _after(tokens: Tokens, memory: Memory, mixing: Mixing, inputs: Maps, slopes:
         change = [
             kept * d + (kept - 1) * w + each for d, w, each in zip(gathered, weights, change, strict=True)
         ]
-    if mixing.last is not None and mixing.momentum is not None and mixing.momentum_left is not None:
+    if mixing.last is not None and mixing.made is not None and mixing.left is not None:
         change = [each + mixing.last[..., -1:, :] * s for each, s in zip(change, momentum, strict=True)]
-        left = mixing.momentum_left[..., -1:, :]
-        momentum = tuple(left * momentum[m] + summed(mixing.momentum, m) for m in count)
+        left = mixing.left[..., -1:, :]
+        momentum = tuple(left * momentum[m] + summed(mixing.made, m) for m in count)
     if gates is not None:
         given = [gate.exp() for gate in (tokens.log_momentum, tokens.log_keep) if gate is not None]
         counted = given if tokens.there is None else [gate * tokens.there for gate in given]
         gates = gates + torch.stack([gate.sum(dim=-1) for gate in counted], dim=-1)
-    return Memory(weights, tuple(change), momentum, gates)
+    return Memory(weights, tuple(change), momentum, gates, window)

@@ -33,6 +33,10 @@ class Network(NamedTuple):
             self.kind
         ]
 
+    def token_floats(self, shapes: Sequence[tuple[int, int]]) -> int:
+        """Return how many floats a token's key, value and rate are, for maps of these shapes."""
+        return shapes[0][0] - self.bias + shapes[-1][1] + 1
+
 
 class Step(NamedTuple):
     """The step by which a mini-batch of tokens changes the memory.
@@ -46,10 +50,12 @@ class Step(NamedTuple):
             is those that its mini-batch begins with.
         momentum: whether a part of the last change is made again.
         decay: whether weights are multiplied by what is kept of them.
-        orthogonal: steps of Newton-Schulz that make the change of every matrix orthogonal; 0 is none. Only
-            with reads = "before".
+        orthogonal: steps of Newton-Schulz that make the change of every matrix orthogonal; 0 is none. It is
+            the change of every token with reads = "own", that of the mini-batch with "before".
         keeps_norms: whether each column keeps the length that it has in the initial weights. Only with
             reads = "before".
+        window: tokens whose gradients a token's change sums, itself and those just before it. Only with
+            reads = "own" if there are several.
     """
 
     size: int
@@ -58,6 +64,7 @@ class Step(NamedTuple):
     decay: bool = False
     orthogonal: int = 0
     keeps_norms: bool = False
+    window: int = 1
 
     @property
     def gathers(self) -> bool:
@@ -69,10 +76,10 @@ class Step(NamedTuple):
         """Number of gates that are averaged over a mini-batch."""
         return self.momentum + self.decay if self.reads == "before" else 0
 
-    def floats(self, shapes: Sequence[tuple[int, int]]) -> int:
-        """Return how many floats a head carries from token to token, for matrices of these shapes."""
-        copies = 1 + self.gathers + self.momentum
-        return copies * sum(rows * columns for rows, columns in shapes) + self.gathers * self.averaged
+    def floats(self, network: Network, shapes: Sequence[tuple[int, int]]) -> int:
+        """Return how many floats a head carries from token to token, for maps of these shapes."""
+        copies = (1 + self.gathers + self.momentum) * sum(rows * columns for rows, columns in shapes)
+        return copies + self.gathers * self.averaged + (self.window - 1) * network.token_floats(shapes)
 
 
 class Memory(NamedTuple):
@@ -80,32 +87,42 @@ class Memory(NamedTuple):
 
     weights: those that the mini-batch begins with. gathered: what the tokens of an unfinished mini-batch
     change. momentum: the last change, empty without momentum. gates: sums of momentum and of what is kept
-    [B, H, N] over an unfinished mini-batch, if they are averaged.
+    [B, H, N] over an unfinished mini-batch, if they are averaged. window: key, value and rate of each of the
+    last tokens [B, H, window - 1, K + V + 1], with a rate of zero for those before the first.
     """
 
     weights: Maps
     gathered: Maps
     momentum: Maps
     gates: Tensor | None
+    window: Tensor
 
     @classmethod
-    def start(cls, weights: Sequence[Tensor], step: Step, batch: int) -> Self:
+    def start(cls, weights: Sequence[Tensor], network: Network, step: Step, batch: int) -> Self:
         """Return the memory before the first token, for weights [H, I, O] of its maps."""
         spread = tuple(w.expand(batch, *w.shape) for w in weights)
-        return cls(spread, (), (), None)._with_zeros(step)
+        token = network.token_floats([(w.shape[-2], w.shape[-1]) for w in weights])
+        window = weights[0].new_zeros(batch, len(weights[0]), step.window - 1, token)
+        return cls(spread, (), (), None, window)._with_zeros(step)
 
     @classmethod
-    def unpack(cls, state: Tensor, shapes: Sequence[tuple[int, int]], step: Step) -> Self:
+    def unpack(cls, state: Tensor, shapes: Sequence[tuple[int, int]], network: Network, step: Step) -> Self:
         """Return the memory that `pack` has packed as [B, H, N]."""
         copies, count = 1 + step.gathers + step.momentum, len(shapes)
         sizes = [rows * columns for rows, columns in shapes] * copies
-        *parts, gates = torch.split(state, [*sizes, step.gathers * step.averaged], dim=-1)
+        tokens = step.window - 1, network.token_floats(shapes)
+        *parts, gates, window = torch.split(
+            state, [*sizes, step.gathers * step.averaged, tokens[0] * tokens[1]], dim=-1
+        )
         maps = tuple(
             part.view(*part.shape[:-1], *shape) for part, shape in zip(parts, [*shapes] * copies, strict=True)
         )
-        gathered = maps[count : 2 * count] if step.gathers else ()
         memory = cls(
-            maps[:count], gathered, maps[-count:] if step.momentum else (), gates if gates.numel() else None
+            maps[:count],
+            maps[count : 2 * count] if step.gathers else (),
+            maps[-count:] if step.momentum else (),
+            gates if gates.numel() else None,
+            window.view(*window.shape[:-1], *tokens),
         )
         return memory._with_zeros(step)
 
@@ -122,4 +139,6 @@ class Memory(NamedTuple):
         """Return all of it as one tensor [B, H, N]; what is zero between two mini-batches of one, is not."""
         gathered = self.gathered if step.gathers else ()
         parts = [part.flatten(-2) for part in (*self.weights, *gathered, *self.momentum)]
-        return torch.cat(parts if self.gates is None or not step.gathers else [*parts, self.gates], dim=-1)
+        if self.gates is not None and step.gathers:
+            parts.append(self.gates)
+        return torch.cat([*parts, self.window.flatten(-2)], dim=-1)

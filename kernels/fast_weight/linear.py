@@ -48,12 +48,13 @@ def linear(call: Call) -> tuple[Tensor, Tensor]:
         return (x @ before + scales * change).flatten(2, 3)
 
     o = values(call, read, lay_out(call.q).flatten(2, 3))[:, :, :length].transpose(1, 2)
+    no_window = before.new_zeros(*before.shape[:2], 0, 0)
     if length % size:
         gathered = keys[:, :, -1].mT @ changes[:, :, -1]
-        memory = Memory((before[:, :, -1],), (gathered,), (), None)
+        memory = Memory((before[:, :, -1],), (gathered,), (), None, no_window)
     else:
         after = weights[:, :, -1]
-        memory = Memory((after,), (torch.zeros_like(after),), (), None)
+        memory = Memory((after,), (torch.zeros_like(after),), (), None, no_window)
     return o, memory.pack(call.step)
 
 

@@ -48,7 +48,7 @@ class Facet(NamedTuple):
 
     Attributes:
         key: its name for programs.
-        count: how many things each test asks for, where that tells facets of one key apart.
+        variables: how many variables are overwritten, which tells facets of old values apart; else None.
         comparison: whose results it is made of; None for speeds.
         speeds: the words for what was timed, and on which device; empty for trained models.
         estimates: by the label of the variant.
@@ -62,7 +62,7 @@ class Facet(NamedTuple):
     estimates: Mapping[str, Estimate]
     more_is_better: bool
     least: float = 0.0
-    count: int | None = None
+    variables: int | None = None
 
     def ranks(self, label: str) -> Ranks | None:
         """Return the ranks that a variant may have by the intervals of all; None if it has no number."""
@@ -114,21 +114,21 @@ def _facet(
 
 def _old_values(comparisons: Sequence[Comparison]) -> list[Facet | None]:
     """Return a facet for each number of variables that are overwritten, the smallest first."""
-    by_count: dict[int, list[Comparison]] = {}
+    by_count: dict[int | None, list[Comparison]] = {}
     for comparison in comparisons:
         if comparison.task == "variable_overwrite":
             by_count.setdefault(_variables(comparison), []).append(comparison)
-    found = [
-        (count, _facet("stale", by_count[count], _stale, more_is_better=False)) for count in sorted(by_count)
-    ]
-    return [facet and facet._replace(count=count or None) for count, facet in found]
+    counts = sorted(by_count, key=lambda count: count or 0)
+    found = [(count, _facet("stale", by_count[count], _stale, more_is_better=False)) for count in counts]
+    return [facet and facet._replace(variables=count) for count, facet in found]
 
 
-def _variables(comparison: Comparison) -> int:
-    """Return how many variables the last test has; 0 if that is not known."""
+def _variables(comparison: Comparison) -> int | None:
+    """Return how many variables the last test has; None if that is not known."""
     task = comparison.results[0]["cell"]["task"]
     settings = task["test"][-1]["settings"] if task.get("test") else task["settings"]
-    return int(settings.get("variables", 0))
+    variables = settings.get("variables")
+    return variables if isinstance(variables, int) else None
 
 
 def _capacity(comparison: Comparison) -> dict[str, Estimate]:

@@ -1,6 +1,6 @@
 """A gated MLP per head that is trained chunk by chunk, beside attention over the same queries and keys."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,18 +11,12 @@ from linbench.kernels.dtypes import to_float32
 from linbench.kernels.fast_weight import Network, Step, fast_weight, flops_per_token, initial_state
 from linbench.kernels.norms import l2_norm
 from linbench.models.base import LayerInfo
-from linbench.models.blocks.fast_weight import InitialMemory
+from linbench.models.blocks.beside_attention import FastOut
 from linbench.models.blocks.init import CPU, set_bias
 from linbench.models.blocks.linear import Affine
 from linbench.models.blocks.norms import RMSNorm
 from linbench.models.blocks.starting_gates import inverse_softplus
-
-
-class FastOut(NamedTuple):
-    """Output [B, T, H, V] of a fast branch in the heads of attention, and its memory [B, F, N]."""
-
-    o: Tensor
-    memory: Tensor
+from linbench.models.blocks.trained_memory import InitialMemory
 
 
 class FastBranch(nn.Module):
@@ -114,11 +108,11 @@ class FastBranch(nn.Module):
 
     def init_state(self, like: Tensor, batch: int) -> Tensor:
         """Return the initial memory."""
-        return initial_state(self.initial(like), self.step, batch)
+        return initial_state(self.initial(like), self.network, self.step, batch)
 
     def state_floats(self) -> int:
         """Return the floats of the memory."""
-        return self.heads * self.step.floats(self.shapes)
+        return self.heads * self.step.floats(self.network, self.shapes)
 
     def flops(self, seq_len: int) -> float:
         """Return the operations of the recurrence per token."""

@@ -1,6 +1,7 @@
 """Feature maps phi(q) and phi(k) for memories that are sums of products of keys and values."""
 
 from collections.abc import Callable
+from math import factorial
 from typing import Literal
 
 import torch
@@ -10,7 +11,21 @@ from torch import Tensor, nn
 from linbench.kernels.dtypes import to_float32
 
 FeatureMapName = Literal[
-    "identity", "elu", "elu+1", "relu", "silu", "dpfp-1", "dpfp-2", "dpfp-3", "hedgehog", "t2r", "hadamard"
+    "identity",
+    "elu",
+    "elu+1",
+    "relu",
+    "silu",
+    "dpfp-1",
+    "dpfp-2",
+    "dpfp-3",
+    "hedgehog",
+    "t2r",
+    "hadamard",
+    "powers-1",
+    "powers-2",
+    "powers-3",
+    "monomials-2",
 ]
 
 
@@ -123,6 +138,40 @@ class Hadamard(LearnedMap):
         return products[0] * products[1]
 
 
+class Powers(FeatureMap):
+    """a_1 x + a_2 x^2 + ... of each number, with learned a_i that start at 1 / i!. arXiv:2505.23735.
+
+    They are the monomials of a single number, summed, so that a head keeps its width.
+    """
+
+    def __init__(self, dim: int, degree: int, width: int | None = None) -> None:
+        super().__init__(width or dim, positive=False)
+        self.coefficients = nn.Parameter(torch.tensor([1 / factorial(i) for i in range(1, degree + 1)]))
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the features [..., K]."""
+        total = torch.zeros_like(x)
+        for coefficient in self.coefficients.flip(0).unbind():  # Horner's rule
+            total = x * (coefficient + total)
+        return total
+
+
+class Monomials(Powers):
+    """All monomials of degree one and two side by side, each times its degree's a_i. arXiv:2505.23735."""
+
+    pairs: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim, 2, dim + dim * (dim + 1) // 2)
+        self.register_buffer("pairs", torch.triu_indices(dim, dim), persistent=False)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the features [..., K + K (K + 1) / 2]."""
+        first, second = self.pairs.unbind()
+        one, two = self.coefficients.unbind()
+        return torch.cat([one * x, two * x[..., first] * x[..., second]], dim=-1)
+
+
 _MAPS: dict[FeatureMapName, Callable[[int], FeatureMap]] = {
     "identity": lambda dim: Elementwise(dim, nn.Identity()),
     "elu": lambda dim: Elementwise(dim, F.elu),
@@ -135,6 +184,10 @@ _MAPS: dict[FeatureMapName, Callable[[int], FeatureMap]] = {
     "hedgehog": Hedgehog,
     "t2r": T2R,
     "hadamard": Hadamard,
+    "powers-1": lambda dim: Powers(dim, 1),
+    "powers-2": lambda dim: Powers(dim, 2),
+    "powers-3": lambda dim: Powers(dim, 3),
+    "monomials-2": Monomials,
 }
 
 

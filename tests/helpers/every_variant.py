@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from linbench.models.atlas import Atlas
 from linbench.models.attention import Attention
 from linbench.models.base import Mixer
 from linbench.models.base_conv import BaseConv
@@ -41,6 +42,7 @@ from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
 from linbench.models.momentum_deltanet import MomentumDeltaNet
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
+from linbench.models.omeganet import OmegaNet
 from linbench.models.path import PaTH
 from linbench.models.path_fox import PaTHFoX
 from linbench.models.performer import Performer
@@ -55,6 +57,7 @@ from linbench.models.rwkv7 import RWKV7
 from linbench.models.s4d import S4D
 from linbench.models.stick_breaking import StickBreaking
 from linbench.models.titans import Titans
+from linbench.models.titans_mag import TitansMAG
 from linbench.models.transnormer import TransNormer
 from linbench.models.ttt_linear import TTTLinear
 from linbench.models.ttt_mlp import TTTMLP
@@ -604,6 +607,10 @@ DEEP_MEMORY = HEADS * (8 * HEAD**2 + 5 * HEAD)
 INNER_NORM = 2 * D
 CHUNK = 16
 """The window of LaCT."""
+WINDOW_TOKEN = HEADS * (2 * HEAD + 1)
+"""Key, value and rate of a token in the window of a memory."""
+PAIRS = HEAD + HEAD * (HEAD + 1) // 2
+"""Monomials of degree one and two."""
 
 NETWORKS = {
     # a rate, a scale for each token of a mini-batch, a norm of all heads and one in the memory
@@ -643,6 +650,39 @@ NETWORKS = {
         QKVO + FILTER + NORM + D * D + 2 * (GATE + HEADS),
         lambda n: (3 * MATRIX, CONV),
         lambda n: (3 * MATRIX, CONV),
+    ),
+    # as titans without momentum, but with step sizes and coefficients; a window of 4, itself included
+    "omeganet": Variant(
+        OmegaNet,
+        {"mini_batch": 3, "inner_norm": False, "window": 4},
+        QKVO + FILTER + NORM + D * D + 4 * MATRIX + 3 * (GATE + HEADS) + 2,
+        lambda n: (2 * 4 * MATRIX + 3 * WINDOW_TOKEN, CONV),
+        lambda n: (2 * 4 * MATRIX + 3 * WINDOW_TOKEN, CONV),
+    ),
+    "omeganet, linear, with products of channels": Variant(
+        OmegaNet,
+        {
+            **{"mini_batch": 4, "network": "linear", "initial": "zero", "window": 2, "momentum": True},
+            **{"inner_norm": False, "inner_residual": False, "feature_map": "monomials-2"},
+        },
+        QKVO + FILTER + NORM + D * D + 4 * (GATE + HEADS) + 2,
+        lambda n: (3 * PAIRS * D + HEADS * (PAIRS + HEAD + 1), CONV),
+        lambda n: (3 * PAIRS * D + HEADS * (PAIRS + HEAD + 1), CONV),
+    ),
+    "atlas": Variant(
+        Atlas,
+        {"mini_batch": 3, "inner_norm": False, "window": 3, "newton_schulz": 2},
+        QKVO + FILTER + NORM + D * D + 4 * MATRIX + 4 * (GATE + HEADS) + 2,
+        lambda n: (3 * 4 * MATRIX + 2 * WINDOW_TOKEN, CONV),
+        lambda n: (3 * 4 * MATRIX + 2 * WINDOW_TOKEN, CONV),
+    ),
+    # as titans with a norm of either output, a scale of scores for each head, and a cache
+    "titans mag": Variant(
+        TitansMAG,
+        {"mini_batch": 3, "inner_norm": False, "window": 4},
+        QKVO + FILTER + 2 * NORM + HEADS + 4 * MATRIX + 3 * (GATE + HEADS),
+        lambda n: (min(n, 4) * CACHE + 3 * 4 * MATRIX, CONV),
+        lambda n: (min(n, 4) * CACHE + 3 * 4 * MATRIX, CONV),
     ),
     # three matrices; scales and shifts, a norm; a rate for each matrix of a head, and a gate of momentum
     "lact": Variant(

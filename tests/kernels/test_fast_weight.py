@@ -11,14 +11,14 @@ from torch import Tensor
 from linbench.kernels.family import KernelCase, normal
 from linbench.kernels.fast_weight import Network, Step, fast_weight, initial_state
 from linbench.kernels.fast_weight.cases import FAMILY
-from linbench.kernels.fast_weight.mini_batch import orthogonalise
+from linbench.kernels.fast_weight.newton_schulz import orthogonalise
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.kernels.operators import prefer_backend
 from tests.helpers.gradients import assert_near, results
 
 CASES = FAMILY.cases["fast_weight"]
 each_case = pytest.mark.parametrize("name", CASES)
-GATES = ("log_momentum", "log_keep")
+GATES = ("log_momentum", "log_keep", "step_sizes")
 
 
 def of_case(function: Callable[..., Any], case: KernelCase) -> list[Tensor]:
@@ -68,23 +68,20 @@ def test_a_sequence_may_be_stopped_anywhere(name: str) -> None:
         first, state = call(0, cut)
         second, state = call(cut, length, state, cut)
         assert_near([torch.cat([first, second], dim=1), state], expected, 1e-12)
-    parts, state = [], initial_state([x for n, x in inputs.items() if n.startswith("map")], _step(name), 2)
+    network, step = (CASES[name]().kernel.keywords[n] for n in ("network", "step"))
+    start = [x for n, x in inputs.items() if n.startswith("map")]
+    parts, state = [], initial_state(start, network, step, 2)
     for t in range(length):
         o, state = call(t, t + 1, state, t)
         parts.append(o)
     assert_near([torch.cat(parts, dim=1), state], expected, 1e-12)
 
 
-def _step(name: str) -> Step:
-    step: Step = CASES[name]().kernel.keywords["step"]
-    return step
-
-
 @pytest.mark.parametrize("tokens", [1, 5])
 @torch.no_grad()
 def test_rows_may_stand_at_places_of_their_own(tokens: int) -> None:
     """A batch of states that saw different numbers of tokens, in both forms."""
-    for name in ("titans", "lact with muon"):
+    for name in ("titans", "lact with muon", "omega", "atlas"):
         call, inputs = whole(name)
         seen, rows, states = torch.tensor([3, 1]), [], []
         for b, before in enumerate(seen.tolist()):
@@ -180,6 +177,24 @@ def test_with_a_linear_network_large_chunks_are_linear_attention_over_chunks() -
         assert_near([o[:, t]], [torch.einsum("bhk,bhkv->bhv", q[:, t], memory.expand(2, -1, -1, -1))], 1e-12)
 
 
+@pytest.mark.parametrize("window", [1, 3, 20])
+def test_the_omega_rule_by_hand(window: int) -> None:
+    """A gradient over the last tokens at the last weights, 2505.23735, with one token a mini-batch."""
+    q, k, v, gamma = keys(7)
+    eta, alpha = (normal(2, 7, 2).sigmoid() for _ in range(2))
+    start, step = normal(2, 4, 3), Step(1, decay=True, window=window)
+    o, _ = fast_weight(
+        q, k, v, gamma, [start], network=Network(), step=step, log_keep=alpha.log(), step_sizes=eta
+    )
+    M = start.expand(2, -1, -1, -1)
+    for t in range(7):
+        last = slice(max(0, t - window + 1), t + 1)
+        G = torch.einsum("bth,bthk,bthj->bhkj", gamma[:, last], k[:, last], k[:, last])
+        B = torch.einsum("bth,bthk,bthv->bhkv", gamma[:, last], k[:, last], v[:, last])
+        M = alpha[:, t, :, None, None] * M - eta[:, t, :, None, None] * (G @ M - B)
+        assert_near([o[:, t]], [torch.einsum("bhk,bhkv->bhv", q[:, t], M)], 1e-12)
+
+
 @pytest.mark.parametrize("shape", [(6, 9), (9, 6), (7, 7)])
 def test_newton_schulz_makes_singular_values_one(shape: tuple[int, int]) -> None:
     x = normal(3, *shape)
@@ -189,6 +204,7 @@ def test_newton_schulz_makes_singular_values_one(shape: tuple[int, int]) -> None
     assert (torch.linalg.svdvals(y) - 1).abs().max() < 0.1
     assert (y - u @ vh).abs().max() < 0.1
     assert not orthogonalise(torch.zeros(2, *shape), 5).any()
+    assert torch.autograd.gradcheck(lambda x: orthogonalise(x, 6), x.requires_grad_(), fast_mode=True)
 
 
 @each_case
@@ -208,6 +224,16 @@ WRONG: dict[str, dict[str, Any]] = {
     "a gate that the step has not": {"log_keep": normal(2, 3, 2)},
     "a gate that is not there": {"step": Step(2, momentum=True)},
     "a gate of another shape": {"step": Step(2, decay=True), "log_keep": normal(2, 2, 2)},
+    "a window of no tokens": {"step": Step(2, window=0)},
+    "a window read with weights before": {"step": Step(2, "before", window=2)},
+    "step sizes of mini-batches": {"step": Step(2, "before"), "step_sizes": normal(2, 3, 2)},
+    "step sizes of another shape": {"step_sizes": normal(2, 2, 2)},
+    "rates of maps with a window": {
+        "network": Network("mlp"),
+        "initial": [normal(2, 4, 6), normal(2, 6, 3)],
+        "rates": normal(2, 3, 2, 2),
+        "step": Step(2, window=2),
+    },
     "norms within a mini-batch": {"step": Step(2, keeps_norms=True)},
     "scales of another mini-batch": {"scales": normal(3)},
     "a norm of another width": {"norm": (normal(2, 4), normal(2, 4))},

@@ -3,7 +3,7 @@ formula."""
 
 import math
 import re
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from linbench.common.errors import UserError
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.blocks.denominator import keep_from_zero
-from linbench.models.blocks.feature_maps import DPFP, feature_map
+from linbench.models.blocks.feature_maps import DPFP, FeatureMapName, feature_map
 from linbench.models.blocks.random_features import directions
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.performer import Performer
@@ -103,9 +103,21 @@ def test_learned_maps_are_their_formulas(
         assert relative_error(made["hadamard"], (x @ first.T) * (x @ second.T)) < 1e-12
 
 
+def test_polynomials_are_their_formulas(generator: torch.Generator, relative_error: Error) -> None:
+    x = torch.randn(B, T, HEADS, HEAD, generator=generator).double()
+    one, two, three, pairs = (
+        feature_map(name, HEAD).double() for name in ("powers-1", "powers-2", "powers-3", "monomials-2")
+    )
+    assert torch.equal(one.features(x), x)
+    assert relative_error(two.features(x), x + x**2 / 2) < 1e-12
+    assert relative_error(three.features(x), x + x**2 / 2 + x**3 / 6) < 1e-7  # 1/6 is stored in float32
+    products = [x[..., i] * x[..., j] / 2 for i in range(HEAD) for j in range(i, HEAD)]
+    assert relative_error(pairs.features(x), torch.cat([x, torch.stack(products, dim=-1)], dim=-1)) < 1e-12
+
+
 @pytest.mark.parametrize(
     "name",
-    ["identity", "elu", "elu+1", "relu", "silu", "dpfp-1", "dpfp-2", "dpfp-3", "hedgehog", "t2r", "hadamard"],
+    get_args(FeatureMapName),
 )
 @torch.no_grad()
 def test_maps_say_their_width_and_whether_they_are_positive(name: Any, generator: torch.Generator) -> None:
@@ -114,7 +126,7 @@ def test_maps_say_their_width_and_whether_they_are_positive(name: Any, generator
     for features in one(x, -x):
         assert features.shape == (B, T, HEADS, one.width)
         assert one.positive == bool((features >= 0).all())
-    learned = sum(p.numel() for p in one.parameters())
+    learned = sum(p.numel() for p in one.parameters() if p.dim() > 1)
     # two operations for each of half the numbers: queries have one half, keys the other
     assert one.flops == learned
     around = {"normalise": False, "feature_map": name}

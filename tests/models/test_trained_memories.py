@@ -10,7 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
 from linbench.common.errors import UserError
-from linbench.kernels.fast_weight.mini_batch import orthogonalise
+from linbench.kernels.fast_weight.newton_schulz import orthogonalise
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.attention import Attention
 from linbench.models.lact import LaCT
@@ -18,34 +18,15 @@ from linbench.models.titans import Titans
 from linbench.models.ttt_linear import TTTLinear
 from linbench.models.ttt_mlp import TTTMLP
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
-
-LENGTHS = pytest.mark.parametrize("length", [1, 63, 65, 100])
-
-
-def drawn(generator: torch.Generator, length: int) -> Tensor:
-    return torch.randn(B, length, D, dtype=torch.float64, generator=generator)
-
-
-def turned(x: Tensor, place: int) -> Tensor:
-    """Rotary positions of x [..., K], 2104.09864."""
-    half = x.shape[-1] // 2
-    angle = place * 10_000 ** (-torch.arange(half, dtype=x.dtype) / half)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1)
-
-
-def layer_normed(x: Tensor, eps: float) -> Tensor:
-    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + eps).sqrt()
-
-
-def unit(x: Tensor) -> Tensor:
-    return x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
-
-
-def heads(mixer: Any, x: Tensor) -> tuple[Tensor, ...]:
-    """q, k and v [B, H, K] of every token [T], without a convolution."""
-    parts = (x @ mixer.project.linear.weight.T).split(D, dim=-1)
-    return tuple(part.unflatten(-1, (HEADS, -1)).transpose(0, 1) for part in parts)
+from tests.helpers.trained_memories import (
+    LENGTHS,
+    assert_is_by_hand,
+    drawn,
+    heads,
+    layer_normed,
+    turned,
+    unit,
+)
 
 
 def ttt_by_hand(mixer: Any, x: Tensor) -> Tensor:
@@ -96,18 +77,6 @@ def ttt_by_hand(mixer: Any, x: Tensor) -> Tensor:
     o = torch.stack(rows, dim=1)
     o = layer_normed(o, 1e-5) * w["readout.norm.weight"][0] + w["readout.norm.bias"][0]
     return o @ w["readout.linear.weight"].T
-
-
-def assert_is_by_hand(mixer: Any, expected: Tensor, x: Tensor, generator: torch.Generator) -> None:
-    """Outputs and gradients, from the start and from an initial state."""
-    wanted = [x, *mixer.parameters()]
-    weight = torch.randn(expected.shape, dtype=torch.float64, generator=generator)
-    by_loop = torch.autograd.grad((expected * weight).sum(), wanted, materialize_grads=True)
-    for y in (mixer(x).y, mixer(x, mixer.init_state(B, capacity=x.shape[1])).y):
-        assert (y - expected).abs().max() <= 1e-11 * expected.abs().max()
-        found = torch.autograd.grad((y * weight).sum(), wanted, materialize_grads=True)
-        for one, other in zip(found, by_loop, strict=True):
-            assert (one - other).abs().max() <= 1e-9 * max(1.0, float(other.abs().max()))
 
 
 @pytest.mark.parametrize("cls", [TTTLinear, TTTMLP])
@@ -304,7 +273,7 @@ def test_linear_titans_without_momentum_are_a_gated_delta_rule(
 def test_fresh_titans_keep_most_of_their_memory() -> None:
     mixer = build_mixer(Titans)
     still = type("Given", (), {"x": torch.zeros(1, 1, D, dtype=torch.float64)})
-    rates, momentum, keep = (each.flatten().tolist() for each in mixer.gates(still))
+    rates, momentum, keep = (each.flatten().tolist() for each in mixer.gates(still)[:3])
     assert rates == pytest.approx([0.05] * HEADS)
     assert momentum == pytest.approx([math.log(0.5)] * HEADS)
     assert keep == pytest.approx([-math.log1p(math.exp(-4))] * HEADS)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from linbench.models.atlas import Atlas
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.comba import Comba
@@ -40,6 +41,7 @@ from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
 from linbench.models.momentum_deltanet import MomentumDeltaNet
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
+from linbench.models.omeganet import OmegaNet
 from linbench.models.path import PaTH
 from linbench.models.path_fox import PaTHFoX
 from linbench.models.performer import Performer
@@ -54,6 +56,7 @@ from linbench.models.rwkv7 import RWKV7
 from linbench.models.s4d import S4D
 from linbench.models.stick_breaking import StickBreaking
 from linbench.models.titans import Titans
+from linbench.models.titans_mag import TitansMAG
 from linbench.models.transnormer import TransNormer
 from linbench.models.ttt_linear import TTTLinear
 from linbench.models.ttt_mlp import TTTMLP
@@ -132,6 +135,13 @@ AROUND_INPUT = 4 * D + D
 DECAY = GATE + 2 * HEADS
 """A decay for each head, with its two numbers."""
 
+
+def omega(s: Any) -> int:
+    """Parameters of OmegaNet and Atlas: those of Titans, a gate more and the coefficients of features."""
+    memory = s.inner_norm * INNER_NORM + 4 * (s.network == "mlp") * MATRIX
+    return int(SURROUNDINGS + memory + (2 + s.momentum + s.decay) * (GATE + HEADS) + 2)
+
+
 CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     Attention: lambda s: surroundings(s) + HEADS,  # a scale of the scores for each head
     FoX: lambda s: surroundings(s) + HEADS + GATE + HEADS,
@@ -203,6 +213,12 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
         (SURROUNDINGS + s.inner_norm * INNER_NORM + 4 * (s.network == "mlp") * MATRIX)
         + (1 + s.momentum + s.decay) * (GATE + HEADS)
     ),
+    TitansMAG: lambda s: (
+        (SURROUNDINGS + 2 * NORM + HEADS + s.inner_norm * INNER_NORM + 4 * (s.network == "mlp") * MATRIX)
+        + (1 + s.momentum + s.decay) * (GATE + HEADS)
+    ),
+    OmegaNet: lambda s: omega(s),
+    Atlas: lambda s: omega(s),
     LaCT: lambda s: (
         (SURROUNDINGS + HEADS + 4 * D)
         + (3 * MATRIX + NORM if s.fast_heads is None else 3 * D * D + D)

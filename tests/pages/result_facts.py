@@ -102,7 +102,7 @@ def until_learned(task: str, variables: int | None = None) -> Comparison:
 
 def old_values_when_learned() -> list[str]:
     """Return the most old values of GLA, Mamba-2 and RetNet, with eight variables, and those of the sum."""
-    (found,) = (one for one in facets(packed("zoo"), ()) if (one.key, one.count) == ("stale", 8))
+    (found,) = (one for one in facets(packed("zoo"), ()) if (one.key, one.variables) == ("stale", 8))
     decays = max(found.estimates[label].value for label in ("gla", "mamba2", "retnet"))
     return [short(decays), short(found.estimates["linear_attention"].value)]
 

@@ -77,7 +77,7 @@ def _table(found: list[Facet]) -> Table:
 
 def _heading(facet: Facet) -> str:
     heading = _COLUMNS[facet.key][0]
-    return heading if facet.count is None else f"{heading} of {facet.count} variables"
+    return heading if facet.variables is None else f"{heading} of {facet.variables} variables"
 
 
 def _cell(facet: Facet, label: str) -> Cell:
@@ -120,7 +120,7 @@ def _records(found: list[Facet], labels: list[str]) -> Records:
         record: dict[str, object] = {"model": label}
         for facet in found:
             estimate, ranks = facet.estimates.get(label), facet.ranks(label)
-            key = facet.key if facet.count is None else f"{facet.key}_{facet.count}"
+            key = facet.key if facet.variables is None else f"{facet.key}_{facet.variables}"
             record |= {
                 key: _finite(estimate.value) if estimate else None,
                 f"{key}_low": _finite(estimate.low) if estimate else None,
