@@ -6,6 +6,7 @@ result. What a memory can hold is read from the last rung.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from linbench.engine.progress import Progress
@@ -94,8 +95,12 @@ class _Climb:
         self.rungs: list[Cell] = []
         """The rungs that have results, from the lowest on, and the next if it is to be run."""
         self.ended = False
-        self._levels = _levels(cell)
         self._scores: list[Rung] = []
+
+    @cached_property
+    def _levels(self) -> Levels:
+        """What a ladder's end is judged by; of a single rung nobody asks, and some take long to compute."""
+        return _levels(self.cell)
 
     def go_on(self, look_up: LookUp) -> list[Cell]:
         """Follow the results that are found, and return the rungs that are new."""
