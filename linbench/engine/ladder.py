@@ -99,7 +99,7 @@ class _Climb:
 
     @cached_property
     def _levels(self) -> Levels:
-        """The levels that a ladder's end is judged by. A single rung needs none; some take long to compute."""
+        """Levels that a ladder's end is judged by. A single rung needs none; some take long to compute."""
         return _levels(self.cell)
 
     def go_on(self, look_up: LookUp) -> list[Cell]:
