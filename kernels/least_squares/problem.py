@@ -7,6 +7,7 @@ from torch import Tensor
 
 from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.least_squares.norm import trace
+from linbench.kernels.shapes import expanded
 
 Method = Literal["cg", "chebyshev", "exact"]
 Gradient = Literal["implicit", "unrolled"]
@@ -74,7 +75,7 @@ def check(
     if heads % key_heads:
         raise ValueError(f"{key_heads} heads of keys do not divide {heads} of values")
     wide, key_dtype, tokens = at_least_float32(v.dtype), k.dtype, (batch, length, heads)
-    log_decay = None if log_decay is None else _expanded("log_decay", log_decay.to(wide), tokens)
+    log_decay = None if log_decay is None else expanded("log_decay", log_decay.to(wide), tokens)
     strength = v.new_ones(tokens, dtype=wide) if strength is None else strength.to(wide)
     ridge = torch.as_tensor(ridge, dtype=wide, device=v.device)
     sizes = [(batch, heads, key_dim, each) for each in (key_dim, value_dim)]
@@ -87,8 +88,8 @@ def check(
         k,
         v.to(wide),
         log_decay,
-        _expanded("strength", strength, tokens),
-        _expanded("ridge", ridge, (*tokens, key_dim)),
+        expanded("strength", strength, tokens),
+        expanded("ridge", ridge, (*tokens, key_dim)),
         gram.to(wide),
         cross.to(wide),
         steps,
@@ -106,14 +107,6 @@ def _check_names(steps: int, method: Method, gradient: Gradient) -> None:
     for name, given, known in (("method", method, Method), ("gradient", gradient, Gradient)):
         if given not in get_args(known):
             raise ValueError(f"{name} must be one of {', '.join(get_args(known))}, not {given!r}")
-
-
-def _expanded(name: str, x: Tensor, full: tuple[int, ...]) -> Tensor:
-    if x.dim() > len(full) or any(
-        size not in (1, wanted) for size, wanted in zip(reversed(x.shape), reversed(full), strict=False)
-    ):
-        raise ValueError(f"{name} must broadcast to {full}, not {tuple(x.shape)}")
-    return x.expand(full)
 
 
 @torch.no_grad()

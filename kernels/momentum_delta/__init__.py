@@ -9,7 +9,8 @@ from torch import Tensor
 from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.momentum_delta.chunkwise import chunkwise
 from linbench.kernels.momentum_delta.reference import reference
-from linbench.kernels.operators import choose_backend, require_heads, without_autocast
+from linbench.kernels.operators import choose_backend, without_autocast
+from linbench.kernels.shapes import expanded, require_shared_keys
 
 __all__ = ["VERSION", "Memory", "flops_per_token", "momentum_delta"]
 
@@ -68,20 +69,9 @@ def momentum_delta(
 
     Raises ValueError: shapes that do not fit together, or a backend that is not there.
     """
-    require_heads(q=q, k=k, v=v)
+    require_shared_keys(q, k, v)
     alone = q.shape[1] == 1 and not torch.is_grad_enabled()  # a token needs no triangular system
     took = choose_backend(backend, _BACKENDS, v, otherwise="reference" if alone else "chunkwise")
-    if (
-        not q.dim() == v.dim() == 4
-        or q.shape != k.shape
-        or q.shape[:2] != v.shape[:2]
-        or q.shape[1] < 1
-        or v.shape[2] % q.shape[2]
-    ):
-        raise ValueError(
-            "q, k [B, T, Hk, K] and v [B, T, H, V] with T >= 1 and Hk dividing H, not"
-            f" {[*map(tuple, (q.shape, k.shape, v.shape))]}"
-        )
     wide, size = at_least_float32(v.dtype), (len(v), v.shape[2], k.shape[3], v.shape[3])
     S, N = (v.new_zeros(size, dtype=wide) for _ in "SN") if state is None else state
     if not S.shape == N.shape == size:
@@ -89,18 +79,11 @@ def momentum_delta(
             f"the state must be two of [B, H, K, V] = {size}, not {tuple(S.shape)} and {tuple(N.shape)}"
         )
     gates = {"log_decay": log_decay, "log_momentum": log_momentum, "step": step, "share": share}
-    given = [q, k, v, *(_expanded(name, gate, v.shape[:3]) for name, gate in gates.items()), S, N]
+    given = [q, k, v, *(expanded(name, gate, v.shape[:3]) for name, gate in gates.items()), S, N]
     with without_autocast(v):
         o, S, N = _BACKENDS[took](*(x.to(wide) for x in given))
         o = o * (q.shape[-1] ** -0.5 if scale is None else scale)
     return o.to(v.dtype), Memory(S, N)
-
-
-def _expanded(name: str, gate: Tensor, full: tuple[int, ...]) -> Tensor:
-    sizes = zip(reversed(gate.shape), reversed(full), strict=False)
-    if gate.dim() > len(full) or not all(size in (1, wanted) for size, wanted in sizes):
-        raise ValueError(f"{name} must broadcast to {tuple(full)}, not {tuple(gate.shape)}")
-    return gate.expand(full)
 
 
 def flops_per_token(*, heads: int, key_dim: int, value_dim: int) -> int:

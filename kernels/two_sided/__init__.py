@@ -5,7 +5,8 @@ from collections.abc import Callable
 from torch import Tensor
 
 from linbench.kernels.dtypes import at_least_float32
-from linbench.kernels.operators import choose_backend, require_heads, without_autocast
+from linbench.kernels.operators import choose_backend, without_autocast
+from linbench.kernels.shapes import expanded, require_shared_keys
 from linbench.kernels.two_sided.chunkwise import chunkwise
 from linbench.kernels.two_sided.reference import reference
 
@@ -47,36 +48,18 @@ def two_sided(
 
     Raises ValueError: shapes that do not fit together, or a backend that is not there.
     """
-    require_heads(q=q, k=k, v=v)
+    require_shared_keys(q, k, v)
     took = choose_backend(backend, _BACKENDS, v, otherwise="chunkwise")
-    if (
-        not q.dim() == v.dim() == 4
-        or q.shape != k.shape
-        or q.shape[:2] != v.shape[:2]
-        or q.shape[1] < 1
-        or v.shape[2] % q.shape[2]
-    ):
-        raise ValueError(
-            "q, k [B, T, Hk, K] and v [B, T, H, V] with T >= 1 and Hk dividing H, not"
-            f" {[*map(tuple, (q.shape, k.shape, v.shape))]}"
-        )
     if state is not None and state.shape != (expected := (len(v), v.shape[2], q.shape[3], v.shape[3])):
         raise ValueError(f"state must be [B, H, K, V] = {expected}, not {tuple(state.shape)}")
-    key_log_decay = _expanded("key_log_decay", key_log_decay, (*v.shape[:3], k.shape[3]))
-    value_log_decay = _expanded("value_log_decay", value_log_decay, v.shape)
+    key_log_decay = expanded("key_log_decay", key_log_decay, (*v.shape[:3], k.shape[3]))
+    value_log_decay = expanded("value_log_decay", value_log_decay, v.shape)
     wide = at_least_float32(v.dtype)
     given = [x.to(wide) for x in (q, k, v, key_log_decay, value_log_decay)]
     with without_autocast(v):
         o, state = _BACKENDS[took](*given, state=None if state is None else state.to(wide))
         o = o * (q.shape[-1] ** -0.5 if scale is None else scale)
     return o.to(v.dtype), state
-
-
-def _expanded(name: str, gate: Tensor, full: tuple[int, ...]) -> Tensor:
-    sizes = zip(reversed(gate.shape), reversed(full), strict=False)
-    if gate.dim() > len(full) or not all(size in (1, wanted) for size, wanted in sizes):
-        raise ValueError(f"{name} must broadcast to {tuple(full)}, not {tuple(gate.shape)}")
-    return gate.expand(full)
 
 
 def flops_per_token(*, heads: int, key_dim: int, value_dim: int) -> int:

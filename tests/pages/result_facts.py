@@ -89,22 +89,17 @@ def old_values(*labels: str) -> list[float]:
     return [facet("stale").estimates[label].value for label in labels]
 
 
-def until_learned(task: str, variables: int | None = None) -> Comparison:
-    """Return the comparison of a task in the suite zoo, of so many variables in the last test."""
-    (found,) = (
-        one
-        for one in packed("zoo")
-        if one.task == task
-        and variables in (None, one.results[0]["cell"]["task"]["test"][-1]["settings"].get("variables"))
-    )
+@cache
+def zoo_facet(key: str, variables: int | None = None) -> Facet:
+    (found,) = (one for one in facets(packed("zoo"), ()) if (one.key, one.variables) == (key, variables))
     return found
 
 
 def old_values_when_learned() -> list[str]:
     """Return the most old values of GLA, Mamba-2 and RetNet, with eight variables, and those of the sum."""
-    (found,) = (one for one in facets(packed("zoo"), ()) if (one.key, one.variables) == ("stale", 8))
-    decays = max(found.estimates[label].value for label in ("gla", "mamba2", "retnet"))
-    return [short(decays), short(found.estimates["linear_attention"].value)]
+    shares = {label: one.value for label, one in zoo_facet("stale", 8).estimates.items()}
+    decays = max(shares[label] for label in ("gla", "mamba2", "retnet"))
+    return [short(decays), short(shares["linear_attention"])]
 
 
 def ladders_of_the_zoo() -> list[str]:
@@ -116,15 +111,16 @@ def ladders_of_the_zoo() -> list[str]:
 
 def beyond_what_fits() -> list[str]:
     """Return scores with 32 variables: the lowest and highest of recurrences but the sum, and the sum's."""
-    means = {row.label: row.mean for row in until_learned("variable_overwrite", 32).rows if row.mean}
+    comparison = zoo_facet("stale", 32).comparison
+    assert comparison is not None
+    means = {row.label: row.mean for row in comparison.rows if row.mean}
     others = [mean for label, mean in means.items() if label not in {"attention", "linear_attention"}]
     return [*ends(others), short(means["linear_attention"])]
 
 
 def tracked_when_learned() -> list[str]:
     """Return the longest length of parity that any seed of any variant tracks."""
-    (found,) = (one for one in facets(packed("zoo"), ()) if one.key == "parity")
-    return [f"{max(one.ends[1] for one in found.estimates.values()):.0f}"]
+    return [f"{max(one.ends[1] for one in zoo_facet('parity').estimates.values()):.0f}"]
 
 
 def hours() -> list[str]:
