@@ -56,8 +56,8 @@ def corrected_values(
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         empty_is_zero: whether places without a key hold zeros, so that they need not be masked.
         backend: "auto", "blocks" or "reference"; for tokens without a cache and heads of at most 128 also
-            "triton" on a GPU. "auto" is "blocks": the kernels have run in Triton's interpreter alone, and
-            were not timed. But for the reference none lays a matrix of all queries and keys in memory.
+            "triton" on a GPU. "auto" is "blocks": the kernels are right on an H200, but were not timed. But
+            for the reference none lays a matrix of all queries and keys in memory.
 
     Returns: u of the last T tokens [B, T, H, V] in the dtype of v.
 

@@ -181,6 +181,7 @@ _CORRECTIONS_OF_A_GPU: Builders = {
     "keys half as wide as values": partial(_correction_case, "triton", 1, 300, 2, 64, 128),
     "wide keys, narrow values": partial(_correction_case, "triton", 2, 300, 2, 128, 16),
     "values half as wide as keys": partial(_correction_case, "triton", 1, 300, 2, 128, 64),
+    "narrow heads, narrower values": partial(_correction_case, "triton", 1, 150, 2, 32, 16),
     "three tokens": partial(_correction_case, "triton", 3, 3, 2, 64, 64),
 }
 """256 tokens are solved at a time, and read by so many of the next as have a power of two in common."""

@@ -77,8 +77,8 @@ def path_attention(
         empty_is_zero: whether places without a key hold zeros, so that they need not be masked.
         backend: "auto", "blocks" or "reference"; for tokens without a cache, heads of at most 128 and gates
             that are the same for queries and keys, also "triton" on a GPU. "auto" is "blocks": the kernels
-            have run in Triton's interpreter alone, and were not timed. But for the reference none lays a
-            matrix of all queries and keys in memory.
+            are right on an H200, but were not timed. But for the reference none lays a matrix of all queries
+            and keys in memory.
 
     Returns: [B, T, H, V] in the dtype of v.
 

@@ -69,6 +69,7 @@ def _call(given: Inputs, network: Network, step: Step, backend: Any = "auto") ->
 
 
 _TTT = Network("linear", bias=True, residual=True)
+_PLAIN = Network("linear", bias=True)
 _DEEP = Network("mlp", bias=True, residual=True)
 # in five steps of Newton-Schulz rounding would grow 500 times, where few tokens leave a change of low rank
 _ATLAS = Step(4, momentum=True, decay=True, orthogonal=2, window=3)
@@ -99,6 +100,8 @@ _CASES_OF_TRITON = {
     "a large mini-batch": partial(_in_triton, _TTT, Step(32), 100, key_dim=28, value_dim=28, norm=True),
     "neither norm nor bias": partial(_in_triton, Network(), Step(16), 64, key_dim=16, value_dim=100),
     "one token a mini-batch": partial(_in_triton, _TTT, Step(1), 20, key_dim=16, value_dim=16, norm=True),
+    "narrow values": partial(_in_triton, _PLAIN, Step(16), 70, key_dim=100, value_dim=16, norm=True),
+    "narrow keys": partial(_in_triton, _PLAIN, Step(16), 70, key_dim=16, value_dim=100, norm=True),
     "wide heads": partial(_in_triton, _TTT, Step(16), 70, key_dim=128, value_dim=128, norm=True, scales=True),
 }
 
