@@ -14,7 +14,7 @@ import numpy as np
 
 from linbench.results.kernel_changes import newest_versions, older_reason, outdated_reason
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
-from linbench.results.store import DRAW, OPERATION, SPEED, STEP, Store
+from linbench.results.store import DRAW, OPERATION, SPEED, STEP, SWEEP, Store
 
 ROOT = Path(__file__).parents[2]
 MIB, KIB = 1 << 20, 1 << 10
@@ -143,6 +143,41 @@ def steps(device: str, commit: str) -> str:
         )
     head = ["model", "shape", "ms", "M tokens/s", *(["peak MiB"] if len(rows[0]) > 4 else [])]
     return table(head, rows)
+
+
+def stacks(device: str, commit: str) -> str:
+    """Millions of tokens per second of several models that train as one program, by width."""
+    rates: dict[str, dict[tuple[int, int], float]] = {}
+    for result in stored(device, STEP):
+        bench, shape = result["bench"], result["bench"]["shape"]
+        if result["environment"]["commit"].startswith(commit):
+            tokens = shape["B"] * shape["T"] * bench["replicas"]
+            seconds = result["sides"][OURS][AS_CALLED]["median"]
+            rates.setdefault(result["label"], {})[shape["D"], bench["replicas"]] = tokens / seconds / 1e6
+    columns = sorted({column for of_label in rates.values() for column in of_label})
+    order = sorted(rates, key=lambda label: -max(rates[label].values()))
+    return table(
+        ["model", *(f"width {width}, {count} models" for width, count in columns)],
+        [[f"`{label}`", *(number(rates[label].get(column)) for column in columns)] for label in order],
+    )
+
+
+def sweeps(device: str, commit: str) -> str:
+    """Whole suites by the number of workers: seconds, tokens, and where the time of workers goes."""
+    chosen = [r for r in stored(device, SWEEP) if r["environment"]["commit"].startswith(commit)]
+    rows = []
+    for result in sorted(chosen, key=lambda r: r["bench"]["workers"]):
+        spent, workers = result["spent"], result["bench"]["workers"]
+        parts = [spent["parts"][name] for name in ("training", "evaluation", "first steps")]
+        rows.append(
+            [
+                str(workers),
+                number(spent["seconds"]),
+                number(spent["tokens"] / spent["seconds"] / 1e6),
+                *(f"{100 * part / spent['seconds'] / workers:.0f} %" for part in parts),
+            ]
+        )
+    return table(["workers", "seconds", "M tokens/s", "training", "evaluation", "first steps"], rows)
 
 
 def one_shape(device: str, commit: str, width: int) -> str:
@@ -314,6 +349,8 @@ ON_A_CPU = (
 
 TABLES: dict[str, Callable[[], str]] = {
     "steps-h100": lambda: steps("h100", "271b42c0"),
+    "stacks-h200": lambda: stacks("h200", "bcd4e698"),
+    "sweeps-h200": lambda: sweeps("h200", "bcd4e698"),
     "kernels-256": lambda: kernels("h100", "bd6bb50", {"B": 256, "T": 256, "H": 2, "D": 64}),
     "kernels-256-h200": lambda: kernels("h200", "0e0bf288", {"B": 256, "T": 256, "H": 2, "D": 64}),
     "kernels-4096": lambda: kernels("h100", "1f996b87", {"B": 8, "T": 4096, "H": 16, "D": 128}),
