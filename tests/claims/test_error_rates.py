@@ -185,9 +185,9 @@ def share_with_a_wrong_verdict(pool: Pool, catalogues: int, seeds: int) -> float
 
 
 @pytest.mark.slow
-@pools
-def test_few_whole_catalogues_have_any_wrong_verdict(pool: Pool) -> None:
-    assert share_with_a_wrong_verdict(pool, catalogues=2, seeds=1000) == 0
+def test_a_whole_catalogue_has_no_wrong_verdict() -> None:
+    """Of the pool on which one seed says least; the nightly test has all pools and many catalogues."""
+    assert share_with_a_wrong_verdict(two_valued, catalogues=1, seeds=500) == 0
 
 
 EQUAL = {"C14", "C29", "C60", "C64", "C66"}

@@ -61,9 +61,9 @@ from linbench.models.transnormer import TransNormer
 from linbench.models.ttt_linear import TTTLinear
 from linbench.models.ttt_mlp import TTTMLP
 from tests.helpers.every_variant import (
-    CASES,
     DEEP_MEMORY,
     FILTER,
+    FORMS,
     GATE,
     HEAD,
     HEADS,
@@ -238,7 +238,7 @@ LATER = {
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-@pytest.mark.parametrize(("name", "form"), [case.values[0] for case in CASES])
+@pytest.mark.parametrize(("name", "form"), FORMS)
 def test_parameters_are_as_many_as_declared(name: str, form: str, index: int) -> None:
     variant = VARIANTS[name]
     settings = variant.parsed(form)

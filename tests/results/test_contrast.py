@@ -37,7 +37,9 @@ def judged(groups: Sequence[Sequence[float]]) -> list[Outcome]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("draw", [normal, two_valued, nearly_two_valued])
-@pytest.mark.parametrize(("variants", "seeds"), [(2, 3), (2, 5), (2, 8), (6, 8), (6, 10)])
+@pytest.mark.parametrize(
+    ("variants", "seeds"), [(2, 3), (2, 8), (6, 8), pytest.param(6, 10, marks=pytest.mark.nightly)]
+)
 def test_identical_systems_are_called_different_in_at_most_a_twentieth_of_draws(
     draw: Draw, variants: int, seeds: int
 ) -> None:
