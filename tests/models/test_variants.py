@@ -17,9 +17,8 @@ from linbench.models.stick_breaking import StickBreaking
 from linbench.models.titans import TitansMemory
 from tests.helpers.every_variant import DTYPES, HEADS, KERNEL, WINDOW, B, Build, D, Error, Variant, tensors
 
-
 TOKEN_BY_TOKEN = [1, 2, 3, *range(15, 19), *range(31, 34), *range(47, 50), *range(61, 70)]
-"""Ends of parts, most of one token: at the start, around the ends of mini-batches, and through that of a chunk."""
+"""Ends of parts, most of one token: at the start, and around the ends of mini-batches and of a chunk."""
 
 
 def streamed(mixer: Mixer, x: Tensor, *points: int) -> Tensor:
