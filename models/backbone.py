@@ -1,7 +1,6 @@
 """The model around the mixers: embedding, pre-norm residual layers, and a head where answers are due."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -36,6 +35,16 @@ class BackboneSettings(BranchSettings):
 
     d_model: int = Field(64, ge=1, le=1 << 17, description="width of the residual stream")
     layers: int = Field(2, ge=1, le=1024, description="number of layers; a pattern is repeated to fill them")
+    loops: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description=(
+            "how often all layers are run in turn, each time with the same weights and with a state of its"
+            " own: looped layers (2502.17416)"
+        ),
+        json_schema_extra={ABSENT: 1},
+    )
     norm: Literal["rms", "layer"] = Field(
         "rms", description="norm before each mixer, each channel mixer and the head"
     )
@@ -126,7 +135,8 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {"rms": RMSNorm, "layer": nn.Laye
 class Backbone(nn.Module):
     """A residual model: x <- x + mixer(norm(x)); x <- x + channel_mixer(norm(x)); logits = head(norm(x)).
 
-    The head is applied only at the positions of answers.
+    The head is applied only at the positions of answers. With `loops` the layers are run several times, each
+    time on the residual stream that the last time left. arXiv:2502.17416.
     """
 
     def __init__(self, settings: BackboneSettings, layers: Sequence[Layer], io: IO, *, seed: int) -> None:
@@ -210,7 +220,8 @@ class Backbone(nn.Module):
 
         Args:
             inputs: [B, T], [B, T, F] or [B, T, d_in].
-            states: one for each layer; None starts the sequences here.
+            states: one for each layer of each loop, in the order in which they run; None starts the sequences
+                here.
         """
         stream, branch, after = self._layers(inputs, states)
         return stream + branch, after
@@ -223,47 +234,51 @@ class Backbone(nn.Module):
         The sum is left to the caller, which needs it only at the positions of answers.
         """
         x = self.dropout(self.embedding(inputs))
-        branch, cross_layer = None, None
-        after = []
-        for index, mixer in enumerate(self.mixers):
-            before = states[index] if states else LayerState()
-            (canon_a, canon_c), name, channels = before.canon, str(index), None
-            x, normed = _add_and_norm(x, branch, self.mixer_norms[index])
-            if f"A{name}" in self.canons:
-                normed, canon_a = self.canons[f"A{name}"](normed, canon_a)
-            branch, state, cross_layer = mixer(normed, before.mixer, cross_layer)
-            if name in self.channel_mixers:
-                x, normed = _add_and_norm(x, branch, self.channel_norms[name])
-                if f"C{name}" in self.canons:
-                    normed, canon_c = self.canons[f"C{name}"](normed, canon_c)
-                branch, channels = self.channel_mixers[name](normed, before.channels)
-            after.append(LayerState(state, channels, (canon_a, canon_c)))
+        branch = None
+        after: list[LayerState] = []
+        for _ in range(self.settings.loops):
+            cross_layer = None  # values are for later layers of the same loop
+            for index, mixer in enumerate(self.mixers):
+                before = states[len(after)] if states else LayerState()
+                (canon_a, canon_c), name, channels = before.canon, str(index), None
+                x, normed = _add_and_norm(x, branch, self.mixer_norms[index])
+                if f"A{name}" in self.canons:
+                    normed, canon_a = self.canons[f"A{name}"](normed, canon_a)
+                branch, state, cross_layer = mixer(normed, before.mixer, cross_layer)
+                if name in self.channel_mixers:
+                    x, normed = _add_and_norm(x, branch, self.channel_norms[name])
+                    if f"C{name}" in self.canons:
+                        normed, canon_c = self.canons[f"C{name}"](normed, canon_c)
+                    branch, channels = self.channel_mixers[name](normed, before.channels)
+                after.append(LayerState(state, channels, (canon_a, canon_c)))
         return x, torch.zeros_like(x) if branch is None else branch, after
 
     def first_token_shares(self, inputs: Tensor) -> dict[int, Tensor]:
         """Return what share of its weights each head [H] gives to the first token, by layer.
 
-        Layers without such weights are left out. `Mixer.first_token_share` says more.
+        Layers without such weights are left out; layers of all loops count on. `Mixer.first_token_share` says
+        more.
 
         Args:
             inputs: as for `forward`.
         """
-        read: dict[int, Tensor] = {}
+        read: list[Tensor] = []
 
-        def keep(index: int, mixer: nn.Module, given: tuple[Any, ...]) -> None:
-            read[index] = given[0]
+        def keep(mixer: nn.Module, given: tuple[Any, ...]) -> None:
+            read.append(given[0])
 
-        hooks = [part.register_forward_pre_hook(partial(keep, i)) for i, part in enumerate(self.mixers)]
+        hooks = [part.register_forward_pre_hook(keep) for part in self.mixers]
         try:
             self.hidden(inputs)
         finally:
             for hook in hooks:
                 hook.remove()
-        shares = {i: mixer.first_token_share(read[i]) for i, mixer in enumerate(self._mixers())}
-        return {i: share for i, share in shares.items() if share is not None}
+        ran = self._mixers() * self.settings.loops
+        shares = [mixer.first_token_share(x) for mixer, x in zip(ran, read, strict=True)]
+        return {i: share for i, share in enumerate(shares) if share is not None}
 
     def init_states(self, batch: int, *, capacity: int) -> list[LayerState]:
-        """Return one state for each layer, for sequences of at most `capacity` tokens."""
+        """Return one state for each layer of each loop, for sequences of at most `capacity` tokens."""
 
         def zeros(kind: nn.ModuleDict, name: str) -> Any:
             return kind[name].init_state(batch) if name in kind else None  # type: ignore[operator]
@@ -274,11 +289,12 @@ class Backbone(nn.Module):
                 zeros(self.channel_mixers, str(i)),
                 (zeros(self.canons, f"A{i}"), zeros(self.canons, f"C{i}")),
             )
+            for _ in range(self.settings.loops)
             for i, mixer in enumerate(self._mixers())
         ]
 
     def state_size(self, seq_len: int) -> StateSize | None:
-        """Return the floats carried after `seq_len` tokens, summed over layers.
+        """Return the floats carried after `seq_len` tokens, summed over the layers of all loops.
 
         None if a layer does not declare its own.
         """
@@ -293,7 +309,7 @@ class Backbone(nn.Module):
             if size is None:
                 return None
             total = total.plus(size)
-        return total
+        return StateSize(*(self.settings.loops * floats for floats in total))
 
     def _mixers(self) -> list[Mixer]:
         return [mixer for mixer in self.mixers if isinstance(mixer, Mixer)]
@@ -312,16 +328,16 @@ class Backbone(nn.Module):
             seq_len: tokens of a sequence.
             answers: positions of a sequence at which the head is applied.
         """
-        total = self.head.weight.numel() * 2 * answers / seq_len
+        of_head = self.head.weight.numel()
         if self.decoder is not None:
-            total += sum(2 * x.numel() for x in self.decoder.parameters() if x.dim() == 2) * answers / seq_len
-        total += sum(map_flops(module) for module in (self.embedding, self.channel_mixers, self.canons))
+            of_head += sum(x.numel() for x in self.decoder.parameters() if x.dim() == 2)
+        looped: float = map_flops(self.channel_mixers) + map_flops(self.canons)
         for mixer in self._mixers():
             own = layer_flops(mixer, seq_len)
             if own is None:
                 return None
-            total += own
-        return total
+            looped += own
+        return 2 * of_head * answers / seq_len + map_flops(self.embedding) + self.settings.loops * looped
 
     def parameter_rules(self) -> dict[str, Rule]:
         """Return the rule of every parameter by name: the mixer's, or the default."""

@@ -141,9 +141,15 @@ class KDA(MatrixMixer):
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         rank, key_dim = settings.gate_rank or self.project.head_dim, self.project.key_dim
-        self.beta = WriteStrength(layer.d_model, settings.heads, neg_eigval=settings.neg_eigval)
+        self.make_strengths()
         self.decay = ChannelDecay(
             layer.d_model, rank, settings.heads, key_dim, safe=settings.safe_decay, settings=settings
+        )
+
+    def make_strengths(self) -> None:
+        """Make beta. Variants with other strengths override it."""
+        self.beta = WriteStrength(
+            self.layer.d_model, self.settings.heads, neg_eigval=self.settings.neg_eigval
         )
 
     def make_readout(self) -> Readout:

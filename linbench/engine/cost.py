@@ -65,7 +65,7 @@ def least_bytes(cell: Cell) -> int:
     """
     longest = max(segment.task.seq_len for segment in cell.trained_on)
     tokens = cell.protocol.batch_size * longest
-    layer_inputs = 2 * tokens * cell.model.backbone.d_model * (1 + len(cell.model.layers))
+    layer_inputs = 2 * tokens * cell.model.backbone.d_model * (1 + cell.model.depth)
     if any(layer.entry.cls.is_plain_module for layer in cell.model.layers):
         return layer_inputs
     parameters = sum(parameter.numel() for parameter in cell.model.sketch(cell.task).parameters())

@@ -16,7 +16,7 @@ EXAMPLES = 64
 """Examples of each test that shares are averaged over; a mean over tokens and heads needs few. Chosen."""
 
 NAME = "first_token_share"
-"""Metric of the mean over layers; that of layer i is `first_token_share_i`."""
+"""Metric of the mean over layers; that of layer i is `first_token_share_i`. Layers of all loops count on."""
 
 
 def add_first_token_shares(

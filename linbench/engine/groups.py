@@ -56,7 +56,7 @@ def stack_size(cell: Cell, *, sharing: int = 1) -> int:
     if cell.device == "cpu":
         return max(1, min(_LARGEST, _CPU_NUMBERS // numbers))
     memory = torch.cuda.get_device_properties(cell.device).total_memory
-    needed = 4 * numbers * _ACTIVATIONS * len(cell.model.layers)
+    needed = 4 * numbers * _ACTIVATIONS * cell.model.depth
     return max(1, min(_LARGEST, int(_MEMORY_SHARE * memory) // (sharing * needed)))
 
 

@@ -79,4 +79,4 @@ def _work(cell: Cell) -> float:
         return known
     backbone = cell.model.backbone
     # a layer and its channel mixer have about 12 width^2 weights; each takes 6 operations a token in training
-    return 72.0 * len(cell.model.layers) * backbone.d_model**2 * cell.curriculum.tokens(cell.steps)
+    return 72.0 * cell.model.depth * backbone.d_model**2 * cell.curriculum.tokens(cell.steps)

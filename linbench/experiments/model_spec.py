@@ -56,6 +56,11 @@ class ModelSpec:
     backbone: BackboneSettings
     layers: tuple[LayerSpec, ...]
 
+    @property
+    def depth(self) -> int:
+        """The number of layers that a token passes, each as often as it is run."""
+        return self.backbone.loops * len(self.layers)
+
     def identity(self) -> dict[str, Any]:
         """Return all that decides this model's numbers, as plain JSON values."""
         settings = self.backbone.identity()

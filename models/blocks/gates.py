@@ -47,18 +47,19 @@ class ScalarDecay(nn.Module):
 
 
 class WriteStrength(nn.Module):
-    """One write strength per head: beta_t = sigmoid(W x_t) in (0, 1).
+    """One strength per head, or per channel of the heads: beta_t = sigmoid(W x_t) in (0, 1).
 
     With `neg_eigval` it is doubled to (0, 2), which allows negative eigenvalues. arXiv:2411.12537.
     """
 
-    def __init__(self, d_model: int, heads: int, *, neg_eigval: bool) -> None:
+    def __init__(self, d_model: int, count: int, *, neg_eigval: bool) -> None:
+        """Make `count` strengths, for x of width d_model."""
         super().__init__()
-        self.project = Linear(d_model, heads)
+        self.project = Linear(d_model, count)
         self.largest = 2.0 if neg_eigval else 1.0
 
     def forward(self, x: Tensor | SharedInput) -> Tensor:
-        """Return beta [B, T, H] of x [B, T, D]."""
+        """Return beta [B, T, count] of x [B, T, D]."""
         return self.largest * torch.sigmoid(self.project(x))
 
 

@@ -21,6 +21,7 @@ from linbench.models.dfw import DFW
 from linbench.models.fox import FoX
 from linbench.models.gated_attention import GatedAttention
 from linbench.models.gated_deltanet import GatedDeltaNet
+from linbench.models.gated_deltanet2 import GatedDeltaNet2
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.gated_kalmanet import GatedKalmaNet
 from linbench.models.gau import GAU
@@ -479,6 +480,14 @@ DELTA_RULE = {
         KDA,
         {"safe_decay": True},
         QKVO + FILTER + NORM + GATE + 2 * (2 * D * HEAD) + HEADS + D,
+        lambda _: (MATRIX, CONV),
+        lambda _: (MATRIX, CONV),
+    ),
+    # as KDA's, with two gates for each channel in the place of beta
+    "gated deltanet-2": Variant(
+        GatedDeltaNet2,
+        {},
+        QKVO + FILTER + NORM + 2 * D * D + 2 * (2 * D * HEAD) + HEADS + D,
         lambda _: (MATRIX, CONV),
         lambda _: (MATRIX, CONV),
     ),

@@ -65,6 +65,7 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
             "gla",
             "kda",
             "gated_deltanet",
+            "gated_deltanet2",
             "gated_deltaproduct",
             "comba",
             "kaczmarz",

@@ -200,6 +200,7 @@ def test_sizes_count_what_is_there(name: str) -> None:
     squares = 2 * (2 * D + 3)  # a decay, a strength and a centre for each head of keys
     fewer = {
         "comba": 2 * 2,
+        "gated_deltanet2": 2 * 4 * D,
         "momentum_deltanet": 2,
         "precond_gdn": squares,
         "precond_kda": squares,

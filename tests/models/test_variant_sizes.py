@@ -20,6 +20,7 @@ from linbench.models.dfw import DFW
 from linbench.models.fox import FoX
 from linbench.models.gated_attention import GatedAttention
 from linbench.models.gated_deltanet import GatedDeltaNet
+from linbench.models.gated_deltanet2 import GatedDeltaNet2
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.gated_kalmanet import GatedKalmaNet
 from linbench.models.gau import GAU
@@ -188,6 +189,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     DeltaProduct: lambda s: SURROUNDINGS + (s.steps - 1) * (D + 4) * 2 * D + s.steps * GATE,
     GatedDeltaProduct: lambda s: SURROUNDINGS + (s.steps - 1) * (D + 4) * 2 * D + s.steps * GATE + DECAY,
     KDA: lambda s: SURROUNDINGS + GATE + 2 * D * HEAD + HEADS + D,
+    GatedDeltaNet2: lambda s: SURROUNDINGS + 2 * D * D + 2 * D * HEAD + HEADS + D,
     PrecondGDN: lambda s: SURROUNDINGS + 2 * (GATE + DECAY) + HEADS,
     PrecondKDA: lambda s: SURROUNDINGS + (GATE + 2 * D * HEAD + HEADS + D) + (GATE + DECAY) + HEADS,
     MesaLayer: lambda s: SURROUNDINGS + HEADS,
