@@ -1,24 +1,14 @@
 """S4D: a time-invariant filter for each channel, made of modes that oscillate and fade."""
 
-from typing import Any, ClassVar, Literal, NamedTuple
-
-import torch
-import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
 
-from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
-from linbench.models.blocks.convolution import INPUT_CONVOLUTION, InputConvolution
 from linbench.models.blocks.diagonal_ssm import Frequencies, Modes
-from linbench.models.blocks.heads import FAMILIES
-from linbench.models.blocks.init import BranchSettings, zero_init
-from linbench.models.blocks.linear import Affine
-from linbench.models.blocks.norms import RMSNorm
+from linbench.models.blocks.filter_mixer import FilterMixer, FilterSettings
 from linbench.models.blocks.starting_gates import NO_STRATA
 from linbench.models.learner import Learner
 
 
-class S4DSettings(BranchSettings):
+class S4DSettings(FilterSettings):
     """Settings of S4D.
 
     Published: 64 states for each channel, a skip, GELU and a gated linear unit; no convolution, no norm.
@@ -31,26 +21,9 @@ class S4DSettings(BranchSettings):
         "lin", description="frequencies at first: lin is pi n; inv N / pi (N / (2 n + 1) - 1)"
     )
     strata: bool = NO_STRATA
-    conv: int = INPUT_CONVOLUTION
-    skip: bool = Field(True, description="whether D x goes past the memory")
-    output_norm: Literal["none", "rms"] = Field("none", description="norm of the output, over all channels")
-    output: Literal["glu", "linear"] = Field(
-        "glu", description="what follows: GELU and a gated linear unit, or a linear map alone"
-    )
 
 
-class S4DState(NamedTuple):
-    """State of S4D.
-
-    memory: [B, D, N] in at least float32, real and imaginary part of each mode. conv: what the short
-    convolution remembers [B, kernel-1, D], None without one.
-    """
-
-    memory: Tensor
-    conv: Tensor | None
-
-
-class S4D(Mixer):
+class S4D(FilterMixer):
     """S4D: a time-invariant filter for each channel, made of modes that oscillate and fade.
 
         h_t = e^{d l} h_{t-1} + (e^{d l} - 1) / l x_t
@@ -71,8 +44,6 @@ class S4D(Mixer):
     """
 
     name = "s4d"
-    kernel_families = FAMILIES
-    generation = "gates and decay"
     learner = Learner(
         loss="none: every input is written alike",
         memory="modes per channel: a fixed linear filter",
@@ -80,54 +51,8 @@ class S4D(Mixer):
         retention="constant decay and rotation per mode",
     )
     Settings = S4DSettings
-    controlled: ClassVar[dict[str, Any] | None] = {
-        "conv": 4,
-        "skip": False,
-        "output_norm": "rms",
-        "output": "linear",
-    }
 
-    def __init__(self, settings: Any, layer: LayerInfo) -> None:
-        super().__init__(settings, layer)
-        width = layer.d_model
-        self.conv = InputConvolution(width, settings.conv)
-        self.memory = Modes(width, settings.states, settings.modes, strata=settings.strata)
-        self.skip = nn.Parameter(torch.randn(width)) if settings.skip else None
-        self.norm = RMSNorm(width) if settings.output_norm == "rms" else None
-        self.gated = settings.output == "glu"
-        linear = Affine(width, 2 * width if self.gated else width, bias=self.gated)
-        self.linear = zero_init(linear, silent=settings.silent)
-
-    def forward(self, x: Tensor, state: S4DState | None = None, cross_layer: Any = None) -> Out:
-        """Mix x as `Mixer.forward` says."""
-        u, conv = self.conv(x, state and state.conv)
-        o, memory = self.memory(u, state and state.memory)
-        if self.skip is not None:
-            o = o + self.skip * u
-        o = o.to(u.dtype)
-        if self.norm is not None:
-            o = self.norm(o)
-        y = F.glu(self.linear(F.gelu(o)), dim=-1) if self.gated else self.linear(o)
-        return Out(y, S4DState(memory, conv), cross_layer)
-
-    def init_state(self, batch: int, *, capacity: int) -> S4DState:
-        """Return zeros; the size does not depend on `capacity`."""
-        return S4DState(self.memory.init_state(batch), self.conv.init_state(batch))
-
-    def state_floats(self, seq_len: int) -> StateSize:
-        """Return D N for the memory and (kernel - 1) D for the convolution."""
-        return StateSize(
-            recurrent=self.layer.d_model * self.settings.states, convolution=self.conv.state_floats()
-        )
-
-    def recurrence_flops(self, seq_len: int) -> float:
-        """Return the operations of the modes and the skip."""
-        return self.memory.flops_per_token() + 2.0 * self.layer.d_model * (self.skip is not None)
-
-    def parameter_rules(self) -> dict[str, Rule]:
-        """Return no weight decay for the state space."""
-        return {
-            name: Rule(decay=False)
-            for name, _ in self.named_parameters()
-            if name.startswith("memory.") or name == "skip"
-        }
+    def make_memory(self) -> Modes:
+        """Return the modes of all channels."""
+        settings = self.settings
+        return Modes(self.layer.d_model, settings.states, settings.modes, strata=settings.strata)

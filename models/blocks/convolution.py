@@ -72,14 +72,16 @@ class ShortConvolution(nn.Module):
 
 
 class InputConvolution(nn.Module):
-    """A short convolution with SiLU on a layer's input, or nothing if the kernel is 0.
+    """A short convolution on a layer's input, with SiLU by default, or nothing if the kernel is 0.
 
     For mixers that have no heads with q, k and v.
     """
 
-    def __init__(self, channels: int, kernel: int, *, bias: bool = False) -> None:
+    def __init__(
+        self, channels: int, kernel: int, *, bias: bool = False, activation: Activation | None = "silu"
+    ) -> None:
         super().__init__()
-        self.short = ShortConvolution(channels, kernel, bias=bias) if kernel else None
+        self.short = ShortConvolution(channels, kernel, bias=bias, activation=activation) if kernel else None
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return the input of the layer's maps [B, T, D] and the state.

@@ -61,7 +61,7 @@ class Modes(nn.Module):
     ) -> None:
         super().__init__()
         self.discretisation = discretisation
-        self.states, modes = states, states // 2
+        self.state_shape, modes = (width, states), states // 2
         self.log_step = nn.Parameter(draw(math.log(0.001), math.log(0.1), width, strata=strata))
         self.log_decay = nn.Parameter(torch.full((width, modes), 0.5, device=CPU).log())
         n = indices(modes)
@@ -127,14 +127,12 @@ class Modes(nn.Module):
         if self.discretisation == "bilinear":
             write = step / torch.complex(1 + step * decay / 2, -step * frequency / 2)
         else:
-            write = _zero_order_hold(step, decay, frequency, powers[:, 1])
+            write = zero_order_hold(step, decay, frequency, powers[:, 1])
         return Filter(powers, write, torch.view_as_complex(read))
 
     def init_state(self, batch: int) -> Tensor:
         """Return zeros [B, D, N]."""
-        return self.log_step.new_zeros(
-            batch, len(self.log_step), self.states, dtype=at_least_float32(self.log_step.dtype)
-        )
+        return self.log_step.new_zeros(batch, *self.state_shape, dtype=at_least_float32(self.log_step.dtype))
 
     def flops_per_token(self) -> int:
         """Return operations per token: 14 for each mode.
@@ -142,7 +140,7 @@ class Modes(nn.Module):
         These are a product of complex numbers, a product of a complex with a real number, a sum, and the real
         part of one product, added up.
         """
-        return 7 * self.states * len(self.log_step)
+        return 7 * math.prod(self.state_shape)
 
 
 def _bilinear(decay: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
@@ -158,7 +156,7 @@ def _bilinear(decay: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
     return -torch.where(lost < 0.5, slow, fast) / 2, torch.atan2(half, ahead) + torch.atan2(half, behind)
 
 
-def _zero_order_hold(step: Tensor, decay: Tensor, frequency: Tensor, kept: Tensor) -> Tensor:
+def zero_order_hold(step: Tensor, decay: Tensor, frequency: Tensor, kept: Tensor) -> Tensor:
     """Return (e^{d l} - 1) / l of modes l = -decay + i frequency, given e^{d l}.
 
     Where d l is small it is a series.

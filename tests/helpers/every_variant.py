@@ -26,6 +26,7 @@ from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.gated_kalmanet import GatedKalmaNet
 from linbench.models.gau import GAU
 from linbench.models.gla import GLA
+from linbench.models.gru import GRU
 from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
 from linbench.models.kaczmarz import Kaczmarz
@@ -34,11 +35,14 @@ from linbench.models.lact import LaCT
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.longhorn import Longhorn
+from linbench.models.lru import LRU
 from linbench.models.lstm import LSTM
 from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
 from linbench.models.mesa_layer import MesaLayer
 from linbench.models.mesanet import MesaNet
+from linbench.models.mingru import MinGRU
+from linbench.models.minlstm import MinLSTM
 from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
 from linbench.models.momentum_deltanet import MomentumDeltaNet
@@ -51,11 +55,14 @@ from linbench.models.precond_gdn import PrecondGDN
 from linbench.models.precond_kda import PrecondKDA
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
+from linbench.models.rg_lru import RGLRU
+from linbench.models.rnn import RNN
 from linbench.models.rwkv4 import RWKV4
 from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
 from linbench.models.s4d import S4D
+from linbench.models.s5 import S5
 from linbench.models.stick_breaking import StickBreaking
 from linbench.models.titans import Titans
 from linbench.models.titans_mag import TitansMAG
@@ -380,6 +387,43 @@ DECAYS = {
         lambda _: (4 * D, 0),
         lambda _: (4 * D, 3 * D),
     ),
+    # three real numbers for each mode, its maps, which are complex; D, and a map to 2 D with its bias
+    "lru": Variant(
+        LRU, {}, 3 * D + 4 * D * D + D + 2 * D * (D + 1), lambda _: (2 * D, 0), lambda _: (2 * D, 3 * D)
+    ),
+    "lru of long memories": Variant(
+        LRU,
+        {"states": 6, "r_min": 0.9, "r_max": 0.999, "max_phase": 0.3},
+        3 * 3 + 4 * 3 * D + D + 2 * D * (D + 1),
+        lambda _: (6, 0),
+        lambda _: (6, 3 * D),
+    ),
+    "s5": Variant(
+        S5, {}, 3 * D // 2 + 2 * D * D + D + 2 * D * (D + 1), lambda _: (D, 0), lambda _: (D, 3 * D)
+    ),
+    "s5 of two blocks": Variant(
+        S5,
+        {"states": 12, "blocks": 2},
+        3 * 6 + 4 * 6 * D + D + 2 * D * (D + 1),
+        lambda _: (12, 0),
+        lambda _: (12, 3 * D),
+    ),
+    # x, gate and output; the convolution with its biases; two gates of half a matrix with their biases; L
+    "rg lru": Variant(
+        RGLRU,
+        {},
+        3 * D * D + 5 * D + 2 * (D * D // 2 + D) + D,
+        lambda _: (D, 3 * D),
+        lambda _: (D, 3 * D),
+    ),
+    **{
+        name: Variant(cls, settings, maps * D * (D + 1) + D * D, lambda _: (D, 0), lambda _: (D, 3 * D))
+        for name, cls, settings, maps in (
+            ("mingru", MinGRU, {}, 2),
+            ("mingru of positive candidates", MinGRU, {"candidate": "positive"}, 2),
+            ("minlstm", MinLSTM, {}, 3),
+        )
+    },
     # q, k, v and output with biases; taps and modes as many as states; three skips of D
     "h3": Variant(
         H3,
@@ -608,6 +652,8 @@ REGRESSION |= {
 OTHERS = {
     "base conv": Variant(BaseConv, {}, D * D + D + (KERNEL + 1) * D, lambda _: (0, (KERNEL - 1) * D), None),
     "lstm": Variant(LSTM, {}, 4 * (2 * D * D + D) + D * D, lambda _: (2 * D, 0), lambda _: (2 * D, 3 * D)),
+    "gru": Variant(GRU, {}, 3 * (2 * D * D + D) + D * D, lambda _: (D, 0), lambda _: (D, 3 * D)),
+    "rnn": Variant(RNN, {}, 2 * D * D + D + D * D, lambda _: (D, 0), lambda _: (D, 3 * D)),
 }
 
 # weights and biases of a linear memory, and of one with a hidden layer of 4 HEAD

@@ -37,13 +37,21 @@ def _mamba(mixer: Any, x: Tensor) -> Tensor:
     return -F.softplus(mixer.step(u))[..., None] * mixer.A_log.exp()
 
 
-def _lstm(mixer: Any, x: Tensor) -> Tensor:
-    """The forget gate reads the memory, so it is computed token by token."""
+def _rg_lru(mixer: Any, x: Tensor) -> Tensor:
+    return mixer.log_decay(mixer.conv(mixer.inner(x), None)[0])
+
+
+def _minimal(mixer: Any, x: Tensor) -> Tensor:
+    return F.logsigmoid(-mixer.update_logits(mixer.conv(x, None)[0]))
+
+
+def _recurrent(mixer: Any, x: Tensor) -> Tensor:
+    """The gate reads the memory, so it is computed token by token. It is the second of the gates."""
     state, gates = mixer.init_state(len(x), capacity=x.shape[1]), []
     for token in x.split(1, dim=1):
-        h = state.memory[:, 1]
+        h = state.memory[:, -1]
         gate = mixer.project(mixer.conv(token, state.conv)[0])[:, 0] + mixer.recurrent(h)
-        gates.append(F.logsigmoid(gate.chunk(4, dim=-1)[1]))
+        gates.append(F.logsigmoid(gate.chunk(mixer.maps, dim=-1)[1]))
         state = mixer(token, state).state
     return torch.stack(gates, dim=1)
 
@@ -58,7 +66,9 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "hgrn2": _hgrn2,
     "dfw": _dfw,
     "mamba": _mamba,
-    "lstm": _lstm,
+    **dict.fromkeys(("lstm", "gru"), _recurrent),
+    "rg_lru": _rg_lru,
+    **dict.fromkeys(("mingru", "minlstm"), _minimal),
     "rwkv4": lambda mixer, x: -mixer.time_decay.exp(),
     **dict.fromkeys(
         (

@@ -76,6 +76,8 @@ OWN_START = {
     "longhorn": {"step.up"},
     "mamba": {"step.up"},
     "lstm": {"project"},
+    "gru": {"project"},
+    "rnn": {"project"},
     "mlstm": {"forget", "input"},
     "rwkv4": {"receptance", "key", "value"},
     "rwkv6": {"decay.down", "decay.up", "shift.down", *(f"shift.up.{i}" for i in range(5))},

@@ -54,10 +54,10 @@ def test_gates_start_where_forget_bias_says(name: str, form: str, forget_bias: f
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", sorted(LOG_DECAYS.keys() - {"mamba"}))
+@pytest.mark.parametrize("name", sorted(LOG_DECAYS.keys() - {"mamba", "rg_lru"}))
 @pytest.mark.parametrize("forget_bias", [3.0, 8.0])
 def test_without_an_input_gates_are_at_their_bias(name: str, forget_bias: float) -> None:
-    """Mamba's gates read the output of a convolution with biases."""
+    """Mamba's and the RG-LRU's gates read the output of a convolution with biases."""
     model, _ = model_and_inputs(starting_at(name, forget_bias), "native")
     for mixer in model.mixers:
         log_decay = LOG_DECAYS[name](mixer, torch.zeros(1, 3, model.settings.d_model))
@@ -151,7 +151,7 @@ def test_strata_change_what_gates_start_at(name: str) -> None:
         for value in (default, not default)
     )
     differ = {key.rpartition(".")[2] for key in one if not torch.equal(one[key], other[key])}
-    assert differ & {"A_log", "dt_bias", "log_step", "bias"}
+    assert differ & {"A_log", "dt_bias", "log_step", "bias", "decay", "log_decay"}
 
 
 @torch.no_grad()

@@ -25,6 +25,7 @@ from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.gated_kalmanet import GatedKalmaNet
 from linbench.models.gau import GAU
 from linbench.models.gla import GLA
+from linbench.models.gru import GRU
 from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
 from linbench.models.kaczmarz import Kaczmarz
@@ -33,11 +34,14 @@ from linbench.models.lact import LaCT
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
 from linbench.models.longhorn import Longhorn
+from linbench.models.lru import LRU
 from linbench.models.lstm import LSTM
 from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
 from linbench.models.mesa_layer import MesaLayer
 from linbench.models.mesanet import MesaNet
+from linbench.models.mingru import MinGRU
+from linbench.models.minlstm import MinLSTM
 from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
 from linbench.models.momentum_deltanet import MomentumDeltaNet
@@ -50,11 +54,14 @@ from linbench.models.precond_gdn import PrecondGDN
 from linbench.models.precond_kda import PrecondKDA
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
+from linbench.models.rg_lru import RGLRU
+from linbench.models.rnn import RNN
 from linbench.models.rwkv4 import RWKV4
 from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
 from linbench.models.s4d import S4D
+from linbench.models.s5 import S5
 from linbench.models.stick_breaking import StickBreaking
 from linbench.models.titans import Titans
 from linbench.models.titans_mag import TitansMAG
@@ -204,7 +211,15 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     H3: lambda s: AROUND_INPUT + 4 * D * (D + 1) + s.states * D + (1 + 2 * s.states) * D // s.head_dim,
     # a step; of each mode a decay, a frequency and two numbers of C
     S4D: lambda s: AROUND_INPUT + D * D + D + 2 * s.states * D,
+    # of each mode three numbers and complex maps
+    LRU: lambda s: AROUND_INPUT + D * D + (s.states or 2 * D) // 2 * (3 + 4 * D),
+    S5: lambda s: AROUND_INPUT + D * D + (s.states or D) // 2 * (3 + 4 * D),
+    RGLRU: lambda s: AROUND_INPUT + 2 * D * D + 2 * (D * D // s.blocks + D) + D,
+    MinGRU: lambda s: AROUND_INPUT + 2 * D * (D + 1) + D * D,
+    MinLSTM: lambda s: AROUND_INPUT + 3 * D * (D + 1) + D * D,
     LSTM: lambda s: AROUND_INPUT + 4 * (2 * D * D + D) + D * D,
+    GRU: lambda s: AROUND_INPUT + 3 * (2 * D * D + D) + D * D,
+    RNN: lambda s: AROUND_INPUT + 2 * D * D + D + D * D,
     TTTLinear: lambda s: (
         SURROUNDINGS
         + (GATE + HEADS + s.mini_batch)
