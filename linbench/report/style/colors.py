@@ -42,7 +42,8 @@ CAME = (
     "s4d", "h3", "stick_breaking", "cope", "path", "path_fox", "deltaformer", "delta_positions",
     "gated_attention", "mla", "gau", "mesanet", "mesa_layer", "longhorn", "kaczmarz", "ttt_linear",
     "ttt_mlp", "lact", "titans", "gated_kalmanet", "momentum_deltanet", "precond_gdn", "precond_kda",
-    "omeganet", "atlas", "titans_mag", "gated_deltanet2", "rg_lru", "mingru", "minlstm", "gru", "rnn", "lru", "s5",
+    "omeganet", "atlas", "titans_mag", "gated_deltanet2", "rg_lru", "mingru", "minlstm", "gru", "rnn", "lru",
+    "s5",
 )  # fmt: skip
 """The shipped mixers, in the order in which they were added.
 
