@@ -23,6 +23,7 @@ from linbench.models.blocks.heads import (
     Readout,
     share_input,
 )
+from linbench.models.blocks.key_norms import score_scale
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.blocks.positions import alibi_slopes, angles, rotate_first, turned_dims
 from linbench.models.blocks.prefix_scan import running_sum
@@ -161,9 +162,7 @@ class Attention(Mixer):
 
     def make_scale(self) -> nn.Parameter | None:
         """Return a learned scale of each head's scores, None for 1 / sqrt(K). Variants may override it."""
-        if self.settings.qk_norm != "l2":
-            return None
-        return nn.Parameter(torch.full((self.settings.heads,), self.project.key_dim**0.5))
+        return score_scale(self.settings, self.project.key_dim)
 
     def turned_dims(self) -> int:
         """Return how many of the first dimensions of q and k positions rotate. Variants may override it."""

@@ -51,7 +51,7 @@ class TitansMemory(NormedMemory):
     def start_memory(self) -> None:
         """Make the initial memory and the gates."""
         super().start_memory()
-        s, width = self.settings, self.layer.d_model
+        s, width = self.settings, self.gate_inputs
         self.rate = Affine(width, s.heads)
         self.momentum = Affine(width, s.heads) if s.momentum else None
         self.keep = Affine(width, s.heads) if s.decay else None
@@ -59,6 +59,11 @@ class TitansMemory(NormedMemory):
             if gate is not None:
                 nn.init.normal_(gate.weight, std=PUBLISHED_STD)
                 set_bias(gate, bias)
+
+    @property
+    def gate_inputs(self) -> int:
+        """Width of what the gates are computed from."""
+        return self.layer.d_model
 
     @property
     def hidden(self) -> int:
@@ -107,7 +112,7 @@ class Titans(TitansMemory, FastWeightMixer):
     Differences: the paper leaves widths, starts and sizes of mini-batches open, and its code is unpublished.
     Norm and residual of the memory are those of a well-known reimplementation; gates start at one half, but
     for what is kept, 0.98 (`keep_bias`), since half a memory would be gone with every token. The paper's loss
-    has no 1/2. No learned tokens precede the sequence. MAG is `titans_mag`; MAC is not here. The output
+    has no 1/2. No learned tokens precede the sequence. MAG is `titans_mag`, MAC is `titans_mac`. The output
     projection starts at zero (docs/decisions/0002).
     """
 

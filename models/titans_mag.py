@@ -34,7 +34,21 @@ class TitansMAGSettings(TitansSettings, AttentionSettings):
     kv_heads: None = Field(None, description="as many heads of keys and values as of queries")
 
 
-class TitansMAG(TitansMemory, BesideAttention):
+class GatingMemory(TitansMemory):
+    """The memory of Titans as a gate of attention."""
+
+    def start_memory(self) -> None:
+        """Make the memory, and the norms of what attention and the memory read."""
+        super().start_memory()
+        self.attention_norm = RMSNorm(self.project.value_dim)
+        self.memory_norm = RMSNorm(self.project.value_dim)
+
+    def as_gate(self, read: Tensor) -> Tensor:
+        """Return the gate that is made of what the memory read."""
+        return torch.sigmoid(self.memory_norm(read))
+
+
+class TitansMAG(GatingMemory, BesideAttention):
     """Titans MAG: window attention, gated by what Titans' memory reads of the same queries, keys and values.
 
         o_t = RMSNorm(attention_window(q_t)) * sigmoid(RMSNorm(f(q_t; M_t)))
@@ -50,9 +64,8 @@ class TitansMAG(TitansMemory, BesideAttention):
 
     Differences: the paper leaves open whether both have projections of their own; here they share q, k and v,
     as in `lact`. It norms both outputs by learned weights and names a nonlinearity, which is the sigmoid of
-    the memory's. No learned tokens precede the sequence, and the window is 16. As context, MAC, the memory is
-    not here: attention would read what it held before a segment, and it would learn what attention returns.
-    The rest is as in `titans`. The output projection starts at zero (docs/decisions/0002).
+    the memory's. No learned tokens precede the sequence, and the window is 16. As context, MAC, it is
+    `titans_mac`. The rest is as in `titans`. The output projection starts at zero (docs/decisions/0002).
     """
 
     name = "titans_mag"
@@ -65,8 +78,6 @@ class TitansMAG(TitansMemory, BesideAttention):
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
         self.start_memory()
-        self.attention_norm = RMSNorm(self.project.value_dim)
-        self.memory_norm = RMSNorm(self.project.value_dim)
 
     def read_memory(self, x: SharedInput, heads: Any, positions: Tensor, memory: Any, seen: Any) -> FastOut:
         """Return what the memory reads, and the memory after it."""
@@ -74,5 +85,5 @@ class TitansMAG(TitansMemory, BesideAttention):
 
     def join(self, attended: Tensor, read: Tensor) -> Tensor:
         """Return what attention read, gated by what the memory read."""
-        joined: Tensor = self.attention_norm(attended) * torch.sigmoid(self.memory_norm(read))
+        joined: Tensor = self.attention_norm(attended) * self.as_gate(read)
         return joined

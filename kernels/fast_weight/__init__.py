@@ -11,10 +11,11 @@ from linbench.kernels.fast_weight.chunkwise import chunkwise
 from linbench.kernels.fast_weight.costs import flops_per_token
 from linbench.kernels.fast_weight.description import Memory, Network, Step
 from linbench.kernels.fast_weight.linear import has_kernel, linear
+from linbench.kernels.fast_weight.network import values
 from linbench.kernels.fast_weight.reference import reference
 from linbench.kernels.operators import choose_backend, require_heads, without_autocast
 
-__all__ = ["VERSION", "Network", "Step", "fast_weight", "flops_per_token", "initial_state"]
+__all__ = ["VERSION", "Network", "Step", "fast_weight", "flops_per_token", "initial_state", "read"]
 
 VERSION = 1
 """Version, raised whenever a change here changes results.
@@ -64,7 +65,8 @@ def fast_weight(
         step_sizes: factor [B, T, H] on a token's change, momentum included, when it is added to the weights.
             None is one. Only with reads = "own".
         state: [B, H, N] to continue from, what a call before returned; None is the start.
-        seen: number of tokens before the first [B], given with a state and only then.
+        seen: number of tokens before the first [B], given with a state and only then; never with whole
+            mini-batches, the first of which begins with the first token.
         backend: "auto", "chunkwise" or "reference"; also "triton" on a GPU, from the start, for a linear
             network, squares, and plain steps that are read with reads = "own", mini-batches of at most 32
             tokens and heads of at most 128. "auto" is "chunkwise": the kernels are right on an H200, but
@@ -81,8 +83,8 @@ def fast_weight(
     rates = rates if rates.dim() == 4 else rates[..., None]
     _check(q, k, v, rates, initial, network, step, norm, scales)
     _check_gates(v, step, log_momentum, log_keep, step_sizes)
-    if (state is None) != (seen is None):
-        raise ValueError("state and seen are given together")
+    if (seen is not None) != (state is not None and not step.whole):
+        raise ValueError("state and seen must be given together, but for whole mini-batches no seen")
     wide = at_least_float32(v.dtype)
 
     def widened(x: Tensor | None) -> Tensor | None:
@@ -107,6 +109,39 @@ def fast_weight(
     with without_autocast(v):
         o, after = backends[took](call)
     return o.to(v.dtype), after
+
+
+def read(
+    q: Tensor,
+    initial: Sequence[Tensor],
+    *,
+    network: Network,
+    step: Step,
+    norm: tuple[Tensor, Tensor] | None = None,
+    state: Tensor | None = None,
+) -> Tensor:
+    """Return what the memory answers to queries, with the weights of the last start of a mini-batch.
+
+    It learns nothing. Arguments are those of `fast_weight`.
+
+    Returns: [B, T, H, V] in the dtype of q.
+
+    Raises ValueError: queries do not fit the initial weights.
+    """
+    require_heads(q=q)
+    if q.shape[2:] != (len(initial[0]), initial[0].shape[1] - network.bias):
+        raise ValueError(
+            f"q must be [B, T, H, K] for the weights {tuple(initial[0].shape)}, not {tuple(q.shape)}"
+        )
+    wide = at_least_float32(q.dtype)
+    maps = tuple(w.to(wide) for w in initial)
+    if state is not None:
+        shapes = [(w.shape[-2], w.shape[-1]) for w in maps]
+        maps = Memory.unpack(state.to(wide), shapes, network, step).weights
+    norm = None if norm is None else (norm[0].to(wide), norm[1].to(wide))
+    with without_autocast(q):
+        o = values(network, norm, lambda m, x: x @ maps[m], q.to(wide).transpose(1, 2))
+    return o.transpose(1, 2).to(q.dtype)
 
 
 def initial_state(initial: Sequence[Tensor], network: Network, step: Step, batch: int) -> Tensor:
@@ -169,5 +204,7 @@ def _check_gates(
         raise ValueError(f"log_momentum, log_keep and step_sizes must be [B, T, H] = {tuple(v.shape[:3])}")
     if step.reads == "own" and step.keeps_norms:
         raise ValueError("norms are kept at the end of a mini-batch: reads must be before")
+    if step.whole and step.window > 1:
+        raise ValueError("whole mini-batches must have no window")
     if step.reads == "before" and (step.window > 1 or step_sizes is not None):
         raise ValueError("windows and step_sizes are those of single tokens: reads must be own")

@@ -64,10 +64,12 @@ def _from_start(call: Call, tokens: Tokens, memory: Memory) -> tuple[Tensor, Mem
     step, outputs, length = call.step, [], call.q.shape[1]
     for start in range(0, length, step.size):
         end = min(start + step.size, length)
-        o, memory = _mini_batch(call, _part(tokens, start, end, call), memory, first=True)
+        o, after = _mini_batch(call, _part(tokens, start, end, call), memory, first=True)
         outputs.append(o)
         if end - start == step.size:
-            memory = finish(memory, step, call.initial, _last(call.scales))
+            memory = finish(after, step, call.initial, _last(call.scales))
+        elif not step.whole:
+            memory = after
     return torch.cat(outputs, dim=2), memory
 
 
@@ -158,7 +160,7 @@ def _mini_batch(call: Call, tokens: Tokens, memory: Memory, *, first: bool = Fal
             change = change + mixing.last * (x @ memory.momentum[m])
         return plain + (change if tokens.scales is None else tokens.scales * change)
 
-    return values(call, read, tokens.q), _after(tokens, memory, mixing, inputs, slopes)
+    return values(call.network, call.norm, read, tokens.q), _after(tokens, memory, mixing, inputs, slopes)
 
 
 def _by_matrices(
@@ -173,7 +175,7 @@ def _by_matrices(
 
     gathered = tuple(change[:, :, -1] for change in changes)
     after = memory._replace(gathered=gathered, momentum=momentum if call.step.momentum else ())
-    return values(call, read, tokens.q), after
+    return values(call.network, call.norm, read, tokens.q), after
 
 
 def _after(tokens: Tokens, memory: Memory, mixing: Mixing, inputs: Maps, slopes: Maps) -> Memory:

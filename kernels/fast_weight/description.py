@@ -56,6 +56,8 @@ class Step(NamedTuple):
             reads = "before".
         window: tokens whose gradients a token's change sums, itself and those just before it. Only with
             reads = "own" if there are several.
+        whole: whether a state is always one between two mini-batches. Tokens of an unfinished one change
+            nothing that is returned, and are given again with those that follow. Only without a window.
     """
 
     size: int
@@ -65,11 +67,12 @@ class Step(NamedTuple):
     orthogonal: int = 0
     keeps_norms: bool = False
     window: int = 1
+    whole: bool = False
 
     @property
     def gathers(self) -> bool:
         """True if there are unfinished mini-batches, whose changes are kept beside the weights."""
-        return self.size > 1
+        return self.size > 1 and not self.whole
 
     @property
     def averaged(self) -> int:

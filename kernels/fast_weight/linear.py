@@ -47,7 +47,7 @@ def linear(call: Call) -> tuple[Tensor, Tensor]:
         scales = 1.0 if call.scales is None else call.scales[:, None]
         return (x @ before + scales * change).flatten(2, 3)
 
-    o = values(call, read, lay_out(call.q).flatten(2, 3))[:, :, :length].transpose(1, 2)
+    o = values(call.network, call.norm, read, lay_out(call.q).flatten(2, 3))[:, :, :length].transpose(1, 2)
     no_window = before.new_zeros(*before.shape[:2], 0, 0)
     if length % size:
         gathered = keys[:, :, -1].mT @ changes[:, :, -1]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.kernels.fast_weight.call import NORM_EPS, Call
-from linbench.kernels.fast_weight.description import Maps
+from linbench.kernels.fast_weight.description import Maps, Network
 
 Apply = Callable[[int, Tensor], Tensor]
 """A function of a map's index and its inputs [B, H, L, I] that returns its outputs [B, H, L, O]."""
@@ -24,15 +24,15 @@ class _Run(NamedTuple):
     outputs: Maps
 
 
-def _run(call: Call, apply: Apply, x: Tensor) -> _Run:
+def _run(network: Network, apply: Apply, x: Tensor) -> _Run:
     def with_one(x: Tensor) -> Tensor:
-        return F.pad(x, (0, 1), value=1.0) if call.network.bias else x
+        return F.pad(x, (0, 1), value=1.0) if network.bias else x
 
     x = with_one(x)
     a = apply(0, x)
-    if call.network.kind == "linear":
+    if network.kind == "linear":
         return _Run((x,), (a,))
-    if call.network.kind == "mlp":
+    if network.kind == "mlp":
         hidden = with_one(F.gelu(a, approximate="tanh"))
         return _Run((x, hidden), (a, apply(1, hidden)))
     up = apply(1, x)
@@ -47,13 +47,13 @@ def _normalised(z: Tensor) -> tuple[Tensor, Tensor]:
     return centred * factor, factor
 
 
-def values(call: Call, apply: Apply, x: Tensor) -> Tensor:
+def values(network: Network, norm: tuple[Tensor, Tensor] | None, apply: Apply, x: Tensor) -> Tensor:
     """Return the network's values [B, H, L, V] for x [B, H, L, K]."""
-    y = _run(call, apply, x).outputs[-1]
-    if call.norm is not None:
-        weight, bias = (each[:, None] for each in call.norm)
+    y = _run(network, apply, x).outputs[-1]
+    if norm is not None:
+        weight, bias = (each[:, None] for each in norm)
         y = weight * _normalised(y)[0] + bias
-    return x + y if call.network.residual else y
+    return x + y if network.residual else y
 
 
 def gradients(call: Call, weights: Maps, k: Tensor, v: Tensor) -> tuple[Maps, Maps]:
@@ -61,7 +61,7 @@ def gradients(call: Call, weights: Maps, k: Tensor, v: Tensor) -> tuple[Maps, Ma
 
     The gradient of a map's matrix is their outer product.
     """
-    run = _run(call, lambda m, x: x @ weights[m], k)
+    run = _run(call.network, lambda m, x: x @ weights[m], k)
     slope = _slope_of_output(call, run.outputs[-1], k, v)
     if call.network.kind == "linear":
         return run.inputs, (slope,)

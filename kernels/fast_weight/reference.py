@@ -32,7 +32,7 @@ def reference(call: Call) -> tuple[Tensor, Tensor]:
 
 def _loop(call: Call, seen: int) -> tuple[Tensor, Tensor]:
     step, outputs, memory = call.step, [], call.memory()
-    learned = call.learned(memory)
+    learned, between = call.learned(memory), memory
     for t in range(call.q.shape[1]):
         place = (seen + t) % step.size
         scale = None if call.scales is None else call.scales[place]
@@ -44,7 +44,8 @@ def _loop(call: Call, seen: int) -> tuple[Tensor, Tensor]:
             weights = tuple(w + d for w, d in zip(weights, change, strict=True))
         outputs.append(_apply(call, weights, call.q[:, t, :, None])[:, :, 0])
         if place == step.size - 1:
-            memory = finish(memory, step, call.initial, scale)
+            memory = between = finish(memory, step, call.initial, scale)
+    memory = between if step.whole else memory
     return torch.stack(outputs, dim=1), call.remembered(learned, memory).pack(step)
 
 

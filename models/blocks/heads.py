@@ -1,7 +1,6 @@
 """Maps from the residual stream into heads and back, the same for every variant with q, k and v."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -10,20 +9,19 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.common.errors import UserError
-from linbench.kernels.norms import ACTIVATIONS, Activation, l2_norm
+from linbench.kernels.norms import ACTIVATIONS, Activation
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.canon import Canon
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.feature_maps import FeatureMap, FeatureMapName, feature_map
 from linbench.models.blocks.init import BranchSettings, zero_init
+from linbench.models.blocks.key_norms import key_norm
 from linbench.models.blocks.linear import Linear, LowRank, SharedInput, linear
 from linbench.models.blocks.norms import (
     AllLayerNorm,
-    CentredRMSNorm,
     GroupRMSNorm,
     HeadLayerNorm,
     RMSNorm,
-    l1_norm,
 )
 
 QKNorm = Literal["none", "l1", "l2", "rms", "rms_centred"]
@@ -232,15 +230,8 @@ class HeadProjection(nn.Module):
                 f"model.qk_norm = l1 needs features that are not negative, and model.feature_map ="
                 f" {settings.feature_map} makes negative ones; choose another norm or feature map."
             )
-        norms: dict[QKNorm, Callable[[], Elementwise]] = {
-            "none": nn.Identity,
-            "l1": lambda: l1_norm,
-            "l2": lambda: l2_norm,
-            "rms": partial(RMSNorm, self.key_dim),
-            "rms_centred": partial(CentredRMSNorm, self.key_dim),
-        }
-        make_norm = norms["none" if l2_in_convolution else settings.qk_norm]
-        self.q_norm, self.k_norm = make_norm(), make_norm()
+        norm = "none" if l2_in_convolution else settings.qk_norm
+        self.q_norm, self.k_norm = (key_norm(norm, self.key_dim) for _ in range(2))
         self.canon_first = settings.qk_norm in ("l1", "l2")
         width = self.head_dim if self.canon_first else self.key_dim
         channels = (self.query_heads + steps * self.key_heads) * width + self.widths[2]

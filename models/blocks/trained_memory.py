@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
-from linbench.kernels.fast_weight import Network, Step, fast_weight, flops_per_token, initial_state
+from linbench.kernels.fast_weight import Network, Step, fast_weight, flops_per_token, initial_state, read
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.heads import HeadProjection, HeadSettings
 from linbench.models.blocks.init import PUBLISHED_STD
@@ -175,6 +175,13 @@ class TrainedMemory(nn.Module, ABC):
             state=memory,
             seen=seen,
         )
+
+    def recall(self, q: Tensor, memory: Tensor | None) -> Tensor:
+        """Return what the memory answers [B, T, H, V] to q [B, T, H, K] with a mini-batch's first weights.
+
+        It learns nothing. Without a memory these are the initial weights.
+        """
+        return read(q, self.initial(q), network=self.network, step=self.step, norm=self.norm(), state=memory)
 
     def initial_memory(self, like: Tensor, batch: int) -> Tensor:
         """Return the memory before the first token, on the device of a tensor and in its dtype."""

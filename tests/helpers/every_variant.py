@@ -65,6 +65,7 @@ from linbench.models.s4d import S4D
 from linbench.models.s5 import S5
 from linbench.models.stick_breaking import StickBreaking
 from linbench.models.titans import Titans
+from linbench.models.titans_mac import TitansMAC
 from linbench.models.titans_mag import TitansMAG
 from linbench.models.transnormer import TransNormer
 from linbench.models.ttt_linear import TTTLinear
@@ -738,6 +739,15 @@ NETWORKS = {
         QKVO + FILTER + 2 * NORM + HEADS + 4 * MATRIX + 3 * (GATE + HEADS),
         lambda n: (min(n, 4) * CACHE + 3 * 4 * MATRIX, CONV),
         lambda n: (min(n, 4) * CACHE + 3 * 4 * MATRIX, CONV),
+    ),
+    # as titans mag, with maps of what is recalled and of what attention reads, and a persistent token; two
+    # copies of the memory, and queries, keys and values of a segment's tokens but its last
+    "titans mac": Variant(
+        TitansMAC,
+        {"mini_batch": 3, "inner_norm": False, "persistent": 1},
+        QKVO + FILTER + 2 * NORM + HEADS + 4 * MATRIX + 3 * (GATE + HEADS) + 5 * D * D + 2 * D,
+        lambda n: (min(n, 2) * 3 * D + 2 * 4 * MATRIX, CONV),
+        lambda n: (min(n, 2) * 3 * D + 2 * 4 * MATRIX, CONV),
     ),
     # three matrices; scales and shifts, a norm; a rate for each matrix of a head, and a gate of momentum
     "lact": Variant(

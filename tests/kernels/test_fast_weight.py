@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.family import KernelCase, normal
-from linbench.kernels.fast_weight import Network, Step, fast_weight, initial_state
+from linbench.kernels.fast_weight import Network, Step, fast_weight, initial_state, read
 from linbench.kernels.fast_weight.cases import FAMILY
 from linbench.kernels.fast_weight.newton_schulz import orthogonalise
 from linbench.kernels.matrix_state import Delta, matrix_state
@@ -111,6 +111,66 @@ def test_gradients_through_the_inner_loop_are_finite_differences(name: str) -> N
 
     leaves = [x.clone().requires_grad_() for x in inputs.values()]
     assert torch.autograd.gradcheck(outputs, leaves, fast_mode=True, eps=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["chunkwise", "reference"])
+@pytest.mark.parametrize("name", ["titans", "lact with muon"])
+@torch.no_grad()
+def test_whole_mini_batches_begin_again_after_an_unfinished_one(name: str, backend: Any) -> None:
+    """States are those between mini-batches, without what an unfinished one has gathered."""
+    case = CASES[name]()
+    network, step = (case.kernel.keywords[n] for n in ("network", "step"))
+    step, maps = step._replace(whole=True), [x for n, x in case.inputs.items() if n.startswith("map")]
+    length = case.inputs["q"].shape[1]
+    expected, _ = case.kernel(case.inputs)
+
+    def call(start: int, end: int, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        given = {
+            n: case.inputs[n][:, start:end] for n in ("q", "k", "v", "rates", *GATES) if n in case.inputs
+        }
+        return fast_weight(
+            **given,
+            initial=maps,
+            network=network,
+            step=step,
+            state=state,
+            backend=backend,  # type: ignore[arg-type]
+        )
+
+    begun, middle = call(0, 6, None)
+    rest, last = call(4, length, middle)
+    assert_near([begun, rest], [expected[:, :6], expected[:, 4:]], 1e-12)
+    assert_near([middle, last], [call(0, 4, None)[1], call(0, length // 4 * 4, None)[1]], 1e-12)
+    assert middle.shape[-1] == step.floats(network, [w.shape[-2:] for w in maps])  # type: ignore[arg-type]
+    assert_near([call(0, 3, None)[1]], [initial_state(maps, network, step, 2)], 1e-12)
+
+
+@pytest.mark.parametrize("name", ["ttt_mlp", "lact"])
+def test_reading_is_that_of_a_mini_batch_with_the_weights_before_it(name: str) -> None:
+    _, inputs = whole(name)
+    network, step = (CASES[name]().kernel.keywords[n] for n in ("network", "step"))
+    maps = [x for n, x in inputs.items() if n.startswith("map")]
+    norm = (inputs["weight"], inputs["bias"]) if "weight" in inputs else None
+    step, still = step._replace(keeps_norms=False, momentum=False), Step(4, "before")
+    q, k, v = (inputs[n][:, :7] for n in ("q", "k", "v"))
+    rates = 0.1 * inputs["rates"][:, :7]
+    _, state = fast_weight(q, k, v, rates, maps, network=network, step=step, norm=norm)
+
+    def learned(q: Tensor, state: Tensor) -> Tensor:
+        seen = torch.zeros(2, dtype=torch.int64)
+        return fast_weight(
+            q, k[:, :3], v[:, :3], rates[:, :3], maps,
+            network=network, step=still, norm=norm, state=state, seen=seen,
+        )[0]  # fmt: skip
+
+    def recalled(q: Tensor, state: Tensor) -> Tensor:
+        return read(q, maps, network=network, step=step, norm=norm, state=state)
+
+    for given in ((q[:, :3], state), (q[:, :3], initial_state(maps, network, step, 2))):
+        assert_near(results(recalled, given), results(learned, given), 1e-12)
+    assert_near([read(q, maps, network=network, step=step, norm=norm)], [recalled(q, given[1])], 1e-12)
+    with pytest.raises(ValueError, match="q must be"):
+        read(q[..., :-1], maps, network=network, step=step, norm=norm)
 
 
 def keys(length: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -225,6 +285,12 @@ WRONG: dict[str, dict[str, Any]] = {
     "a gate that is not there": {"step": Step(2, momentum=True)},
     "a gate of another shape": {"step": Step(2, decay=True), "log_keep": normal(2, 2, 2)},
     "a window of no tokens": {"step": Step(2, window=0)},
+    "a window of whole mini-batches": {"step": Step(2, window=2, whole=True)},
+    "whole mini-batches with a place": {
+        "step": Step(2, whole=True),
+        "state": normal(2, 2, 12),
+        "seen": torch.zeros(2, dtype=torch.int64),
+    },
     "a window read with weights before": {"step": Step(2, "before", window=2)},
     "step sizes of mini-batches": {"step": Step(2, "before"), "step_sizes": normal(2, 3, 2)},
     "step sizes of another shape": {"step_sizes": normal(2, 2, 2)},

@@ -64,6 +64,7 @@ from linbench.models.s4d import S4D
 from linbench.models.s5 import S5
 from linbench.models.stick_breaking import StickBreaking
 from linbench.models.titans import Titans
+from linbench.models.titans_mac import TitansMAC
 from linbench.models.titans_mag import TitansMAG
 from linbench.models.transnormer import TransNormer
 from linbench.models.ttt_linear import TTTLinear
@@ -121,7 +122,7 @@ def test_state_floats_are_what_the_state_holds(
     shift = variant.shift if form == "native" else 0
     assert (size.recurrent + size.cache, size.convolution, size.shift) == (memory, convolution, shift)
     assert size.total == memory + convolution + shift
-    assert (size.cache > 0) == issubclass(variant.cls, Attention)
+    assert (size.cache > 0) == issubclass(variant.cls, Attention | TitansMAC)
     assert held(mixer, mixer.init_state(B, capacity=seq_len)) == size._asdict()
     assert held(mixer, mixer(tokens(seq_len), mixer.init_state(B, capacity=seq_len)).state) == size._asdict()
 
@@ -233,6 +234,10 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     TitansMAG: lambda s: (
         (SURROUNDINGS + 2 * NORM + HEADS + s.inner_norm * INNER_NORM + 4 * (s.network == "mlp") * MATRIX)
         + (1 + s.momentum + s.decay) * (GATE + HEADS)
+    ),
+    TitansMAC: lambda s: (
+        (SURROUNDINGS + 2 * NORM + HEADS + s.inner_norm * INNER_NORM + 4 * (s.network == "mlp") * MATRIX)
+        + ((1 + s.momentum + s.decay) * (GATE + HEADS) + 5 * D * D + s.persistent * 2 * D)
     ),
     OmegaNet: lambda s: omega(s),
     Atlas: lambda s: omega(s),
