@@ -186,7 +186,7 @@ def share_with_a_wrong_verdict(pool: Pool, catalogues: int, seeds: int) -> float
 
 @pytest.mark.slow
 def test_a_whole_catalogue_has_no_wrong_verdict() -> None:
-    """Of the pool on which one seed says least; the nightly test has all pools and many catalogues."""
+    """The pool is that on which one seed says least; a nightly test has all pools and many catalogues."""
     assert share_with_a_wrong_verdict(two_valued, catalogues=1, seeds=500) == 0
 
 
