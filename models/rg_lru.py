@@ -51,7 +51,7 @@ class BlockGate(nn.Module):
         if width % blocks:
             raise UserError(f"model.blocks = {blocks} does not divide the {width} channels of the RG-LRU.")
         block = width // blocks
-        self.weight = nn.Parameter(torch.randn(blocks, block, block) * block**-0.5)
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(blocks, block, block), std=block**-0.5))
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, u: Tensor) -> Tensor:
@@ -115,7 +115,10 @@ class RGLRU(VectorMixer):
         self.gate = Linear(self.layer.d_model, width) if settings.output_gate == "gelu" else None
         self.recurrence = BlockGate(width, settings.blocks)
         self.input = BlockGate(width, settings.blocks)
-        published = draw(0.9**2, 0.999**2, width, strata=settings.strata).sqrt().logit()
+        rate = draw(0.9**2, 0.999**2, width, strata=settings.strata).sqrt()
+        published = rate.log() - torch.log1p(
+            -rate
+        )  # torch.logit would load a compiler on a device without data
         # where r is one half, a is sigmoid(L)^4
         self.decay = nn.Parameter(settings.start(published, lambda rate: logit(2 * rate / POWER)))
 

@@ -101,6 +101,7 @@ def held(mixer: Mixer, state: Any) -> dict[str, int]:
         "taps": "convolution",
         "keys": "recurrent" if isinstance(mixer, PaTH) else "cache",  # which every token reflects
         "values": "cache",
+        **dict.fromkeys("qkv", "cache"),
         "log_left": "cache",
         "directions": "convolution",
         "shift": "shift",

@@ -12,7 +12,6 @@ from syrupy.assertion import SnapshotAssertion
 
 from linbench.engine.layer_under_test import MOST_FLOATS, NEUTRAL_PRESET, LayerUnderTest
 from linbench.experiments.registry import SHIPPED, registry
-from linbench.models.blocks.matrix_mixer import MatrixMixer
 from linbench.tasks.mqar import MQAR
 from linbench.verify import laws
 from linbench.verify.check import Finding, check
@@ -58,15 +57,14 @@ ONE_OF_EACH_RULE = {
     "linear_attention",
     "mamba2",
 }
-"""Mixers with a matrix as their state of which the controlled form is checked in `make test`: it adds the
-same convolution and norm to all of them, and tests/models holds every variant to the same laws in it."""
+"""Mixers of which the controlled form is checked in `make test`: it adds the same convolution and norm to
+all, and tests/models holds every variant to the same laws in it."""
 
 
 def _marks(name: str, form: str) -> list[pytest.MarkDecorator]:
     if (name, form) == ("gated_deltanet", "native"):
         return []
-    alike = issubclass(SHIPPED_MODELS[name], MatrixMixer) and name not in ONE_OF_EACH_RULE
-    nightly = form == "controlled" and alike
+    nightly = form == "controlled" and name not in ONE_OF_EACH_RULE
     return [pytest.mark.slow, *([pytest.mark.nightly] if nightly else [])]
 
 
