@@ -119,12 +119,12 @@ def test_every_output_depends_on_every_earlier_token_within_reach(
     variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor]
 ) -> None:
     mixer, length = build(), 7
-    x = tokens(length)[0]
-    changed = x.expand(length, length, D).clone()  # one token of each row
-    changed[range(length), range(length)] = -2 * x + 1
-    y = mixer(torch.cat([x[None], changed])).y
+    x = tokens(length)
+    changed = x.expand(length, B, length, D).clone()  # one token of each
+    changed[range(length), :, range(length)] = (1 - 2 * x).transpose(0, 1)
+    y = mixer(torch.cat([x, changed.flatten(0, 1)])).y.unflatten(0, (1 + length, B))
     for t in range(length):
-        moved = (y[1 + t] - y[0]).abs().amax(dim=1) > 1e-12
+        moved = (y[1 + t] - y[0]).abs().amax(dim=(0, 2)) > 1e-12
         reach = (
             WINDOW + 3 * (form == "controlled")
             if "window" in variant.settings and not issubclass(variant.cls, TitansMemory)  # of its gradient
