@@ -34,6 +34,10 @@ def stored(device: str, kind: str) -> list[dict[str, Any]]:
     ]
 
 
+def of_commit(device: str, kind: str, commit: str) -> list[dict[str, Any]]:
+    return [each for each in stored(device, kind) if each["environment"]["commit"].startswith(commit)]
+
+
 def number(value: float | None) -> str:
     """Return three digits; as many as there are before the point for large numbers."""
     if not value:
@@ -126,9 +130,10 @@ def kernels(device: str, commit: str, shape: dict[str, int]) -> str:
 
 
 def steps(device: str, commit: str) -> str:
-    chosen = [r for r in stored(device, STEP) if r["environment"]["commit"].startswith(commit)]
     rows = []
-    for result in sorted(chosen, key=lambda r: (-r["bench"]["shape"]["B"], r["label"])):
+    for result in sorted(
+        of_commit(device, STEP, commit), key=lambda r: (-r["bench"]["shape"]["B"], r["label"])
+    ):
         shape, side = result["bench"]["shape"], result["sides"][OURS]
         seconds = side[AS_CALLED]["median"]
         memory = [number(side["peak_bytes"] / MIB)] if "peak_bytes" in side else []
@@ -148,12 +153,11 @@ def steps(device: str, commit: str) -> str:
 def stacks(device: str, commit: str) -> str:
     """Millions of tokens per second of several models that train as one program, by width."""
     rates: dict[str, dict[tuple[int, int], float]] = {}
-    for result in stored(device, STEP):
-        bench, shape = result["bench"], result["bench"]["shape"]
-        if result["environment"]["commit"].startswith(commit):
-            tokens = shape["B"] * shape["T"] * bench["replicas"]
-            seconds = result["sides"][OURS][AS_CALLED]["median"]
-            rates.setdefault(result["label"], {})[shape["D"], bench["replicas"]] = tokens / seconds / 1e6
+    for result in of_commit(device, STEP, commit):
+        shape, count = result["bench"]["shape"], result["bench"]["replicas"]
+        seconds = result["sides"][OURS][AS_CALLED]["median"]
+        tokens = shape["B"] * shape["T"] * count
+        rates.setdefault(result["label"], {})[shape["D"], count] = tokens / seconds / 1e6
     columns = sorted({column for of_label in rates.values() for column in of_label})
     order = sorted(rates, key=lambda label: -max(rates[label].values()))
     return table(
@@ -164,9 +168,8 @@ def stacks(device: str, commit: str) -> str:
 
 def sweeps(device: str, commit: str) -> str:
     """Whole suites by the number of workers: seconds, tokens, and where the time of workers goes."""
-    chosen = [r for r in stored(device, SWEEP) if r["environment"]["commit"].startswith(commit)]
     rows = []
-    for result in sorted(chosen, key=lambda r: r["bench"]["workers"]):
+    for result in sorted(of_commit(device, SWEEP, commit), key=lambda r: r["bench"]["workers"]):
         spent, workers = result["spent"], result["bench"]["workers"]
         parts = [spent["parts"][name] for name in ("training", "evaluation", "first steps")]
         rows.append(

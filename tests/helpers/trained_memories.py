@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tests.helpers.models import HEADS, B, D
@@ -27,6 +28,18 @@ def turned(x: Tensor, place: int) -> Tensor:
 
 def layer_normed(x: Tensor, eps: float) -> Tensor:
     return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + eps).sqrt()
+
+
+def rms_normed(x: Tensor) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+
+
+def recalled(x: Tensor, M: list[Tensor], w: dict[str, Tensor]) -> Tensor:
+    """f(x; M) of Titans for x [B, ..., H, K] and one or two maps, with the norm in a layer's parameters w."""
+    z = torch.einsum("b...hk,bhkf->b...hf", x, M[0])
+    if len(M) > 1:
+        z = torch.einsum("b...hf,bhfv->b...hv", F.gelu(z, approximate="tanh"), M[1])
+    return x + w["inner_norm.weight"] * layer_normed(z, 1e-6) + w["inner_norm.bias"]
 
 
 def unit(x: Tensor) -> Tensor:

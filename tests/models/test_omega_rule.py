@@ -12,7 +12,7 @@ from linbench.models.atlas import Atlas
 from linbench.models.omeganet import OmegaNet
 from linbench.models.titans import Titans
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
-from tests.helpers.trained_memories import LENGTHS, assert_is_by_hand, drawn, layer_normed, unit
+from tests.helpers.trained_memories import LENGTHS, assert_is_by_hand, drawn, recalled, rms_normed, unit
 
 
 def omega_by_hand(mixer: Any, x: Tensor) -> Tensor:
@@ -31,14 +31,9 @@ def omega_by_hand(mixer: Any, x: Tensor) -> Tensor:
     M = [m.expand(B, *m.shape) for m in mixer.initial(x)]
     S, base, rows = [torch.zeros_like(m) for m in M], M, []
 
-    def memory(x: Tensor, M: list[Tensor]) -> Tensor:
-        z = F.gelu(torch.einsum("bthk,bhkf->bthf", x, M[0]), approximate="tanh")
-        z = torch.einsum("bthf,bhfv->bthv", z, M[1])
-        return x + w["inner_norm.weight"] * layer_normed(z, 1e-6) + w["inner_norm.bias"]
-
     for t in range(x.shape[1]):
         last = slice(max(0, t - s.window + 1), t + 1)
-        losses = (memory(k[:, last], base) - v[:, last]).square().sum(-1) / 2
+        losses = (recalled(k[:, last], base, w) - v[:, last]).square().sum(-1) / 2
         loss = (gates["weigh"][:, last] * losses).sum()
         gradients = torch.autograd.grad(loss, base, create_graph=True)
         theta = gates["momentum"][:, t, :, None, None] if s.momentum else 0
@@ -49,8 +44,8 @@ def omega_by_hand(mixer: Any, x: Tensor) -> Tensor:
             alpha[:, t, :, None, None] * m + eta[:, t, :, None, None] * step
             for m, step in zip(M, steps, strict=True)
         ]
-        o = memory(q[:, t : t + 1], M)[:, 0]
-        o = o / (o.square().mean(-1, keepdim=True) + 1e-5).sqrt() * w["readout.norm.weight"]
+        o = recalled(q[:, t : t + 1], M, w)[:, 0]
+        o = rms_normed(o) * w["readout.norm.weight"]
         rows.append(o.flatten(-2) * F.silu(x[:, t] @ w["readout.gate.weight"].T))
         if t % s.mini_batch == s.mini_batch - 1:
             base = M

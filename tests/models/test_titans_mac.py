@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.models.titans_mac import Segment, TitansMAC
@@ -14,14 +13,11 @@ from tests.helpers.trained_memories import (
     assert_is_by_hand,
     drawn,
     heads,
-    layer_normed,
+    recalled,
+    rms_normed,
     turned,
     unit,
 )
-
-
-def rms(x: Tensor) -> Tensor:
-    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()
 
 
 def mac_by_hand(mixer: Any, x: Tensor) -> Tensor:
@@ -30,11 +26,6 @@ def mac_by_hand(mixer: Any, x: Tensor) -> Tensor:
     M = [m.expand(B, *m.shape) for m in mixer.initial(x)]
     S, rows = [torch.zeros_like(m) for m in M], []
     persistent = w["persistent"][:, None].expand(-1, B, -1, -1)
-
-    def memory(x: Tensor, M: list[Tensor]) -> Tensor:
-        z = F.gelu(torch.einsum("bhk,bhkf->bhf", x, M[0]), approximate="tanh")
-        z = torch.einsum("bhf,bhfv->bhv", z, M[1])
-        return x + w["inner_norm.weight"] * layer_normed(z, 1e-6) + w["inner_norm.bias"]
 
     def mapped(name: str, x: Tensor) -> tuple[Tensor, ...]:
         return (x.flatten(-2) @ w[f"{name}.weight"].T).unflatten(-1, (HEADS, -1)).split(width, dim=-1)
@@ -48,19 +39,19 @@ def mac_by_hand(mixer: Any, x: Tensor) -> Tensor:
             keys, values = [*unit(persistent[..., :width])], [*persistent[..., width:]]
             # in a graph of their own: a gradient of the memory is not one of keys that were made of it
             before, weights = M, [m.clone() for m in M]
-        context_key, context_value = mapped("of_recalled", memory(q, before))
+        context_key, context_value = mapped("of_recalled", recalled(q, before, w))
         keys += [turned(unit(context_key), place), turned(k, place)]
         values += [context_value, v]
         scores = torch.einsum("bhk,sbhk->bhs", turned(q, place), torch.stack(keys)) * w["scale"][:, None]
         attended = torch.einsum("bhs,sbhk->bhk", scores.softmax(-1), torch.stack(values))
-        y = rms(attended) * w["attention_norm.weight"]
+        y = rms_normed(attended) * w["attention_norm.weight"]
         asked, key, value = mapped("of_attended", y)
-        loss = (memory(unit(key), weights) - value).square().sum() / 2
+        loss = (recalled(unit(key), weights, w) - value).square().sum() / 2
         gradients = torch.autograd.grad(loss, weights, create_graph=True)
         theta = s.inner_rate * gate("rate", y)
         S = [gate("momentum", y) * last - theta * g for last, g in zip(S, gradients, strict=True)]
         M = [gate("keep", y) * m + change for m, change in zip(M, S, strict=True)]
-        read = (rms(memory(unit(asked), M)) * w["memory_norm.weight"]).sigmoid()
+        read = (rms_normed(recalled(unit(asked), M, w)) * w["memory_norm.weight"]).sigmoid()
         rows.append((y * read).flatten(-2))
     return torch.stack(rows, dim=1) @ w["readout.linear.weight"].T
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.models.attention import Attention
@@ -14,14 +13,11 @@ from tests.helpers.trained_memories import (
     assert_is_by_hand,
     drawn,
     heads,
-    layer_normed,
+    recalled,
+    rms_normed,
     turned,
     unit,
 )
-
-
-def rms(x: Tensor) -> Tensor:
-    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()
 
 
 def mag_by_hand(mixer: Any, x: Tensor) -> Tensor:
@@ -34,22 +30,17 @@ def mag_by_hand(mixer: Any, x: Tensor) -> Tensor:
     M = [m.expand(B, *m.shape) for m in mixer.initial(x)]
     S, base, rows, keys, values = [torch.zeros_like(m) for m in M], M, [], [], []
 
-    def memory(x: Tensor, M: list[Tensor]) -> Tensor:
-        z = F.gelu(torch.einsum("bhk,bhkf->bhf", x, M[0]), approximate="tanh")
-        z = torch.einsum("bhf,bhfv->bhv", z, M[1])
-        return x + w["inner_norm.weight"] * layer_normed(z, 1e-6) + w["inner_norm.bias"]
-
     for t, (q, k, v) in enumerate(zip(*heads(mixer, x), strict=True)):
         q, k = unit(q), unit(k)
-        loss = (memory(k, base) - v).square().sum() / 2
+        loss = (recalled(k, base, w) - v).square().sum() / 2
         gradients = torch.autograd.grad(loss, base, create_graph=True)
         S = [eta[:, t] * last - s.inner_rate * rate[:, t] * g for last, g in zip(S, gradients, strict=True)]
         M = [alpha[:, t] * m + change for m, change in zip(M, S, strict=True)]
         keys, values = [*keys, turned(k, t)][-s.window :], [*values, v][-s.window :]
         scores = torch.einsum("bhk,sbhk->bhs", turned(q, t), torch.stack(keys)) * w["scale"][:, None]
         attended = torch.einsum("bhs,sbhk->bhk", scores.softmax(-1), torch.stack(values))
-        gate = (rms(memory(q, M)) * w["memory_norm.weight"]).sigmoid()
-        rows.append((rms(attended) * w["attention_norm.weight"] * gate).flatten(-2))
+        gate = (rms_normed(recalled(q, M, w)) * w["memory_norm.weight"]).sigmoid()
+        rows.append((rms_normed(attended) * w["attention_norm.weight"] * gate).flatten(-2))
         if t % s.mini_batch == s.mini_batch - 1:
             base = M
     return torch.stack(rows, dim=1) @ w["readout.linear.weight"].T

@@ -24,6 +24,8 @@ from tests.helpers.trained_memories import (
     drawn,
     heads,
     layer_normed,
+    recalled,
+    rms_normed,
     turned,
     unit,
 )
@@ -147,7 +149,7 @@ def lact_by_hand(mixer: Any, x: Tensor) -> Tensor:
             sums[i] = sums[i] + rates[:, t, :, i, None, None] * left[..., None] * right[..., None, :]
         z, h2 = (torch.einsum("bhoi,bhi->bho", m, fast_q) for m in (W0, W2))
         y = torch.einsum("bhoi,bhi->bho", W1, F.silu(z) * h2)
-        y = y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt() * w["fast.norm.weight"]
+        y = rms_normed(y) * w["fast.norm.weight"]
         if s.fast_gate:
             y = y * F.silu(x[:, t] @ w["fast.gate.weight"].T + w["fast.gate.bias"])[..., None]
         rows.append(o.flatten(-2) + y.flatten(-2))
@@ -214,19 +216,13 @@ def titans_by_hand(mixer: Any, x: Tensor) -> Tensor:
     M = [m.expand(B, *m.shape) for m in mixer.initial(x)]
     S, base, rows = [torch.zeros_like(m) for m in M], M, []
 
-    def memory(x: Tensor, M: list[Tensor]) -> Tensor:
-        z = torch.einsum("bhk,bhkf->bhf", x, M[0])
-        if len(M) > 1:
-            z = torch.einsum("bhf,bhfv->bhv", F.gelu(z, approximate="tanh"), M[1])
-        return x + w["inner_norm.weight"] * layer_normed(z, 1e-6) + w["inner_norm.bias"]
-
     for t in range(x.shape[1]):
-        loss = (memory(k[:, t], base) - v[:, t]).square().sum() / 2
+        loss = (recalled(k[:, t], base, w) - v[:, t]).square().sum() / 2
         gradients = torch.autograd.grad(loss, base, create_graph=True)
         S = [eta[:, t] * last - s.inner_rate * rate[:, t] * g for last, g in zip(S, gradients, strict=True)]
         M = [alpha[:, t] * m + change for m, change in zip(M, S, strict=True)]
-        o = memory(q[:, t], M)
-        o = o / (o.square().mean(-1, keepdim=True) + 1e-5).sqrt() * w["readout.norm.weight"]
+        o = recalled(q[:, t], M, w)
+        o = rms_normed(o) * w["readout.norm.weight"]
         rows.append(o.flatten(-2) * F.silu(x[:, t] @ w["readout.gate.weight"].T))
         if t % s.mini_batch == s.mini_batch - 1:
             base = M
