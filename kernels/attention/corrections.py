@@ -56,8 +56,7 @@ def corrected_values(
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         empty_is_zero: whether places without a key hold zeros, so that they need not be masked.
         backend: "auto", "blocks" or "reference"; for tokens without a cache and heads of at most 128 also
-            "triton" on a GPU. "auto" is "blocks": the kernels are right on an H200, but were not timed. But
-            for the reference none lays a matrix of all queries and keys in memory.
+            "triton" on a GPU. But for the reference none lays a matrix of all queries and keys in memory.
 
     Returns: u of the last T tokens [B, T, H, V] in the dtype of v.
 
@@ -72,7 +71,7 @@ def corrected_values(
     if beta.shape != q.shape[:3]:
         raise ValueError(f"beta is {tuple(q.shape[:3])}, not {tuple(beta.shape)}")
     has_kernel = before == 0 and key_positions is None and max(k.shape[3], v.shape[3]) <= _WIDEST
-    backends = [*_BACKENDS, "triton"] if backend == "triton" and has_kernel else _BACKENDS
+    backends = [*_BACKENDS, "triton"] if has_kernel else _BACKENDS
     took = choose_backend(backend, backends, v, otherwise="blocks", empty="blocks")
     if took == "triton":
         return _triton(q, k, v, beta, scale)

@@ -76,9 +76,8 @@ def path_attention(
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         empty_is_zero: whether places without a key hold zeros, so that they need not be masked.
         backend: "auto", "blocks" or "reference"; for tokens without a cache, heads of at most 128 and gates
-            that are the same for queries and keys, also "triton" on a GPU. "auto" is "blocks": the kernels
-            are right on an H200, but were not timed. But for the reference none lays a matrix of all queries
-            and keys in memory.
+            that are the same for queries and keys, also "triton" on a GPU. But for the reference none lays a
+            matrix of all queries and keys in memory.
 
     Returns: [B, T, H, V] in the dtype of v.
 
@@ -89,8 +88,8 @@ def path_attention(
     if k.shape[1] < q.shape[1] or (key_positions is not None and key_positions.shape != k.shape[:2]):
         raise ValueError("k and v have a place for each query at least, and key_positions one for each place")
     require_kept(q, k, kept)
-    named = backend == "triton" and _has_kernel(q, k, v, key_positions, kept)
-    backends = {**_BACKENDS, "triton": _triton} if named else _BACKENDS
+    has_kernel = _has_kernel(q, k, v, key_positions, kept)
+    backends = {**_BACKENDS, "triton": _triton} if has_kernel else _BACKENDS
     took = choose_backend(backend, backends, v, otherwise="blocks", empty="blocks")
     there, k, v = with_places(k, v, key_positions, empty_is_zero=empty_is_zero)
     groups, dtype = q.shape[2] // k.shape[2], v.dtype

@@ -69,15 +69,14 @@ def fast_weight(
             mini-batches, the first of which begins with the first token.
         backend: "auto", "chunkwise" or "reference"; also "triton" on a GPU, from the start, for a linear
             network, squares, and plain steps that are read with reads = "own", mini-batches of at most 32
-            tokens and heads of at most 128. "auto" is "chunkwise": the kernels are right on an H200, but
-            were not timed. Their products have 22 bits.
+            tokens and heads of at most 128. Its products have 22 bits.
 
     Returns: o [B, T, H, V] in the dtype of v, and the state after the last token in at least float32.
 
     Raises ValueError: arguments that do not fit together, a backend that is not there.
     """
     known = state is None and has_kernel(network, step, k.shape[-1], v.shape[-1])
-    backends = _BACKENDS | _TRITON if backend == "triton" and known else _BACKENDS
+    backends = _BACKENDS | _TRITON if known else _BACKENDS
     took = choose_backend(backend, backends, v, otherwise="chunkwise", empty="chunkwise")
     require_heads(q=q, k=k, v=v)
     rates = rates if rates.dim() == 4 else rates[..., None]

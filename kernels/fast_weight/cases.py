@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linbench.kernels.family import Family, Inputs, KernelCase, normal
+from linbench.kernels.family import Family, Inputs, KernelCase, Operation, Shape, normal, random_inputs
 from linbench.kernels.fast_weight import Network, Step, fast_weight
 
 _HEADS, _HIDDEN = 2, 6
@@ -105,10 +105,35 @@ _CASES_OF_TRITON = {
     "wide heads": partial(_in_triton, _TTT, Step(16), 70, key_dim=128, value_dim=128, norm=True, scales=True),
 }
 
+_TIMED = Network("linear", bias=True), Step(16)
+"""The memory of TTT-Linear, arXiv:2407.04620."""
+
+
+def _inputs(shape: Shape, dtype: torch.dtype, device: str) -> Inputs:
+    sizes = {**dict.fromkeys(("q", "k", "v"), (*shape,)), "rates": shape[:3]}
+    return random_inputs(shape, dtype, device, sizes=lambda _: sizes)
+
+
+def _timed(given: Inputs) -> Tensor:
+    k = torch.nn.functional.normalize(given["k"].float(), dim=-1).to(given["k"].dtype)
+    heads, dim = k.shape[2:]
+    network, step = _TIMED
+    start = [k.new_zeros(heads, *each) for each in network.shapes(dim, dim, dim)]
+    norm = (k.new_ones(heads, dim), k.new_zeros(heads, dim))
+    rates = 0.1 * given["rates"].float().sigmoid()
+    return fast_weight(given["q"], k, given["v"], rates, start, network=network, step=step, norm=norm)[0]
+
+
+def _flops(shape: Shape) -> float:
+    """Return operations of three products with the weights: keys, their gradients, queries."""
+    return 2.0 * shape.B * shape.T * shape.H * 3 * shape.D**2
+
+
 FAMILY = Family(
     cases={"fast_weight": _CASES},
     gpu_cases={"fast_weight": _CASES_OF_TRITON, "fast_weight_in_torch": _CASES},
     profile_kind="recurrence",
     profile_names=("linbench::fast_weight",),
+    operations={"ttt_linear": Operation(_inputs, _timed, _flops)},
     shown_with_models=True,
 )

@@ -86,9 +86,8 @@ def least_squares(
             `steps`.
         state: G [B, H, K, K], symmetric, and C [B, H, K, V] to start from; None is zero.
         backend: "auto", "chunkwise" or "reference"; for methods other than "exact", the implicit gradient and
-            keys of at most 128 also "triton" on a GPU, which solves all systems of a chunk in one program.
-            "auto" is "chunkwise": the kernels are right on an H200, but were not timed. They round no input;
-            their products have 22 bits, beside bfloat16 keys 16.
+            keys of at most 128 also "triton" on a GPU, which solves all systems of a chunk in one program. It
+            rounds no input; its products have 22 bits, beside bfloat16 keys 16.
 
     Returns: o [B, T, H, V] in the dtype of v, and the final state.
 
@@ -96,7 +95,7 @@ def least_squares(
     """
     require_heads(q=q, k=k, v=v)
     has_kernel = method != "exact" and gradient == "implicit" and k.shape[-1] <= _WIDEST
-    backends = _BACKENDS | _TRITON if backend == "triton" and has_kernel else _BACKENDS
+    backends = _BACKENDS | _TRITON if has_kernel else _BACKENDS
     took = choose_backend(backend, backends, v, otherwise="chunkwise")
     with without_autocast(v):
         problem = check(q, k, v, log_decay, strength, ridge, state, steps, method, gradient)

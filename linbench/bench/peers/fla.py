@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -50,6 +51,8 @@ def operations(compiling: bool) -> OperationCalls:
         "path": path_of_fla,
         "path_fox": path_of_fla,
         "deltaformer": _deltaformer,
+        "least_squares": _mesa,
+        "ttt_linear": _ttt_linear,
         "linear_attention": output(ops.chunk_linear_attn, *qkv, normalize=False),
         "scalar_decay": output(ops.chunk_simple_gla, *qkv, "log_decay"),
         "gla": output(ops.chunk_gla, *qkv, "log_decay"),
@@ -81,6 +84,28 @@ def _deltaformer(x: dict[str, Tensor]) -> Tensor:
     u: Tensor = ParallelDeltaformerFunction.apply(k, k, v, x["beta"].to(k.dtype))
     q, k, u = (y.transpose(1, 2) for y in (q, k, u))
     return F.scaled_dot_product_attention(q, k, u, is_causal=True).transpose(1, 2)
+
+
+def _mesa(x: dict[str, Tensor]) -> Tensor:
+    """Solve the least squares of MesaNet with as many steps of conjugate gradients as linbench's door."""
+    from fla.ops.mesa_net import chunk_mesa_net
+
+    k = F.normalize(x["k"].float(), dim=-1).to(x["k"].dtype)
+    log_decay, strength = F.logsigmoid(x["gate"].float()), x["strength"].float().sigmoid().to(k.dtype)
+    ridge = k.new_ones(k.shape[2:], dtype=torch.float32)
+    o: Tensor = chunk_mesa_net(x["q"], k, x["v"], log_decay, strength, ridge, max_CG_iteration=30)[0]
+    return o
+
+
+def _ttt_linear(x: dict[str, Tensor]) -> Tensor:
+    """Train the memory of TTT-Linear; its operation also adds a norm of what was read."""
+    from fla.ops.ttt import chunk_ttt_linear
+
+    k = F.normalize(x["k"].float(), dim=-1).to(x["k"].dtype)
+    rates = (0.1 * x["rates"].float().sigmoid()).to(k.dtype)[..., None]
+    weight, bias = k.new_ones(k.shape[2:]), k.new_zeros(k.shape[2:])
+    o: Tensor = chunk_ttt_linear(x["q"], k, x["v"], weight, bias, rates, scale=1.0, chunk_size=16)[0]
+    return o
 
 
 LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
