@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -117,7 +117,7 @@ def claims(
         check_writable(save, "cannot write", "--save")
     options = {"executor": executor, "allow": allow or ()}
     with redirect_stdout(sys.stderr):  # plugins may print; standard output is ours
-        runner = _runner((results or DEFAULT)[0], device, options) if run else None
+        runner = _runner(results or DEFAULT, device, options) if run else None
         chosen = _select_claims(names or [], tier or [])
         verdicts, stored, new_results = decide(chosen, partial(_load, results, new=run), runner)
         if run and not new_results:
@@ -173,21 +173,23 @@ def _load(folders: list[Path] | None, *, new: bool) -> "Stored":
     return Stored(store for folder in folders or DEFAULT for store in stores_below(folder))
 
 
-def _runner(folder: Path, device: str, options: dict[str, Any]) -> "Runner":
-    """Return what makes missing results and stores them in a folder. Raises UserError: an unknown device."""
+def _runner(folders: Sequence[Path], device: str, options: dict[str, Any]) -> "Runner":
+    """Return what makes the results that no folder has, and stores them in the first.
+
+    Raises UserError: an unknown device.
+    """
     from linbench.bench.run import run
     from linbench.claims.run import Runner
     from linbench.cli.running import run_with_progress
     from linbench.experiments.device import pick_device
-    from linbench.results.reference import store_at
+    from linbench.results.reference import store_at, stores_below
 
     place = pick_device(device)
+    store = store_at(folders[0], others=[store for folder in folders[1:] for store in stores_below(folder)])
     return Runner(
         device=place,
-        train=lambda cells, search: run_with_progress(
-            cells, store_at(folder), search=search, stack=None, **options
-        ),
-        time_layers=lambda cases: run(list(cases), store_at(folder), again=True, tell=tell),
+        train=lambda cells, search: run_with_progress(cells, store, search=search, stack=None, **options),
+        time_layers=lambda cases: run(list(cases), store, again=True, tell=tell),
         warn=lambda words: tell(f"linbench: {words}"),
     )
 

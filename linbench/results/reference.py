@@ -97,9 +97,13 @@ class Reference(Store):
         return sorted({path for part in self.parts for path in part.unreadable})
 
 
-def store_at(folder: str | Path, option: str = "--results") -> Store:
-    """Return the store in a folder, or for `reference` the results that come with linbench."""
-    return Reference(option) if str(folder) == REFERENCE else Store(folder, option)
+def store_at(folder: str | Path, option: str = "--results", *, others: Sequence[Store] = ()) -> Store:
+    """Return the store in a folder, or for `reference` the results that come with linbench.
+
+    Args:
+        others: stores in which a result is looked for that the folder lacks.
+    """
+    return Reference(option) if str(folder) == REFERENCE else Store(folder, option, others=others)
 
 
 def stores_below(folder: str | Path) -> list[Store]:

@@ -43,10 +43,13 @@ class Store:
         set_aside: files, and lines of packs, that do not count, found since this store was opened, each with
             the reason. Files go by their present names: one whose cell is run again gets another name, and
             stays. A line of a pack goes by the pack's path, a colon and its number.
+        others: stores in which a result is looked for that the folder lacks; nothing is written to them.
     """
 
-    def __init__(self, folder: str | Path, option: str = "--results") -> None:
-        self.folder, self.option = Path(folder), option
+    def __init__(
+        self, folder: str | Path, option: str = "--results", *, others: Sequence["Store"] = ()
+    ) -> None:
+        self.folder, self.option, self.others = Path(folder), option, others
         self.set_aside: dict[Path, str] = {}
         self._packs = Packs(self.folder)
 
@@ -98,7 +101,9 @@ class Store:
         Raises StorageError: the system fails to read it, or it comes from a newer linbench.
         """
         found = self._loose(result_id) or self._packed(result_id)
-        return None if found is None else with_current_chance(found)
+        if found is not None:
+            return with_current_chance(found)
+        return next((found for store in self.others if (found := store.find(result_id))), None)
 
     def put(self, result: Result) -> Path:
         """Store a result in a file of its own: write it aside, flush it to the disk, then rename it.

@@ -92,41 +92,42 @@ def by_label(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {result["label"]: result for result in results}
 
 
-def kernels(device: str, commit: str, shape: dict[str, int]) -> str:
+def kernels(device: str, commit: str, shape: dict[str, int], peer: str = "fla") -> str:
     rows = []
     for result in stored(device, OPERATION):
         same = result["bench"]["shape"] == shape and result["environment"]["commit"].startswith(commit)
-        if not same or result["status"] != "ok":
+        if not same or result["status"] != "ok" or not result["sides"].keys() <= {OURS, peer}:
             continue
-        ours, theirs = result["sides"][OURS], result["sides"].get("fla", {})
-        mine, other = ours["both"][REPLAYED]["median"], theirs.get("both", {}).get(REPLAYED, {}).get("median")
+        ours, theirs = result["sides"][OURS], result["sides"].get(peer, {})
+        forward = ours["forward"].get(REPLAYED, {}).get("median")
+        mine, other = (side.get("both", {}).get(REPLAYED, {}).get("median") for side in (ours, theirs))
         called = theirs.get("both", {}).get(AS_CALLED, {}).get("median")
         peaks, cost = result["ceilings"], result["cost"]
         rows.append(
             [
                 f"`{result['label']}`",
-                number(1e3 * ours["forward"][REPLAYED]["median"]),
-                number(1e3 * mine),
+                number(forward and 1e3 * forward),
+                number(mine and 1e3 * mine),
                 number(other and 1e3 * other),
-                number(other and other / mine),
+                number(other and mine and other / mine),
                 number(called and called / ours["both"][AS_CALLED]["median"]),
-                f"{100 * cost['bytes'] / peaks['bytes_per_second'] / mine:.0f} %",
+                f"{100 * cost['bytes'] / peaks['bytes_per_second'] / mine:.0f} %" if mine else number(None),
                 number(ours["peak_bytes"] / MIB),
-                number(theirs["peak_bytes"] / MIB if other else None),
+                number(theirs["peak_bytes"] / MIB if theirs else None),
             ]
         )
     head = [
         "operation",
         "forward, ms",
         "both, ms",
-        "fla, ms",
+        f"{peer}, ms",
         "ratio",
         "as called",
         "of bytes",
         "MiB",
-        "fla, MiB",
+        f"{peer}, MiB",
     ]
-    return table(head, sorted(rows, key=lambda row: float(row[2].replace(",", ""))))
+    return table(head, sorted(rows, key=lambda row: float(row[2].replace(",", "").replace("–", "inf"))))
 
 
 def steps(device: str, commit: str) -> str:
@@ -357,6 +358,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernels-256": lambda: kernels("h100", "bd6bb50", {"B": 256, "T": 256, "H": 2, "D": 64}),
     "kernels-256-h200": lambda: kernels("h200", "0e0bf288", {"B": 256, "T": 256, "H": 2, "D": 64}),
     "kernels-4096": lambda: kernels("h100", "1f996b87", {"B": 8, "T": 4096, "H": 16, "D": 128}),
+    "kernels-softmax-h200": lambda: kernels("h200", "9507259b", {"B": 8, "T": 4096, "H": 16, "D": 128}),
+    "kernels-attention-h200": lambda: kernels(
+        "h200", "9507259b", {"B": 8, "T": 4096, "H": 16, "D": 128}, peer="sdpa"
+    ),
+    "kernels-memories-h200": lambda: kernels("h200", "9507259b", {"B": 8, "T": 4096, "H": 16, "D": 64}),
     "kernels-65536": lambda: kernels("h100", "1f996b87", {"B": 1, "T": 65536, "H": 16, "D": 128}),
     "layers-128": lambda: one_shape("h200", "cd54125a", 128),
     "layers-2048": lambda: one_shape("h200", "0278fdba", 2048),
