@@ -1,7 +1,7 @@
 """Feature maps phi(q) and phi(k) for memories that are sums of products of keys and values."""
 
+import math
 from collections.abc import Callable
-from math import factorial
 from typing import Literal
 
 import torch
@@ -146,7 +146,7 @@ class Powers(FeatureMap):
 
     def __init__(self, dim: int, degree: int, width: int | None = None) -> None:
         super().__init__(width or dim, positive=False)
-        self.coefficients = nn.Parameter(torch.tensor([1 / factorial(i) for i in range(1, degree + 1)]))
+        self.coefficients = nn.Parameter(torch.tensor([1 / math.factorial(i) for i in range(1, degree + 1)]))
 
     def features(self, x: Tensor) -> Tensor:
         """Return the features [..., K]."""
@@ -170,6 +170,19 @@ class Monomials(Powers):
         first, second = self.pairs.unbind()
         one, two = self.coefficients.unbind()
         return torch.cat([one * x, two * x[..., first] * x[..., second]], dim=-1)
+
+
+def squares(x: Tensor) -> Tensor:
+    """Return x_n^2, and sqrt(2) x_n x_m for each pair n < m: phi(q) . phi(k) is (q . k)^2.
+
+    The result is [..., K (K + 1) / 2] for x [..., K]. Pairs are made by turning x, whose gradient is cheaper
+    than that of an index.
+    """
+    half, even = (x.shape[-1] + 1) // 2, x.shape[-1] % 2 == 0
+    pairs = [x * x.roll(j, dims=-1) for j in range(1, half)]
+    if even:  # the last turn meets each pair twice
+        pairs.append(x[..., :half] * x[..., half:])
+    return torch.cat([x.square(), *(math.sqrt(2) * pair for pair in pairs)], dim=-1)
 
 
 _MAPS: dict[FeatureMapName, Callable[[int], FeatureMap]] = {

@@ -166,6 +166,7 @@ class HeadProjection(nn.Module):
         layer: place of the layer.
         make_feature_map: builds the map from a head's dimension; None: the map that the settings name.
         key_heads: heads of q and k, which divide H, where several heads of values share them; None is H.
+        head_dim: dimension of q and k of a head, before the feature map; None is what the settings say.
         kv_heads: heads of k and v, which divide H, where several heads of queries share them (2305.13245);
             None is H.
         steps: keys and values per token. In a token's channels the steps follow each other, each with all
@@ -185,6 +186,7 @@ class HeadProjection(nn.Module):
         *,
         make_feature_map: Callable[[int], FeatureMap] | None = None,
         key_heads: int | None = None,
+        head_dim: int | None = None,
         kv_heads: int | None = None,
         steps: int = 1,
         conv_bias: bool = False,
@@ -195,7 +197,8 @@ class HeadProjection(nn.Module):
         self.heads, self.steps = settings.heads, steps
         self.query_heads, self.value_heads = key_heads or self.heads, kv_heads or self.heads
         self.key_heads = min(self.query_heads, self.value_heads)
-        self.head_dim, self.value_dim = head_dims(settings, layer.d_model)
+        key_dim, self.value_dim = head_dims(settings, layer.d_model)
+        self.head_dim = head_dim or key_dim
         queries, keys = self.query_heads * self.head_dim, self.key_heads * self.head_dim
         self.widths = [queries, steps * keys, steps * self.value_heads * self.value_dim]
         self.mapped = self.widths[:2] if share_kv else self.widths

@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from linbench.models.abc import BoundedMemory
 from linbench.models.atlas import Atlas
 from linbench.models.attention import Attention
 from linbench.models.base import Mixer
 from linbench.models.base_conv import BaseConv
+from linbench.models.based import Based
 from linbench.models.comba import Comba
 from linbench.models.cope import CoPE
 from linbench.models.delta_positions import DeltaPositions
@@ -27,6 +29,7 @@ from linbench.models.gated_kalmanet import GatedKalmaNet
 from linbench.models.gau import GAU
 from linbench.models.gla import GLA
 from linbench.models.gru import GRU
+from linbench.models.gsa import GSA
 from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
 from linbench.models.kaczmarz import Kaczmarz
@@ -53,6 +56,7 @@ from linbench.models.path_fox import PaTHFoX
 from linbench.models.performer import Performer
 from linbench.models.precond_gdn import PrecondGDN
 from linbench.models.precond_kda import PrecondKDA
+from linbench.models.rebased import ReBased
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
 from linbench.models.rg_lru import RGLRU
@@ -298,6 +302,38 @@ SUMS |= {
 
 SUMS |= {
     name: Variant(
+        cls,
+        {"feature_dim": dim},
+        2 * D * HEADS * dim + 2 * D * D + more,
+        lambda _, rows=rows: (HEADS * rows * (HEAD + 1), 0),
+        lambda _, rows=rows, dim=dim: (HEADS * rows * (HEAD + 1), 3 * (2 * HEADS * dim + D)),
+    )
+    # rows of features; a scale and a shift
+    for name, cls, dim, rows, more in (
+        ("based", Based, 5, 21, 0),
+        ("rebased", ReBased, 4, 10, 2 * 4),
+        ("rebased with as many numbers as published", ReBased, 16, 136, 2 * 16),
+    )
+}
+
+# keys of half the width; a swish gate, a norm, and what controls the slots
+SUMS["abc"] = Variant(
+    BoundedMemory,
+    {},
+    4 * D * D + NORM + D * D // 2,
+    lambda _: (HEADS * HEAD // 2 * (HEAD // 2 + HEAD + 1), 0),
+    lambda _: (HEADS * HEAD * (2 * HEAD + 1), CONV),
+)
+SUMS["abc of three slots"] = Variant(
+    BoundedMemory,
+    {"slots": 3, "positions": "none"},
+    4 * D * D + NORM + D * HEADS * 3,
+    lambda _: (HEADS * 3 * (HEAD // 2 + HEAD + 1), 0),
+    lambda _: (HEADS * 3 * (2 * HEAD + 1), CONV),
+)
+
+SUMS |= {
+    name: Variant(
         RFA, settings, QKVO + D + more, lambda _, size=size: (size, 0), lambda _, size=size: (size, CONV)
     )
     # sigma has D numbers; the gate a weight and a bias
@@ -439,6 +475,15 @@ DECAYS = {
         4 * D * (D + 1) + 6 * D + D + (1 + 4 * 3 + 1) * D // 4,
         lambda _: (6 * 4 * D, 5 * D),
         lambda _: (6 * 4 * D, 5 * D + 3 * D),
+    ),
+    # a norm over all heads, and a gate for each slot
+    "gsa": Variant(GSA, {}, QKVO + D + D * D, lambda _: (2 * MATRIX, 0), lambda _: (2 * MATRIX, CONV)),
+    "gsa of three open slots": Variant(
+        GSA,
+        {"slots": 3, "forget_bias": 4},
+        QKVO + D + (D + 1) * HEADS * 3,
+        lambda _: (3 * 2 * D, 0),
+        lambda _: (3 * 2 * D, CONV),
     ),
     # q, k, v and o, and a gate with its bias for each channel of keys of D / 2 and of values
     "dfw": Variant(

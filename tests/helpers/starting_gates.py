@@ -73,6 +73,7 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     **dict.fromkeys(
         (
             "gla",
+            "gsa",
             "kda",
             "gated_deltanet",
             "gated_deltanet2",

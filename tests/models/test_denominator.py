@@ -57,7 +57,7 @@ def test_the_sum_of_the_weights_is_the_same_beside_the_values_and_in_a_call_of_i
         torch.testing.assert_close(apart, beside)
 
 
-@pytest.mark.parametrize("model", ["linear_attention", "performer", "rfa"])
+@pytest.mark.parametrize("model", ["linear_attention", "performer", "rfa", "based", "rebased"])
 def test_what_is_divided_by_is_not_rotated(model: str) -> None:
     settings = registry("model").find(model).cls.Settings
     with pytest.raises(UserError, match="normalise = false"):

@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from linbench.models.abc import BoundedMemory
 from linbench.models.atlas import Atlas
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
+from linbench.models.based import Based
 from linbench.models.comba import Comba
 from linbench.models.cope import CoPE
 from linbench.models.delta_positions import DeltaPositions
@@ -26,6 +28,7 @@ from linbench.models.gated_kalmanet import GatedKalmaNet
 from linbench.models.gau import GAU
 from linbench.models.gla import GLA
 from linbench.models.gru import GRU
+from linbench.models.gsa import GSA
 from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
 from linbench.models.kaczmarz import Kaczmarz
@@ -52,6 +55,7 @@ from linbench.models.path_fox import PaTHFoX
 from linbench.models.performer import Performer
 from linbench.models.precond_gdn import PrecondGDN
 from linbench.models.precond_kda import PrecondKDA
+from linbench.models.rebased import ReBased
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
 from linbench.models.rg_lru import RGLRU
@@ -177,6 +181,12 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     ),
     TransNormer: lambda s: SURROUNDINGS,
     Performer: lambda s: SURROUNDINGS,
+    # queries and keys, with filters, as wide as their features need
+    Based: lambda s: SURROUNDINGS + 2 * (D + 4) * (HEADS * s.feature_dim - D),
+    ReBased: lambda s: SURROUNDINGS + 2 * (D + 4) * (HEADS * s.feature_dim - D) + 2 * s.feature_dim,
+    # a scale of the scores for each head; a map to slots
+    BoundedMemory: lambda s: SURROUNDINGS + HEADS + D * HEADS * (s.slots or HEAD),
+    GSA: lambda s: SURROUNDINGS + HEADS + (D + (s.forget_bias is not None)) * HEADS * (s.slots or HEAD),
     RFA: lambda s: SURROUNDINGS + D + s.gated * (GATE + HEADS),
     MLSTM: lambda s: SURROUNDINGS + 2 * (GATE + HEADS),
     RetNet: lambda s: SURROUNDINGS,
