@@ -1,7 +1,6 @@
 """S5: a state space of modes that all channels write and read together."""
 
 import math
-from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +11,8 @@ from linbench.common.errors import UserError
 from linbench.models.blocks.diagonal_ssm import zero_order_hold
 from linbench.models.blocks.filter_mixer import FilterMixer, FilterSettings
 from linbench.models.blocks.heads import FAMILIES
-from linbench.models.blocks.init import CPU, indices
+from linbench.models.blocks.hippo import hippo_modes
+from linbench.models.blocks.init import CPU
 from linbench.models.blocks.shared_modes import SharedModes, Transition
 from linbench.models.blocks.starting_gates import NO_STRATA, draw
 from linbench.models.lru import LRU
@@ -64,20 +64,6 @@ class StateSpace(SharedModes):
         held = zero_order_hold(step, decay, self.frequency.to(dtype), kept)
         write = held[:, None] * torch.complex(*self.write.to(dtype).unbind())
         return Transition(-step * decay, angle, _parts(write), 2 * self.read.to(dtype))
-
-
-@cache
-def hippo_modes(size: int) -> tuple[Tensor, Tensor]:
-    """Return frequencies [size / 2] of the normal part of HiPPO-LegS, and vectors [size, size / 2] complex.
-
-    The matrix is -1/2 plus a skew one with sqrt((2 n + 1) (2 k + 1)) / 2 above the diagonal. Of each pair of
-    conjugate modes one is returned; the first number of each vector is positive.
-    """
-    root = (2 * indices(size).double() + 1).sqrt()
-    upper = torch.triu(root[:, None] * root / 2, diagonal=1)
-    frequency, vectors = torch.linalg.eigh(-1j * (upper - upper.mT))
-    vectors = vectors * (vectors[:1].conj() / vectors[:1].abs())
-    return frequency[size // 2 :], vectors[:, size // 2 :]
 
 
 def _parts(x: Tensor) -> Tensor:

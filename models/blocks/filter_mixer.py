@@ -33,11 +33,11 @@ class FilterSettings(BranchSettings):
 class FilterState(NamedTuple):
     """State of a filter.
 
-    memory: [B, ...] in at least float32, real and imaginary part of each mode. conv: what the short
-    convolution remembers [B, kernel-1, D], None without one.
+    memory: [B, ...] in at least float32, real and imaginary part of each mode; None if none was kept. conv:
+    what the short convolution remembers [B, kernel-1, D], None without one.
     """
 
-    memory: Tensor
+    memory: Tensor | None
     conv: Tensor | None
 
 

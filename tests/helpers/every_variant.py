@@ -32,6 +32,7 @@ from linbench.models.gru import GRU
 from linbench.models.gsa import GSA
 from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
+from linbench.models.hyena import Hyena
 from linbench.models.kaczmarz import Kaczmarz
 from linbench.models.kda import KDA
 from linbench.models.lact import LaCT
@@ -65,6 +66,7 @@ from linbench.models.rwkv4 import RWKV4
 from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
+from linbench.models.s4 import S4
 from linbench.models.s4d import S4D
 from linbench.models.s5 import S5
 from linbench.models.stick_breaking import StickBreaking
@@ -424,6 +426,17 @@ DECAYS = {
         lambda _: (4 * D, 0),
         lambda _: (4 * D, 3 * D),
     ),
+    # as S4D, and two complex numbers more for each mode
+    "s4": Variant(
+        S4, {}, 2 * D + 8 * 32 * D + 2 * D * (D + 1), lambda _: (64 * D, 0), lambda _: (64 * D, 3 * D)
+    ),
+    "s4 of four states": Variant(
+        S4,
+        {"states": 4},
+        2 * D + 8 * 2 * D + 2 * D * (D + 1),
+        lambda _: (4 * D, 0),
+        lambda _: (4 * D, 3 * D),
+    ),
     # three real numbers for each mode, its maps, which are complex; D, and a map to 2 D with its bias
     "lru": Variant(
         LRU, {}, 3 * D + 4 * D * D + D + 2 * D * (D + 1), lambda _: (2 * D, 0), lambda _: (2 * D, 3 * D)
@@ -484,6 +497,22 @@ DECAYS = {
         QKVO + D + (D + 1) * HEADS * 3,
         lambda _: (3 * 2 * D, 0),
         lambda _: (3 * 2 * D, CONV),
+    ),
+    # both gates, values and output with biases; the convolution with its biases; a network from 3 features
+    # over three layers of sines, with their factors, to taps; D
+    "hyena": Variant(
+        Hyena,
+        {},
+        4 * D * (D + 1) + 4 * 3 * D + (3 + 2 * 64 + 3) * 64 + 64 * D + 64 + D,
+        lambda n: (n * D, 2 * 3 * D),
+        lambda n: (n * D, 3 * 3 * D),
+    ),
+    "hyena with a network of its own": Variant(
+        Hyena,
+        {"length": 30, "bands": 3, "hidden": 6, "inner": 0, "frequency": 3.0},
+        4 * D * (D + 1) + 4 * 3 * D + (7 + 1) * 6 + 6 * D + 6 + D,
+        lambda n: (n * D, 2 * 3 * D),
+        lambda n: (n * D, 3 * 3 * D),
     ),
     # q, k, v and o, and a gate with its bias for each channel of keys of D / 2 and of values
     "dfw": Variant(
@@ -849,6 +878,9 @@ CASES = [
     if form == "native" or name == _FIRST[VARIANTS[name].cls]
 ]
 """Entries that laws are tested on: all in their published form, the first of each class in both."""
+
+GROWING = Attention | Hyena
+"""Layers whose cache grows with the sequence, unless they have a window."""
 
 DTYPES = {torch.float64: 1e-9, torch.float32: 1e-4}
 """The dtypes that are computed in, and the largest error in each."""

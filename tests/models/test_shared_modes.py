@@ -10,8 +10,9 @@ from torch import Tensor
 
 from linbench.common.errors import UserError
 from linbench.models.base import LayerInfo, Rule
+from linbench.models.blocks.hippo import hippo_modes
 from linbench.models.lru import LRU
-from linbench.models.s5 import S5, hippo_modes
+from linbench.models.s5 import S5
 from tests.helpers.models import B, D, Error, Randomise, build_mixer
 
 T = 37

@@ -31,6 +31,7 @@ from linbench.models.gru import GRU
 from linbench.models.gsa import GSA
 from linbench.models.h3 import H3
 from linbench.models.hgrn2 import HGRN2
+from linbench.models.hyena import Hyena
 from linbench.models.kaczmarz import Kaczmarz
 from linbench.models.kda import KDA
 from linbench.models.lact import LaCT
@@ -64,6 +65,7 @@ from linbench.models.rwkv4 import RWKV4
 from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
 from linbench.models.rwkv7 import RWKV7
+from linbench.models.s4 import S4
 from linbench.models.s4d import S4D
 from linbench.models.s5 import S5
 from linbench.models.stick_breaking import StickBreaking
@@ -78,6 +80,7 @@ from tests.helpers.every_variant import (
     FILTER,
     FORMS,
     GATE,
+    GROWING,
     HEAD,
     HEADS,
     INNER_NORM,
@@ -127,7 +130,7 @@ def test_state_floats_are_what_the_state_holds(
     shift = variant.shift if form == "native" else 0
     assert (size.recurrent + size.cache, size.convolution, size.shift) == (memory, convolution, shift)
     assert size.total == memory + convolution + shift
-    assert (size.cache > 0) == issubclass(variant.cls, Attention | TitansMAC)
+    assert (size.cache > 0) == issubclass(variant.cls, GROWING | TitansMAC)
     assert held(mixer, mixer.init_state(B, capacity=seq_len)) == size._asdict()
     assert held(mixer, mixer(tokens(seq_len), mixer.init_state(B, capacity=seq_len)).state) == size._asdict()
 
@@ -221,8 +224,13 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     RWKV7: lambda s: SURROUNDINGS + 4 * D + 2 * (2 * 32 * D),
     # taps; and modes of heads, as S4D's
     H3: lambda s: AROUND_INPUT + 4 * D * (D + 1) + s.states * D + (1 + 2 * s.states) * D // s.head_dim,
+    Hyena: lambda s: (
+        (4 * D * (D + 1) + 4 * 3 * D + D)
+        + ((1 + 2 * s.bands + 1) + s.inner * (s.hidden + 1) + D + 1) * s.hidden
+    ),
     # a step; of each mode a decay, a frequency and two numbers of C
     S4D: lambda s: AROUND_INPUT + D * D + D + 2 * s.states * D,
+    S4: lambda s: AROUND_INPUT + D * D + D + 4 * s.states * D,
     # of each mode three numbers and complex maps
     LRU: lambda s: AROUND_INPUT + D * D + (s.states or 2 * D) // 2 * (3 + 4 * D),
     S5: lambda s: AROUND_INPUT + D * D + (s.states or D) // 2 * (3 + 4 * D),
@@ -287,7 +295,7 @@ def test_only_a_cache_without_window_grows(
     variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor]
 ) -> None:
     mixer = build()
-    grows = issubclass(variant.cls, Attention) and "window" not in variant.settings
+    grows = issubclass(variant.cls, GROWING) and "window" not in variant.settings
     short, long = mixer.state_floats(5).total, mixer.state_floats(500).total
     assert (long > short) if grows else (long == short)
     if not grows:

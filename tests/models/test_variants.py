@@ -15,7 +15,19 @@ from linbench.models.base_conv import BaseConv
 from linbench.models.rwkv7 import FirstValue
 from linbench.models.stick_breaking import StickBreaking
 from linbench.models.titans import TitansMemory
-from tests.helpers.every_variant import DTYPES, HEADS, KERNEL, WINDOW, B, Build, D, Error, Variant, tensors
+from tests.helpers.every_variant import (
+    DTYPES,
+    GROWING,
+    HEADS,
+    KERNEL,
+    WINDOW,
+    B,
+    Build,
+    D,
+    Error,
+    Variant,
+    tensors,
+)
 
 TOKEN_BY_TOKEN = [1, 2, 3, *range(15, 19), *range(31, 34), *range(47, 50), *range(61, 70)]
 """Ends of parts, most of one token: at the start, and around the ends of mini-batches and of a chunk."""
@@ -189,7 +201,7 @@ def test_a_full_cache_says_so_and_what_needs_none_runs_on(
 ) -> None:
     mixer, x = build(), tokens(5)
     full = mixer(x[:, :4], mixer.init_state(B, capacity=4))
-    if issubclass(variant.cls, Attention) and "window" not in variant.settings:
+    if issubclass(variant.cls, GROWING) and "window" not in variant.settings:
         with pytest.raises(RuntimeError, match="holds 4 tokens"):
             mixer(x, mixer.init_state(B, capacity=4))
         with pytest.raises(RuntimeError, match="holds 4 tokens"):

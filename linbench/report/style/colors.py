@@ -43,7 +43,7 @@ CAME = (
     "gated_attention", "mla", "gau", "mesanet", "mesa_layer", "longhorn", "kaczmarz", "ttt_linear",
     "ttt_mlp", "lact", "titans", "gated_kalmanet", "momentum_deltanet", "precond_gdn", "precond_kda",
     "omeganet", "atlas", "titans_mag", "gated_deltanet2", "rg_lru", "mingru", "minlstm", "gru", "rnn", "lru",
-    "s5", "titans_mac", "based", "rebased", "gsa", "abc",
+    "s5", "titans_mac", "based", "rebased", "gsa", "abc", "s4", "hyena",
 )  # fmt: skip
 """The shipped mixers, in the order in which they were added.
 
