@@ -1,8 +1,11 @@
 """Gated DeltaNet-2: KDA that chooses for each channel what to erase and what to write."""
 
+from typing import Literal
+
 from pydantic import Field
 from torch import Tensor
 
+from linbench.common.settings import ABSENT
 from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.blocks.gates import WriteStrength
 from linbench.models.blocks.linear import SharedInput
@@ -14,6 +17,9 @@ class GatedDeltaNet2Settings(KDASettings):
 
     neg_eigval: bool = Field(
         False, description="b in (0, 2) instead of (0, 1): what is erased can change its sign (2411.12537)"
+    )
+    signed_decay: Literal["none"] = Field(
+        "none", description="none: decays are positive", json_schema_extra={ABSENT: "none"}
     )
 
 

@@ -19,11 +19,10 @@ from linbench.models.blocks.starting_gates import DrawnGateSettings
 from linbench.models.learner import Learner
 
 
-class Mamba2Settings(DrawnGateSettings, MatrixSettings):
-    """Settings of Mamba-2.
+class StateSpaceSettings(DrawnGateSettings, MatrixSettings):
+    """Settings that Mamba-2 and its successor have alike.
 
-    Published: twice as wide inside, one B and C for all heads, a convolution with biases, no norm of B and C,
-    a gate before a norm over a group's heads.
+    Published: twice as wide inside, one B and C for all heads, a skip, a gate.
     """
 
     expand_v: float = Field(
@@ -39,8 +38,16 @@ class Mamba2Settings(DrawnGateSettings, MatrixSettings):
     key_heads: None = Field(
         None, description="groups says how many heads of q and k there are", json_schema_extra={ABSENT: None}
     )
-    conv_bias: bool = Field(True, description="whether the convolution has biases")
     skip: bool = Field(True, description="whether D x goes past the memory")
+
+
+class Mamba2Settings(StateSpaceSettings):
+    """Settings of Mamba-2.
+
+    Published: a convolution with biases, no norm of B and C, a gate before a norm over a group's heads.
+    """
+
+    conv_bias: bool = Field(True, description="whether the convolution has biases")
     qk_norm: Literal["none", "l2", "rms"] = Field(
         "none", description="norm of C and B (q and k), the last thing before the recurrence"
     )

@@ -1,11 +1,20 @@
 """Preconditioned KDA: writes less where keys have often been, and forgets each channel at its own rate."""
 
+from typing import Literal
+
+from pydantic import Field
+
+from linbench.common.settings import ABSENT
 from linbench.models.blocks.preconditioner import Preconditioned, PreconditionedSettings
 from linbench.models.kda import KDA, KDASettings
 
 
 class PrecondKDASettings(PreconditionedSettings, KDASettings):
     """Settings of preconditioned KDA. Published: as KDA."""
+
+    signed_decay: Literal["none"] = Field(
+        "none", description="none: decays are positive", json_schema_extra={ABSENT: "none"}
+    )
 
 
 class PrecondKDA(Preconditioned, KDA):

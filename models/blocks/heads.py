@@ -171,6 +171,7 @@ class HeadProjection(nn.Module):
             None is H.
         steps: keys and values per token. In a token's channels the steps follow each other, each with all
             heads.
+        rank: queries and keys of each of their heads, side by side: q [B, T, Hq rank, K], and k alike.
         conv_bias: whether the convolution has biases.
         conv_v: whether it covers v, too; otherwise it is on q and k, and v is a linear map.
         share_kv: whether one linear map makes both k and v, which are as wide.
@@ -189,18 +190,22 @@ class HeadProjection(nn.Module):
         head_dim: int | None = None,
         kv_heads: int | None = None,
         steps: int = 1,
+        rank: int = 1,
         conv_bias: bool = False,
         conv_v: bool = True,
         share_kv: bool = False,
     ) -> None:
         super().__init__()
         self.heads, self.steps = settings.heads, steps
-        self.query_heads, self.value_heads = key_heads or self.heads, kv_heads or self.heads
-        self.key_heads = min(self.query_heads, self.value_heads)
+        queries, self.value_heads = key_heads or self.heads, kv_heads or self.heads
+        self.query_heads, self.key_heads = rank * queries, rank * min(queries, self.value_heads)
         key_dim, self.value_dim = head_dims(settings, layer.d_model)
         self.head_dim = head_dim or key_dim
-        queries, keys = self.query_heads * self.head_dim, self.key_heads * self.head_dim
-        self.widths = [queries, steps * keys, steps * self.value_heads * self.value_dim]
+        self.widths = [
+            self.query_heads * self.head_dim,
+            steps * self.key_heads * self.head_dim,
+            steps * self.value_heads * self.value_dim,
+        ]
         self.mapped = self.widths[:2] if share_kv else self.widths
         self.linear = Linear(layer.d_model, sum(self.mapped))
         self.convolved = self.widths if conv_v else self.widths[:2]
@@ -375,6 +380,11 @@ class Readout(nn.Module):
 
         Without an activation the gate is a plain factor.
         """
+        y: Tensor = self.linear(self.norm_and_gate(o, gate, added))
+        return y
+
+    def norm_and_gate(self, o: Tensor, gate: Tensor | None = None, added: Tensor | None = None) -> Tensor:
+        """Return what the last map reads [..., H V] for o [..., H, V], and arguments as there."""
         o = o.flatten(-2) if self.joined_heads else o
         gate = None if gate is None else gate.view(o.shape)
         if added is None and self.norm is not None and (gate is None or self.activation is not None):
@@ -387,5 +397,4 @@ class Readout(nn.Module):
                 o = o + added.reshape(o.shape)
             if gate is not None:
                 o = o * (gate if self.activation is None else ACTIVATIONS[self.activation](gate))
-        y: Tensor = self.linear(o if self.joined_heads else o.flatten(-2))
-        return y
+        return o if self.joined_heads else o.flatten(-2)

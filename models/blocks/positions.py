@@ -25,17 +25,17 @@ def angles(positions: Tensor, dim: int, dtype: torch.dtype, base: float = 10_000
     return angle.cos(), angle.sin()
 
 
-def turned_dims(dim: int, fraction: float) -> int:
+def turned_dims(dim: int, fraction: float, *, setting: str = "model.positions = rope") -> int:
     """Return how many of a head's `dim` dimensions are rotated: a share, rounded up to an even number.
+
+    An error names the setting that asks for it.
 
     Raises:
         UserError: if the head is not wide enough for that.
     """
     turned = 2 * math.ceil(round(fraction * dim, 9) / 2)
     if turned > dim:
-        raise UserError(
-            f"model.positions = rope needs an even head dimension, not {dim}; choose other heads or head_dim."
-        )
+        raise UserError(f"{setting} needs an even head dimension, not {dim}; choose other heads or head_dim.")
     return turned
 
 

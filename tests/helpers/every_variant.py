@@ -43,6 +43,7 @@ from linbench.models.lru import LRU
 from linbench.models.lstm import LSTM
 from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
+from linbench.models.mamba3 import Mamba3
 from linbench.models.mesa_layer import MesaLayer
 from linbench.models.mesanet import MesaNet
 from linbench.models.mingru import MinGRU
@@ -402,6 +403,31 @@ DECAYS = {
         lambda _: (2 * MATRIX, 3 * 4 * D),
         lambda _: (MATRIX, CONV),
     ),
+    # x, z and o of 2 D each, B and C of HEAD for all heads together, with norms and a bias for each head;
+    # a step with its bias, A and a share; angles of HEAD / 4 pairs; D. Beside the memory it keeps the last
+    # token's key and x, and the angles
+    "mamba3": Variant(
+        Mamba3,
+        {},
+        6 * D * D + 2 * HEAD * (D + 1) + 2 * D + 3 * GATE + 2 * HEADS + D * HEAD // 4,
+        lambda _: (2 * MATRIX + D + 2 * D + D // 4, 0),
+        lambda _: (MATRIX + 2 * D + D // 4, CONV),
+    ),
+    # two B and C for each head, and for each rank weights of inputs, gates and outputs
+    "mamba3 of two ranks": Variant(
+        Mamba3,
+        {"rank": 2, "groups": 2},
+        6 * D * D + 4 * D * D + 2 * HEAD + 4 * D + 3 * GATE + 2 * HEADS + D * HEAD // 4 + 3 * 2 * 2 * D,
+        lambda _: (2 * MATRIX + 2 * D + 2 * D + D // 4, 0),
+        lambda _: (MATRIX + 2 * D + D + D // 4, CONV + 3 * 2 * D),
+    ),
+    "mamba3 without a trapezoid, with rotary positions": Variant(
+        Mamba3,
+        {"trapezoid": False, "rotation": "fixed", "rope_fraction": 1.0},
+        6 * D * D + 2 * HEAD * (D + 1) + 2 * D + 2 * GATE + 2 * HEADS,
+        lambda _: (2 * MATRIX + D // 2, 0),
+        lambda _: (MATRIX + D // 2, CONV),
+    ),
     # x, z and o of 2 D each; the convolution with its biases; a step of rank 1 with its bias; B, C and A of
     # 16; D
     **{
@@ -598,6 +624,13 @@ DELTA_RULE = {
     "kda with a safe decay": Variant(
         KDA,
         {"safe_decay": True},
+        QKVO + FILTER + NORM + GATE + 2 * (2 * D * HEAD) + HEADS + D,
+        lambda _: (MATRIX, CONV),
+        lambda _: (MATRIX, CONV),
+    ),
+    "kda with signed decays": Variant(
+        KDA,
+        {"signed_decay": "spread", "neg_eigval": True},
         QKVO + FILTER + NORM + GATE + 2 * (2 * D * HEAD) + HEADS + D,
         lambda _: (MATRIX, CONV),
         lambda _: (MATRIX, CONV),

@@ -19,8 +19,10 @@ MIXERS: dict[str, type[Mixer]] = {
 MORE = (
     "rfa[gated=true]",
     "kda[safe_decay=true]",
+    "kda[signed_decay=spread]",
     "h3[head_dim=4]",
     "mamba2[groups=null]",
+    "mamba3[rank=2]",
     "attention[conv=4]",
 )
 """Variants with parameters that their defaults do not have."""

@@ -84,6 +84,7 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
             "precond_gdn",
             "precond_kda",
             "mamba2",
+            "mamba3",
         ),
         _made,
     ),

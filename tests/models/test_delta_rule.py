@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linbench.common.errors import UserError
 from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.norms import l2_norm
 from linbench.models.base import LayerInfo, Mixer
@@ -169,6 +170,21 @@ def test_kda_starts_with_a_median_half_life_of_about_ten_tokens_and_safe_keeps_a
     )
     safe.dt_bias.fill_(1e3)
     assert (safe(SharedInput(zeros, [safe.project.down])) == -5).all()
+
+
+@torch.no_grad()
+def test_a_safe_decay_can_start_where_a_softplus_starts() -> None:
+    shipped, matched = (
+        build_mixer(KDA, safe_decay=True, safe_start=name).decay for name in ("shipped", "matched")
+    )
+    nothing = torch.zeros(1, 1, D, dtype=torch.float64)
+    short, long = (
+        decay(SharedInput(nothing, [decay.project.down])).flatten() for decay in (shipped, matched)
+    )
+    torch.testing.assert_close(-long, F.softplus(shipped.dt_bias), rtol=1e-5, atol=0)
+    assert (short / long > 4).all()
+    with pytest.raises(UserError, match="safe_start = matched is a start of safe_decay"):
+        build_mixer(KDA, safe_start="matched")
 
 
 @torch.no_grad()

@@ -35,6 +35,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in SHA
     "gated rfa": ("rfa", {"gated": True, "directions": 3}),
     "gated rfa unnormalised": ("rfa", {"gated": True, "directions": 3, "normalise": False}),
     "rwkv6 with a convolution": ("rwkv6", {"conv": 4}),
+    "kda of signed decays": ("kda", {"signed_decay": "spread", "neg_eigval": True}),
     "kda of full rms norms": ("kda", {"qk_norm": "rms", "output_norm": "rms_all"}),
 }
 ALL_FORMS = [*FORMS, *(f"controlled {name}" for name in SHARING)]
@@ -43,8 +44,9 @@ SHARED_TO_THE_KERNEL = [
     form
     for form in ALL_FORMS
     if "least_squares" not in SHARING.get(form.removeprefix("controlled "), DeltaNet).kernel_families
+    and form != "kda of signed decays"
 ]
-"""All forms but those that solve for a query of its own in every head."""
+"""All forms but those that solve for a query of its own in every head, or give q and k each head's signs."""
 
 
 def pair(form: str) -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.hgrn2 import HGRN2
 from linbench.models.mamba2 import Mamba2
+from linbench.models.mamba3 import Mamba3
 from linbench.models.mesanet import MesaNet
 from linbench.models.rwkv7 import RWKV7
 from tests.helpers.cells import plan
@@ -41,7 +42,7 @@ def pair(form: str) -> tuple[Any, Any]:
     """Return a layer with one map for keys and values, and the same with two."""
     cls = MIXERS[form.removeprefix("controlled ")]
     settings = (cls.controlled or {}) if form.startswith("controlled") else {}
-    settings = {**settings, **ALIKE} | ({"groups": None} if cls is Mamba2 else {})
+    settings = {**settings, **ALIKE} | ({"groups": None} if cls in (Mamba2, Mamba3) else {})
     return build_mixer(cls, SECOND, **settings, share_kv=True), build_mixer(cls, SECOND, **settings)
 
 
@@ -106,10 +107,11 @@ def test_identities_are_what_they_were(name: str) -> None:
         (GatedDeltaNet, {}),
         (DeltaNet, {"heads": 4, "key_heads": 2}),
         (Mamba2, {"expand_v": 1.0}),
+        (Mamba3, {"expand_v": 1.0, "groups": None, "rank": 2}),
         (HGRN2, {}),
         (DeltaNet, {"share_kv": "both"}),
     ],
-    ids=["wider values", "shared keys", "one key", "tied keys", "neither true nor false"],
+    ids=["wider values", "shared keys", "one key", "several keys", "tied keys", "neither true nor false"],
 )
 def test_maps_that_cannot_be_one_are_refused(
     cls: type[Mixer], settings: dict[str, Any], snapshot: SnapshotAssertion

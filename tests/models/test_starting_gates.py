@@ -67,14 +67,14 @@ def test_without_an_input_gates_are_at_their_bias(name: str, forget_bias: float)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["mamba", "mamba2"])
+@pytest.mark.parametrize("name", ["mamba", "mamba2", "mamba3"])
 def test_writes_of_state_spaces_start_as_large_as_published(name: str) -> None:
     open_, published = (
         model_and_inputs(pattern, "native")[0] for pattern in (f"{name}[forget_bias=8]", name)
     )
     a, b = open_.mixers[0].state_dict(), published.mixers[0].state_dict()
-    differ = {key for key in a if not torch.equal(a[key], b[key])}
-    assert differ == {"A_log" if name == "mamba" else "decay.A_log"}
+    differ = {key for key in a if key not in b or not torch.equal(a[key], b[key])}
+    assert differ == {{"mamba": "A_log", "mamba2": "decay.A_log", "mamba3": "decay.rate_bias"}[name]}
 
 
 @pytest.mark.parametrize("name", LOG_DECAYS)
@@ -102,6 +102,8 @@ def test_gradients_of_extreme_starts_are_finite(name: str, end: int) -> None:
         "hgrn2[forget_bias=0]",
         "rwkv7[forget_bias=0]",
         "kda[forget_bias=-6,safe_decay=true]",
+        "kda[forget_bias=-6,signed_decay=positive]",
+        "kda[safe_decay=true,signed_decay=spread]",
         "momentum_deltanet[forget_bias=-2]",
         "mlstm[forget_bias=15]",
         "deltanet[forget_bias=8]",

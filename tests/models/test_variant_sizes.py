@@ -42,6 +42,7 @@ from linbench.models.lru import LRU
 from linbench.models.lstm import LSTM
 from linbench.models.mamba import Mamba
 from linbench.models.mamba2 import Mamba2
+from linbench.models.mamba3 import Mamba3
 from linbench.models.mesa_layer import MesaLayer
 from linbench.models.mesanet import MesaNet
 from linbench.models.mingru import MinGRU
@@ -109,6 +110,7 @@ def held(mixer: Mixer, state: Any) -> dict[str, int]:
         "keys": "recurrent" if isinstance(mixer, PaTH) else "cache",  # which every token reflects
         "values": "cache",
         **dict.fromkeys("qkv", "cache"),
+        **dict.fromkeys(("key", "value", "angle"), "recurrent"),
         "log_left": "cache",
         "directions": "convolution",
         "shift": "shift",
@@ -199,6 +201,11 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     Longhorn: lambda s: AROUND_INPUT + 2 * D * D + (2 * D + D) + 2 * 16 * D,  # as Mamba, without A
     Mamba: lambda s: AROUND_INPUT + 2 * D * D + (2 * D + D) + 3 * 16 * D,  # a step of rank 1; B, C and A
     Mamba2: lambda s: SURROUNDINGS + DECAY,
+    # a step with its bias and A; a share; angles; with ranks more of q and k, and weights of each
+    Mamba3: lambda s: (
+        (SURROUNDINGS + (2 + s.trapezoid) * GATE + HEADS + (s.rotation == "token") * D * HEAD // 4)
+        + (s.rank - 1) * (2 * D * (D + 4) + 2 * s.rank * D)
+    ),
     DFW: lambda s: SURROUNDINGS + 2 * (D + 1) * D,
     DeltaNet: lambda s: SURROUNDINGS + GATE,
     NormalisedDeltaNet: lambda s: SURROUNDINGS + GATE,
