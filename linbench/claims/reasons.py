@@ -18,6 +18,8 @@ BOTH_HOLD = "both rules hold, so one of them is wrong"
 
 NEITHER_HOLDS = "neither rule holds"
 
+NO_FIRST_SEED = "the first seed has not run in every measure yet"
+
 MOST_NAMES = 3
 """More measures than these are counted instead of named."""
 
@@ -91,7 +93,7 @@ def on_device(kind: str, reason: str) -> str:
 def undecided(claim: Claim, tally: Tally) -> str:
     """Return why the seeds of a claim do not decide it, and how many more would if they were alike."""
     if not tally.has_seeds or not tally.seeds:
-        return obstacles(tally.evidence) or _neither(claim, tally)
+        return obstacles(tally.evidence) or (NO_FIRST_SEED if tally.has_seeds else _neither(claim, tally))
     marked = obstacles(tally.evidence)
     further = {
         verb: (seeds, rule.formula)

@@ -11,6 +11,7 @@ from linbench.claims.cells import CellSource
 from linbench.claims.claim import Claim, read_section
 from linbench.claims.looks import LOOKS
 from linbench.claims.page import about, detail, line, to_json
+from linbench.claims.reasons import NO_FIRST_SEED
 from linbench.claims.remaining import remaining_work
 from linbench.claims.seed_evidence import SeedEvidence
 from linbench.claims.stored_results import Stored
@@ -347,3 +348,14 @@ def test_rules_that_both_hold_or_have_no_value_decide_nothing(
     outcome, reason = decide(a_claim(supported=supported, refuted=refuted), Tally(figures))
     assert outcome == UNDECIDED
     assert reason == snapshot
+
+
+def test_seeds_that_ended_out_of_order_decide_nothing() -> None:
+    figures = {
+        "delta": SeedEvidence(dict.fromkeys(range(14), 0.5)),
+        "sum": SeedEvidence({6: 0.0}),
+    }
+    assert decide(a_claim(supported="delta > sum", refuted="delta <= sum"), Tally(figures)) == (
+        UNDECIDED,
+        NO_FIRST_SEED,
+    )
