@@ -77,8 +77,8 @@ def check(
     wide, key_dtype, tokens = at_least_float32(v.dtype), k.dtype, (batch, length, heads)
     log_decay = None if log_decay is None else expanded("log_decay", log_decay.to(wide), tokens)
     strength = v.new_ones(tokens, dtype=wide) if strength is None else strength.to(wide)
-    if not isinstance(ridge, Tensor):  # filled in place: a CUDA graph captures no copy from the CPU
-        ridge = torch.full((), ridge, device=v.device)
+    if not isinstance(ridge, Tensor):  # filled there: a CUDA graph captures no copy from the CPU
+        ridge = torch.full((), ridge, dtype=wide, device=v.device)
     ridge = ridge.to(wide)
     sizes = [(batch, heads, key_dim, each) for each in (key_dim, value_dim)]
     gram, cross = (v.new_zeros(size, dtype=wide) for size in sizes) if state is None else state

@@ -10,7 +10,7 @@ from scipy.stats import gmean
 
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED
 from linbench.results.store import OPERATION, SPEED
-from tests.bench.speed_page import TABLES, growth, layers, rate, stored
+from tests.bench.speed_page import TABLES, growth, layers, of_commit, rate, stored
 from tests.pages.fact import Fact, ends, short
 
 PAGE = "docs/speed.md"
@@ -58,9 +58,14 @@ def attention_grows() -> list[str]:
     return [growth(seconds)]
 
 
+def recurrences_h200() -> list[dict[str, Any]]:
+    """Return the stored timings of `kernels-256-h200`."""
+    return of_commit("h200", OPERATION, "0e0bf288")
+
+
 def operations_h200(side: str, *path: str) -> list[float]:
     found = []
-    for result in stored("h200", OPERATION):
+    for result in recurrences_h200():
         value: Any = result["sides"][side]
         for name in path:
             value = value[name]
@@ -88,7 +93,7 @@ def scientific(value: float) -> str:
 
 
 def called() -> list[str]:
-    bare = [1e3 * result["bare"]["median"] for result in stored("h200", OPERATION)]
+    bare = [1e3 * result["bare"]["median"] for result in recurrences_h200()]
     ours = [1e3 * value for value in operations_h200(OURS, "both", AS_CALLED, "median")]
     return [f"{end(values):.2f}" for values in (bare, ours) for end in (min, max)]
 
