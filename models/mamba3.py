@@ -143,7 +143,7 @@ class Mamba3(MatrixMixer):
     The step d is Mamba-2's, and A = -softplus(W_A u). C and B have an RMS norm and then a bias for each head.
     Pairs of their channels are turned, half of all channels by default. With `rank` R a head has R keys,
     queries, inputs m_r * x and outputs. All are written to one state, and each output has a gate and weights
-    of its own (MIMO). Lahoti et al. 2026, arXiv:2603.15569.
+    of its own (MIMO). arXiv:2603.15569.
 
     State: H K V, constant in length; H R K + H V for the last token's keys and x; H F for the angles of F
     pairs of channels.
