@@ -25,7 +25,7 @@ from linbench.models.blocks.heads import (
 )
 from linbench.models.blocks.key_norms import score_scale
 from linbench.models.blocks.linear import SharedInput
-from linbench.models.blocks.positions import alibi_slopes, angles, rotate_first, turned_dims
+from linbench.models.blocks.positions import alibi_slopes, angles, require_places, rotate_first, turned_dims
 from linbench.models.blocks.prefix_scan import running_sum
 from linbench.models.blocks.shared_keys import shared_heads
 from linbench.models.learner import WEIGHTED_MEAN
@@ -320,9 +320,7 @@ class Attention(Mixer):
         """
         places = state.keys.shape[2]
         if self.settings.window is None or places < self.settings.window:
-            torch._assert_async(
-                (new.positions[:, -1] < places).all(), f"the cache holds {places} tokens and is full"
-            )
+            require_places(new.positions, places)
         k = new.k.to(state.keys.dtype)[:, -places:].transpose(1, 2)
         v = new.v.to(state.values.dtype)[:, -places:].transpose(1, 2)
         positions = new.positions[:, -places:]

@@ -15,6 +15,7 @@ from linbench.models.blocks.init import BranchSettings, zero_init
 from linbench.models.blocks.linear import Affine
 from linbench.models.blocks.long_convolution import ImplicitFilter, long_convolution
 from linbench.models.blocks.norms import RMSNorm
+from linbench.models.blocks.positions import require_places
 from linbench.models.learner import Learner
 
 
@@ -147,7 +148,7 @@ class Hyena(Mixer):
         """Return the same for the tokens after those of `state`, and the state with them."""
         places, length = state.values.shape[1], z.shape[1]
         at = state.seen[:, None] + torch.arange(length, device=z.device)
-        torch._assert_async((at[:, -1] < places).all(), f"the cache holds {places} tokens and is full")
+        require_places(at, places)
         scatter = Tensor.scatter_ if in_place else Tensor.scatter
         index = at[..., None].expand_as(z)
         values = scatter(state.values, 1, index, z.to(state.values.dtype))

@@ -25,6 +25,16 @@ def angles(positions: Tensor, dim: int, dtype: torch.dtype, base: float = 10_000
     return angle.cos(), angle.sin()
 
 
+def require_places(positions: Tensor, places: int) -> None:
+    """Require that a cache of so many places has one for every position [B, T].
+
+    A GPU is not waited for.
+
+    Raises RuntimeError: it is full.
+    """
+    torch._assert_async((positions[:, -1] < places).all(), f"the cache holds {places} tokens and is full")
+
+
 def turned_dims(dim: int, fraction: float, *, setting: str = "model.positions = rope") -> int:
     """Return how many of a head's `dim` dimensions are rotated: a share, rounded up to an even number.
 

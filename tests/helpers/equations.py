@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from linbench.models.base import Mixer
+from linbench.models.blocks.heads import share_input
 
 LENGTHS = (1, 65, *(pytest.param(length, marks=pytest.mark.slow) for length in (63, 100)))
 """Odd lengths, below and above those of blocks."""
@@ -49,3 +50,32 @@ def _whole(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         state = mixer.prefill(x, capacity=x.shape[1] + 2).state
     length = x.shape[1]
     return mixer(x).y, *(part[:, :, :length].transpose(1, 2) for part in (state.keys, state.values))
+
+
+def recurred(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return o [B, T, H, V] and the memory after x [B, T, D], as the mixer's recurrence computes them."""
+    given = share_input(x, mixer, mixer.readout)
+    o, memory = mixer.recur(given, *mixer.project(given, None)[:3], None)
+    return o, memory
+
+
+def assert_recurs_as(
+    loop: Callable[[Any, Tensor], tuple[Tensor, Tensor]],
+    mixer: Mixer,
+    x: Tensor,
+    relative_error: Callable[[Tensor, Tensor], float],
+    *,
+    limit: float = 1e-8,
+    made: Callable[[Any, Tensor], tuple[Tensor, Tensor]] = recurred,
+) -> None:
+    """Outputs, memory, and the gradients of all parameters before the readout are those of the loop."""
+    found = []
+    for function in (made, loop):
+        mixer.zero_grad()
+        o, memory = function(mixer, x)
+        numbers = torch.cat([o.flatten(), memory.flatten()])
+        (numbers * torch.linspace(-1, 2, len(numbers), dtype=torch.float64).sin()).sum().backward()
+        used = {name: p.grad for name, p in mixer.named_parameters() if not name.startswith("readout")}
+        found.append({"o": o.detach(), "memory": memory.detach(), **used})
+    for name, expected in found[1].items():
+        assert relative_error(found[0][name], expected) < limit, name

@@ -9,6 +9,7 @@ from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.heads import share_input
 from linbench.models.gated_deltanet2 import GatedDeltaNet2
 from linbench.models.kda import KDA
+from tests.helpers.equations import assert_recurs_as, recurred
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
 
 T = 70
@@ -35,23 +36,11 @@ def looped(mixer: GatedDeltaNet2, x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(outputs, dim=1), S
 
 
-def made(mixer: GatedDeltaNet2, x: Tensor) -> tuple[Tensor, Tensor]:
-    given = share_input(x, mixer, mixer.readout)
-    return mixer.recur(given, *mixer.project(given, None)[:3], None)
-
-
 def test_it_is_its_equation(generator: torch.Generator, randomise: Randomise, relative_error: Error) -> None:
     """Values are wider than keys, and b goes up to 2, which w does not."""
     x = torch.randn(B, T, D, dtype=torch.float64, generator=generator)
-    mixer, found = randomise(build_mixer(GatedDeltaNet2, expand_k=0.5, neg_eigval=True)), []
-    for function in (made, looped):
-        mixer.zero_grad()
-        numbers = torch.cat([part.flatten() for part in function(mixer, x)])
-        (numbers * torch.linspace(-1, 2, len(numbers), dtype=torch.float64).sin()).sum().backward()
-        used = {name: p.grad for name, p in mixer.named_parameters() if not name.startswith("readout")}
-        found.append({"numbers": numbers.detach(), **used})
-    for name, expected in found[1].items():
-        assert relative_error(found[0][name], expected) < 1e-8, name
+    mixer = randomise(build_mixer(GatedDeltaNet2, expand_k=0.5, neg_eigval=True))
+    assert_recurs_as(looped, mixer, x, relative_error)
 
 
 @torch.no_grad()
@@ -80,7 +69,7 @@ def test_it_is_a_transition_of_rwkv7_that_reads_with_gated_keys(
     q, k, v, _ = mixer.project(share_input(x, mixer, mixer.readout), None)
     a, b, w = gates(mixer, x, k, v)
     expected = matrix_state(q, k, w * v, log_decay=a.log(), update=LowRank(-b * k * a, k))
-    for found, of_transition in zip(made(mixer, x), expected, strict=True):
+    for found, of_transition in zip(recurred(mixer, x), expected, strict=True):
         assert relative_error(found, of_transition) < 1e-10
 
 

@@ -12,6 +12,7 @@ from linbench.kernels.matrix_state import Delta, matrix_state
 from linbench.models.base import Rule
 from linbench.models.blocks.heads import share_input
 from linbench.models.momentum_deltanet import MomentumDeltaNet
+from tests.helpers.equations import assert_recurs_as, recurred
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
 
 T = 70
@@ -50,24 +51,10 @@ def looped(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(outputs, dim=1), torch.cat([S, N], dim=-1)
 
 
-def made(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    given = share_input(x, mixer, mixer.readout)
-    return mixer.recur(given, *mixer.project(given, None)[:3], None)
-
-
 def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
     mixer = randomise(build_mixer(MomentumDeltaNet))
-    gradients = []
-    for function in (made, looped):
-        mixer.zero_grad()
-        o, memory = function(mixer, x)
-        numbers = torch.cat([o.flatten(), memory.flatten()])
-        (numbers * torch.linspace(-1, 2, len(numbers), dtype=torch.float64).sin()).sum().backward()
-        used = {name: p.grad for name, p in mixer.named_parameters() if not name.startswith("readout")}
-        gradients.append({"o": o.detach(), "memory": memory.detach(), **used})
     assert (gates(mixer, x)[1] == math.exp(-2)).any()  # the floor of the momentum is met
-    for name, expected in gradients[1].items():
-        assert relative_error(gradients[0][name], expected) < 1e-9, name
+    assert_recurs_as(looped, mixer, x, relative_error, limit=1e-9)
 
 
 @torch.no_grad()
@@ -79,9 +66,9 @@ def test_without_momentum_it_is_gated_deltanet(
     a, _, e, b = gates(mixer, x)
     corrected = q - mixer.log_correction.exp()[:, None] * k
     o, S = matrix_state(corrected, k, v, log_decay=a.log(), update=Delta(e * b))
-    assert relative_error(made(mixer, x)[0], o) > 1e-3
+    assert relative_error(recurred(mixer, x)[0], o) > 1e-3
     mixer.log_momentum = lambda given: torch.full((B, T, HEADS), -math.inf, dtype=torch.float64)
-    found, memory = made(mixer, x)
+    found, memory = recurred(mixer, x)
     assert relative_error(found, o) < 1e-10
     assert relative_error(memory[..., : v.shape[-1]], S) < 1e-10
 

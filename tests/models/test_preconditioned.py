@@ -15,6 +15,7 @@ from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.kda import KDA
 from linbench.models.precond_gdn import PrecondGDN
 from linbench.models.precond_kda import PrecondKDA
+from tests.helpers.equations import assert_recurs_as, recurred
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
 
 T = 70
@@ -55,8 +56,7 @@ def looped(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def made(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    given = share_input(x, mixer, mixer.readout)
-    o, memory = mixer.recur(given, *mixer.project(given, None)[:3], None)
+    o, memory = recurred(mixer, x)
     return o, memory[..., :-1]
 
 
@@ -64,16 +64,7 @@ def made(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
 def test_it_is_its_equation(
     x: Tensor, randomise: Randomise, relative_error: Error, cls: type[Mixer], host: type[Mixer]
 ) -> None:
-    mixer, found = randomise(build_mixer(cls)), []
-    for function in (made, looped):
-        mixer.zero_grad()
-        o, memory = function(mixer, x)
-        numbers = torch.cat([o.flatten(), memory.flatten()])
-        (numbers * torch.linspace(-1, 2, len(numbers), dtype=torch.float64).sin()).sum().backward()
-        used = {name: p.grad for name, p in mixer.named_parameters() if not name.startswith("readout")}
-        found.append({"o": o.detach(), "memory": memory.detach(), **used})
-    for name, expected in found[1].items():
-        assert relative_error(found[0][name], expected) < 1e-8, name
+    assert_recurs_as(looped, randomise(build_mixer(cls)), x, relative_error, made=made)
 
 
 @each

@@ -10,6 +10,7 @@ from linbench.models.base import LayerInfo
 from linbench.models.blocks.heads import share_input
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.kda import KDA, LEAST
+from tests.helpers.equations import assert_recurs_as
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
 
 T = 67
@@ -40,23 +41,11 @@ def looped(mixer: KDA, x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(outputs, dim=1), S
 
 
-def made(mixer: KDA, x: Tensor) -> tuple[Tensor, Tensor]:
-    given = share_input(x, mixer, mixer.readout)
-    return mixer.recur(given, *mixer.project(given, None)[:3], None)
-
-
 def test_it_is_its_equation(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
     """Outputs, state and gradients."""
-    mixer, found = randomise(build_mixer(KDA, signed_decay="spread", neg_eigval=True, expand_k=0.5)), []
+    mixer = randomise(build_mixer(KDA, signed_decay="spread", neg_eigval=True, expand_k=0.5))
     assert 0.2 < (decays(mixer, x) < 0).double().mean() < 0.8
-    for function in (made, looped):
-        mixer.zero_grad()
-        numbers = torch.cat([part.flatten() for part in function(mixer, x)])
-        (numbers * torch.linspace(-1, 2, len(numbers), dtype=torch.float64).sin()).sum().backward()
-        used = {name: p.grad for name, p in mixer.named_parameters() if not name.startswith("readout")}
-        found.append({"numbers": numbers.detach(), **used})
-    for name, expected in found[1].items():
-        assert relative_error(found[0][name], expected) < 1e-8, name
+    assert_recurs_as(looped, mixer, x, relative_error)
 
 
 @torch.no_grad()
