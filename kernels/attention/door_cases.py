@@ -91,7 +91,14 @@ def _path(*given: Tensor, backend: str) -> Tensor:
 
 
 def _path_case(
-    backend: str, batch: int, length: int, heads: int, dim: int, *, gated: bool = True
+    backend: str,
+    batch: int,
+    length: int,
+    heads: int,
+    dim: int,
+    value_dim: int | None = None,
+    *,
+    gated: bool = True,
 ) -> KernelCase:
     """Build a case of PaTH-FoX, or of PaTH."""
     more = {
@@ -101,7 +108,7 @@ def _path_case(
     if gated:
         more["gate"] = F.logsigmoid(normal(batch, length, heads))
     exact = _reflected if gated else _ungated
-    case = _whole(partial(_path, backend=backend), exact, batch, length, heads, dim, dim, **more)
+    case = _whole(partial(_path, backend=backend), exact, batch, length, heads, dim, value_dim or dim, **more)
     return case._replace(at_least_float32=tuple(more))
 
 
@@ -168,10 +175,16 @@ def _corrections(backend: str) -> Builders:
 
 _PATHS_OF_A_GPU: Builders = {
     **_paths("triton"),
-    "groups of blocks": partial(_path_case, "triton", 2, 700, 2, 64),
-    "wide heads": partial(_path_case, "triton", 1, 300, 2, 128),
+    "spans of blocks": partial(_path_case, "triton", 2, 700, 2, 64),
+    "many spans": partial(_path_case, "triton", 1, 2100, 2, 32),
+    "three tokens": partial(_path_case, "triton", 3, 3, 2, 64),
+    "narrow heads": partial(_path_case, "triton", 2, 600, 2, 16),
+    "wide heads": partial(_path_case, "auto", 1, 700, 2, 128),
+    "narrow keys, wide values": partial(_path_case, "auto", 2, 600, 2, 16, 100),
+    "keys half as wide as values": partial(_path_case, "auto", 1, 600, 2, 64, 128),
+    "wide keys, narrow values": partial(_path_case, "auto", 2, 600, 2, 128, 16, gated=False),
 }
-"""Blocks have 64 tokens, and backward goes through about a square root of them at a time."""
+"""Spans are of 4 blocks of 64 tokens, in float32 32, or more; wide heads in float32 have the torch form."""
 
 _CORRECTIONS_OF_A_GPU: Builders = {
     **_corrections("triton"),

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from linbench.kernels.attention import attention, flops_per_token
 from linbench.kernels.attention.corrections import corrected_values
-from linbench.kernels.attention.reflected_blocks import CHUNK
 from linbench.kernels.attention.reflections import path_attention
 from linbench.kernels.family import Inputs, Operation, Shape, random_inputs
 from linbench.kernels.operators import runs_triton
@@ -66,19 +65,16 @@ def _flops(shape: Shape, times: float = 1.0) -> float:
     return times * shape.B * shape.T * per_token
 
 
-def _path_flops(shape: Shape) -> float:
-    """Return those of attention, and of queries that go through the transitions of blocks."""
-    transitions = 2 * shape.D**2 * shape.T / (2 * CHUNK)
-    return _flops(shape) + shape.B * shape.T * shape.H * transitions
-
-
 OPERATIONS = {
     "attention": Operation(_made(), _attention, _flops, _attention),
     "fox": Operation(_made("gate"), _attention, _flops, _attention),
-    "path": Operation(_made("w", "beta"), _path, _path_flops, partial(_path, backend="blocks")),
-    "path_fox": Operation(_made("w", "beta", "gate"), _path, _path_flops, partial(_path, backend="blocks")),
+    "path": Operation(_made("w", "beta"), _path, _flops, partial(_path, backend="blocks")),
+    "path_fox": Operation(_made("w", "beta", "gate"), _path, _flops, partial(_path, backend="blocks")),
     "deltaformer": Operation(
         _made("beta"), _deltaformer, partial(_flops, times=2.0), partial(_deltaformer, backend="blocks")
     ),
 }
-"""Operations by name. The strength of PaTH is twice the `beta` that is drawn."""
+"""Operations by name. The strength of PaTH is twice the `beta` that is drawn.
+
+Its reflections do not count as work.
+"""

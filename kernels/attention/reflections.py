@@ -20,11 +20,15 @@ from linbench.kernels.attention.calls import (
     with_places,
 )
 from linbench.kernels.attention.eager import differences
-from linbench.kernels.attention.reflected_blocks import CHUNK, blocked, local_blocks, require_reflections
+from linbench.kernels.attention.reflected_blocks import blocked, local_blocks, require_reflections
+from linbench.kernels.dtypes import to_float32
 from linbench.kernels.operators import call_folded, choose_backend, without_autocast
 
-_WIDEST = 128
-"""Largest dimension of a head that the Triton kernels take."""
+_WIDEST = {torch.float32: 64}
+"""Largest dimension of a head that the Triton kernels take beside values of a type; 128 beside all others.
+
+A block's transition of 128 channels in float32 fills an H100's registers.
+"""
 
 
 class Operands(NamedTuple):
@@ -75,9 +79,9 @@ def path_attention(
             scaled.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
         empty_is_zero: whether places without a key hold zeros, so that they need not be masked.
-        backend: "auto", "blocks" or "reference"; for tokens without a cache, heads of at most 128 and gates
-            that are the same for queries and keys, also "triton" on a GPU. But for the reference none lays a
-            matrix of all queries and keys in memory.
+        backend: "auto", "blocks" or "reference"; also "triton" on a GPU, for tokens without a cache, heads of
+            at most 128, in float32 of 64, and gates that are the same for queries and keys. But for the
+            reference none lays a matrix of all queries and keys in memory.
 
     Returns: [B, T, H, V] in the dtype of v.
 
@@ -89,15 +93,17 @@ def path_attention(
         raise ValueError("k and v have a place for each query at least, and key_positions one for each place")
     require_kept(q, k, kept)
     has_kernel = _has_kernel(q, k, v, key_positions, kept)
-    backends = {**_BACKENDS, "triton": _triton} if has_kernel else _BACKENDS
+    backends = (*_BACKENDS, "triton") if has_kernel else tuple(_BACKENDS)
     took = choose_backend(backend, backends, v, otherwise="blocks", empty="blocks")
     there, k, v = with_places(k, v, key_positions, empty_is_zero=empty_is_zero)
     groups, dtype = q.shape[2] // k.shape[2], v.dtype
+    if took == "triton":
+        return _triton(q, k, v, w, beta, None if kept is None else kept[0], scale)
     with without_autocast(q):
         k, v, w, beta = (heads_first(x, groups) for x in (k, v, w, beta[..., None]))
         at_queries, at_keys = kept or (None, None)
         operands = Operands(scaled(heads_first(q), scale), k, v, w, beta, there, at_queries, at_keys)
-        return backends[took](operands, dtype).transpose(1, 2).to(dtype)
+        return _BACKENDS[took](operands, dtype).transpose(1, 2).to(dtype)
 
 
 def _has_kernel(
@@ -105,29 +111,32 @@ def _has_kernel(
 ) -> bool:
     """Tell whether Triton has a kernel for a call."""
     alone = key_positions is None and k.shape[1] == q.shape[1]
-    return alone and max(k.shape[3], v.shape[3]) <= _WIDEST and (kept is None or kept[0] is kept[1])
+    return (
+        alone
+        and max(k.shape[3], v.shape[3]) <= _WIDEST.get(v.dtype, 128)
+        and (kept is None or kept[0] is kept[1])
+    )
 
 
-def _triton(operands: Operands, dtype: torch.dtype) -> Tensor:
-    """Compute blocks by themselves in torch, and what they read of each other in Triton."""
+def _triton(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    w: Tensor,
+    beta: Tensor,
+    c: Tensor | None,
+    scale: float | Tensor | None,
+) -> Tensor:
     from linbench.kernels.attention.triton.reflected import reflected_attention
 
-    q, k, v, w, beta, _, c, _ = operands
-    # tiles of wide heads in float32 fill an H100's shared memory with half a block
-    most = CHUNK // 2 if dtype == torch.float32 and max(k.shape[3], v.shape[3]) > CHUNK else CHUNK
-    chunk = max(16, 1 << (min(most, q.shape[2]) - 1).bit_length())  # as tiles of products have
-    local = local_blocks(*(blocked(x, chunk) for x in (q, k, w, beta)))
-    assert local.scores is not None
-    assert local.queries is not None
-    o = reflected_attention(
-        local.queries.flatten(2, 3).flatten(0, 1),
-        local.scores.flatten(0, 1),
-        local.keys.flatten(2, 3).flatten(0, 1).to(dtype),
-        local.transition.flatten(0, 1).to(dtype),
-        blocked(v, chunk).flatten(2, 3).flatten(0, 1).to(dtype),
-        None if c is None else blocked(c.mT[..., None], chunk)[..., 0].flatten(2, 3).flatten(0, 1),
-    )
-    return o.view(*q.shape[:2], *o.shape[1:])[:, :, : q.shape[2]]
+    groups, factor = q.shape[2] // k.shape[2], 1.0
+    if isinstance(scale, Tensor):
+        q = to_float32(q) * scale[:, None].to(q.device)
+    else:
+        factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    if groups > 1:
+        k, v, w, beta = (x.repeat_interleave(groups, dim=2) for x in (k, v, w, beta))
+    return reflected_attention(q, k, v, w, beta, c, factor)
 
 
 def _blocks(operands: Operands, dtype: torch.dtype) -> Tensor:

@@ -39,15 +39,13 @@ def corrected(key_dim: int, value_dim: int, dtype: torch.dtype) -> Call:
 def reflected(key_dim: int, value_dim: int, dtype: torch.dtype) -> Call:
     from linbench.kernels.attention.triton import reflected
 
-    chunk = 32 if dtype == torch.float32 and max(key_dim, value_dim) > 64 else 64
-    row = (HEADS, BLOCKS * chunk)
-    q, own = torch.zeros(*row, key_dim), torch.zeros(HEADS, BLOCKS, chunk, chunk)
-    keys, v = torch.zeros(*row, key_dim, dtype=dtype), torch.zeros(*row, value_dim, dtype=dtype)
-    P, c = torch.zeros(HEADS, BLOCKS, key_dim, key_dim), torch.zeros(row, dtype=torch.float64)
+    row = (1, BLOCKS * reflected.BLOCK, HEADS)
+    q, k, w = torch.zeros(3, *row, key_dim, dtype=dtype)
+    v, beta, c = torch.zeros(*row, value_dim, dtype=dtype), torch.zeros(row), torch.zeros(row)
 
     def call() -> None:
-        o, lse = reflected.forward(q, own, keys, P, v, c)
-        reflected.backward(q, own, keys, P, v, c, o, lse, o)
+        o, lse, sums = reflected.forward(q, k, v, w, beta, c, 0.1)
+        reflected.backward(q, k, v, w, beta, sums, o, lse, o, 0.1)
 
     return call
 
@@ -60,9 +58,13 @@ def test_every_launch_compiles_and_fits(
 ) -> None:
     from tests.helpers.hopper import SHARED_BYTES, shared_bytes
 
+    if make is reflected and dtype == torch.float32 and max(widths) > 64:
+        pytest.skip("PaTH attention has no kernel for wide heads in float32")
     with record_launches() as launched:
         make(*widths, dtype)()
-    each = {(call.kernel.__name__, call.options.get("BACK")): call for call in launched}
+    each = {
+        (call.kernel.__module__, call.kernel.__name__, call.options.get("BACK")): call for call in launched
+    }
     assert len(each) > 4
     found = {name: shared_bytes(call) for name, call in each.items()}
     assert max(found.values()) <= SHARED_BYTES, found

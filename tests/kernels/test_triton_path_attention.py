@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.attention import reflections
 from linbench.kernels.attention.reflections import path_attention
+from linbench.kernels.attention.triton import reflected
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from tests.helpers.gradients import assert_near, assert_replicas_stack, learned, results
 
@@ -29,7 +29,8 @@ Make = Callable[..., Inputs]
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter takes its time for every number; a GPU has the blocks that it has."""
     if INTERPRETED:
-        monkeypatch.setattr(reflections, "CHUNK", 16)
+        monkeypatch.setattr(reflected, "BLOCK", 16)
+        monkeypatch.setattr(reflected, "SPAN", 2)
 
 
 @pytest.fixture
@@ -65,19 +66,20 @@ def held_to_the_reference(given: Inputs) -> None:
     assert_near(found[1:], exact[1:], gradients)
 
 
-# one block, one and a half, and more than three groups of blocks, of which the last is not full
+# one block, one and a half, and three and four spans of blocks, of which the last is not full
 @pytest.mark.parametrize("blocks", [1.0, 1.5, 4.75, 7.0])
 def test_outputs_and_gradients(make: Make, blocks: float) -> None:
-    held_to_the_reference(make(int(blocks * reflections.CHUNK), 2, 16))
+    held_to_the_reference(make(int(blocks * reflected.BLOCK), 2, 16))
 
 
 @pytest.mark.parametrize(("dim", "value_dim"), [(16, 16), (8, 20), (64, 32), (100, 128)])
 def test_widths_and_no_gates(make: Make, dim: int, value_dim: int) -> None:
-    held_to_the_reference(make(3 * reflections.CHUNK - 5, 1, dim, value_dim=value_dim)[:5])
+    dtype = torch.float32 if value_dim <= 64 else torch.bfloat16  # of wide heads
+    held_to_the_reference(make(3 * reflected.BLOCK - 5, 1, dim, value_dim=value_dim, dtype=dtype)[:5])
 
 
 def test_16_bits(make: Make) -> None:
-    held_to_the_reference(make(5 * reflections.CHUNK, 1, 32, dtype=torch.bfloat16))
+    held_to_the_reference(make(5 * reflected.BLOCK, 1, 32, dtype=torch.bfloat16))
 
 
 def test_few_tokens(make: Make) -> None:
@@ -86,12 +88,12 @@ def test_few_tokens(make: Make) -> None:
 
 
 def test_grouped_keys(make: Make) -> None:
-    q, k, v, w, beta, _ = make(2 * reflections.CHUNK, 4, 16)
+    q, k, v, w, beta, _ = make(2 * reflected.BLOCK, 4, 16)
     held_to_the_reference((q, *(x[:, :, :2] for x in (k, v, w, beta))))
 
 
 def test_replicas_stack_and_results_are_the_same_every_time(make: Make) -> None:
-    each = [make(3 * reflections.CHUNK - 1, 2, 16) for _ in range(2)]
+    each = [make(3 * reflected.BLOCK - 1, 2, 16) for _ in range(2)]
 
     assert_replicas_stack(gated, each, 1e-5)
     for given in each:
@@ -107,8 +109,8 @@ def test_what_it_has_no_kernel_for_is_refused(make: Make) -> None:
     ):
         with pytest.raises(ValueError, match="one of auto, blocks, reference"):
             path_attention(q, k, v, w, beta, backend="triton", **options)
-    wide = make(4, 1, 160)
-    with pytest.raises(ValueError, match="one of auto, blocks, reference"):
-        path_attention(*wide[:5], backend="triton")
+    for wide in (make(4, 1, 160, dtype=torch.bfloat16), make(4, 1, 80)):
+        with pytest.raises(ValueError, match="one of auto, blocks, reference"):
+            path_attention(*wide[:5], backend="triton")
     with pytest.raises(ValueError, match="not in float64"):
         path_attention(*(x.double() for x in (q, k, v, w, beta)), backend="triton")

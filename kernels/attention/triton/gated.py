@@ -255,7 +255,7 @@ _LINE = 256
 """Tokens that a program of `_split` takes: chosen, not measured."""
 
 
-def _sums_of(q: Tensor, c: Tensor | None) -> Tensor:
+def sums_of(q: Tensor, c: Tensor | None) -> Tensor:
     """Return what the kernels read of c; [B, 0] if there is none."""
     batch, length, heads, _ = q.shape
     if c is None:
@@ -277,7 +277,7 @@ def forward(
     o, lse, sums = (
         v.new_empty(v.shape),
         v.new_empty((v.shape[0], v.shape[2], v.shape[1]), dtype=torch.float32),
-        _sums_of(q, c),
+        sums_of(q, c),
     )
     grid, shape = _launch(q, v, window, gated=c is not None)
     _forward[grid](
@@ -307,7 +307,7 @@ def backward(
         v.new_empty(v.shape),
         torch.empty_like(lse),
     )
-    dc = _gradient_of_sums(q, sums)
+    dc = gradient_of_sums(q, sums)
     grid, shape = _launch(q, v, window, gated=gated, back=True)
     shape |= {"SQ": apart_q, "SK": apart_k, "SV": apart_v}
     _query_gradients[grid](q, k, v, sums, o, lse, do, dq, dc, delta, length, scale, window or 0, **shape)
@@ -315,7 +315,7 @@ def backward(
     return dq, dk, dv, dc
 
 
-def _gradient_of_sums(q: Tensor, sums: Tensor) -> Tensor:
+def gradient_of_sums(q: Tensor, sums: Tensor) -> Tensor:
     """Allocate the gradient of c."""
     return q.new_empty(q.shape[:3] if sums.ndim == 4 else (len(q), 0), dtype=torch.float32)
 
@@ -333,7 +333,7 @@ def _(
 
 @backward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, sums: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), _gradient_of_sums(q, sums)
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), gradient_of_sums(q, sums)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
