@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 from linbench.common.settings import ABSENT, Settings
 from linbench.kernels.attention import EMPTY, Weigh, attention, flops_per_token
+from linbench.kernels.attention.caches import append_one, appends_at_once
 from linbench.kernels.decays import bounded_for_scores
-from linbench.kernels.dtypes import at_least_float32, to_float32
+from linbench.kernels.dtypes import to_float32
+from linbench.kernels.rotary import rotate_at
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.heads import (
     CONTROLLED,
@@ -25,7 +27,7 @@ from linbench.models.blocks.heads import (
 )
 from linbench.models.blocks.key_norms import score_scale
 from linbench.models.blocks.linear import SharedInput
-from linbench.models.blocks.positions import alibi_slopes, angles, require_places, rotate_first, turned_dims
+from linbench.models.blocks.positions import alibi_slopes, require_all_fit, require_places, turned_dims
 from linbench.models.blocks.prefix_scan import running_sum
 from linbench.models.blocks.shared_keys import shared_heads
 from linbench.models.learner import WEIGHTED_MEAN
@@ -206,7 +208,7 @@ class Attention(Mixer):
         if new.log_forget_sum is not None and cache.log_left is not None:
             # of a key of which little is left after the last token, the first may still see much: their
             # difference needs the digits of float64
-            log_left = cache.log_left if x.shape[1] == 1 else _log_left_after(state, new)
+            log_left = cache.log_left if x.shape[1] == 1 else _log_left(state, new)
             sums = new.log_forget_sum - new.log_forget_sum[:, -1:], -log_left
         return Out(self._attend_cache(new, cache, sums), cache, cross_layer)
 
@@ -239,8 +241,7 @@ class Attention(Mixer):
         """Rotate q and k [B, T, H, K] by positions [B or 1, T], where these rotate them."""
         if not self.turned:
             return q, k
-        cosine, sine = angles(positions, self.turned, at_least_float32(q.dtype))
-        return rotate_first(q, cosine, sine), rotate_first(k, cosine, sine)
+        return rotate_at(q, positions, self.turned), rotate_at(k, positions, self.turned)
 
     def _read_beside(self, x: SharedInput, heads: Any, positions: Tensor, state: Cache | None) -> Any:
         """Return what a variant makes of q, k and v before they are rotated: `Tokens.more`."""
@@ -319,13 +320,20 @@ class Attention(Mixer):
             first: as `in_place`, and the cache is still empty.
         """
         places = state.keys.shape[2]
-        if self.settings.window is None or places < self.settings.window:
+        keeps_all = self.settings.window is None or places < self.settings.window
+        if in_place and appends_at_once(state.keys, state.values, new.k, new.v):
+            log_left = _log_left_after(state, new)
+            cache = state.keys, state.values, state.positions
+            seen, fits = append_one(*cache, new.k, new.v, new.positions)
+            if keeps_all:
+                require_all_fit(fits, places)
+            return state._replace(seen=seen, conv=new.conv, log_left=log_left)
+        if keeps_all:
             require_places(new.positions, places)
         k = new.k.to(state.keys.dtype)[:, -places:].transpose(1, 2)
         v = new.v.to(state.values.dtype)[:, -places:].transpose(1, 2)
         positions = new.positions[:, -places:]
         place = positions % places  # with a window the oldest token is overwritten
-        log_left = None if state.log_left is None else _log_left_after(state, new).to(state.log_left.dtype)
         scatter = Tensor.scatter_ if in_place or first else Tensor.scatter
         # the first tokens lie in order, and a plain copy takes a GPU much less time than a scatter
         copy = first and new.positions.shape[1] <= places
@@ -342,7 +350,7 @@ class Attention(Mixer):
             positions=scatter(state.positions, 1, place, positions),
             seen=new.positions[:, -1] + 1,
             conv=new.conv,
-            log_left=log_left,
+            log_left=_log_left_after(state, new),
         )
 
     def init_state(self, batch: int, *, capacity: int) -> Cache:
@@ -383,7 +391,12 @@ class Attention(Mixer):
         return {} if self.scale is None else {"scale": Rule(decay=False)}
 
 
-def _log_left_after(state: Cache, new: Tokens) -> Tensor:
+def _log_left_after(state: Cache, new: Tokens) -> Tensor | None:
+    """Return `log_left` of the cache after these tokens."""
+    return None if state.log_left is None else _log_left(state, new).to(state.log_left.dtype)
+
+
+def _log_left(state: Cache, new: Tokens) -> Tensor:
     """Return the logarithm of what is left of each key in the cache after these tokens [B, S, H], in float64.
 
     The cache includes the tokens themselves.

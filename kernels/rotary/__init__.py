@@ -1,11 +1,13 @@
 """Rotary positions: pairs of channels turned by an angle that grows with the token's position."""
 
+import torch
 from torch import Tensor
 
-from linbench.kernels.operators import Backend, uses_triton
+from linbench.kernels.dtypes import at_least_float32
+from linbench.kernels.operators import Backend, is_traced, may_require_grad, uses_triton
 from linbench.kernels.rotary.eager import eager
 
-__all__ = ["VERSION", "rotate"]
+__all__ = ["VERSION", "angles", "rotate", "rotate_at"]
 
 VERSION = 0
 """Version, 0 until a change here changes results.
@@ -44,3 +46,52 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, backend: Backend = "auto") ->
     from linbench.kernels.rotary import triton
 
     return triton.rotate(x, cos, sin)
+
+
+def angles(positions: Tensor, dim: int, dtype: torch.dtype, base: float = 10_000.0) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine [B or 1, T, dim/2] of rotary angles p * base^(-2i/dim). arXiv:2104.09864.
+
+    Args:
+        positions: integers [B or 1, T].
+        dim: dimension of a head, even.
+        dtype: of the result.
+        base: of the geometric frequencies.
+    """
+    half = dim // 2
+    frequency = base ** (-torch.arange(half, device=positions.device, dtype=dtype) / half)
+    angle = positions[:, :, None].to(dtype) * frequency
+    return angle.cos(), angle.sin()
+
+
+def rotate_at(
+    x: Tensor, positions: Tensor, dims: int, *, base: float = 10_000.0, backend: Backend = "auto"
+) -> Tensor:
+    """Turn the first `dims` channels of heads by rotary angles of their positions, as `angles` has them.
+
+    For one token without a gradient, as in decoding, Triton makes the angles in the launch that turns it.
+
+    Args:
+        x: [B, T, H, D].
+        positions: integers [B or 1, T].
+        dims: even, at most D.
+        base: of the geometric frequencies.
+        backend: "auto" takes the fastest that runs on this device.
+
+    Returns: shape and dtype of x. Inside, at least float32.
+
+    Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on x.
+    """
+    batch, length, _, width = x.shape
+    if dims % 2 or not 0 < dims <= width or tuple(positions.shape) not in {(batch, length), (1, length)}:
+        raise ValueError(
+            f"x [B, T, H, D], positions [B or 1, T] and even dims up to D, not {tuple(x.shape)},"
+            f" {tuple(positions.shape)} and {dims}"
+        )
+    if length == 1 and uses_triton(x, backend) and not is_traced() and not may_require_grad((x,)):
+        from linbench.kernels.rotary import triton
+
+        return triton.rotate_one(x, positions, dims, base)
+    cos, sin = angles(positions, dims, at_least_float32(x.dtype), base)
+    if dims == width:
+        return rotate(x, cos, sin, backend=backend)
+    return torch.cat([rotate(x[..., :dims], cos, sin, backend=backend), x[..., dims:]], dim=-1)

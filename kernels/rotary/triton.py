@@ -4,6 +4,7 @@ Rows [N, W] are taken a tile at a time, the pairs of a row padded to a power of 
 and k do in the result of one product.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -39,6 +40,46 @@ def launch(width: int) -> dict[str, int]:
     """Return the parameters of a launch: tiles of 1024 pairs and four warps, wider if a row is."""
     padded = 1 << (width // 2 - 1).bit_length()
     return {"TILE": max(1, 1024 // padded), "BP": padded, "num_warps": max(4, min(16, padded // 512))}
+
+
+@triton.jit(do_not_specialize=["by_row"])
+def _turn_one(
+    x, positions, y, stride_b, stride_h, by_row, exponent,
+    H: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, BP: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    """Turn one token x [B, 1, H, D] to y, pairs i and i + HALF by position * 2^(i exponent). Grid (B H).
+
+    positions [B or 1, 1], `by_row` apart. Pairs are padded to BP. The other channels, padded to BR, are
+    copied.
+    """
+    bh = tl.program_id(0).to(tl.int64)
+    at, to = x + bh // H * stride_b + bh % H * stride_h, y + bh * D
+    pair, mask = tl.arange(0, BP), tl.arange(0, BP) < HALF
+    # as exact as powers of float32, which the angles of long sequences need
+    frequency = tl.exp2(pair.to(tl.float64) * exponent).to(tl.float32)
+    angle = tl.load(positions + bh // H * by_row).to(tl.float32) * frequency
+    first = tl.load(at + pair, mask=mask, other=0.0).to(tl.float32)
+    second = tl.load(at + HALF + pair, mask=mask, other=0.0).to(tl.float32)
+    c, s = tl.cos(angle), tl.sin(angle)
+    tl.store(to + pair, (first * c - second * s).to(y.dtype.element_ty), mask=mask)
+    tl.store(to + HALF + pair, (first * s + second * c).to(y.dtype.element_ty), mask=mask)
+    if 2 * HALF < D:
+        rest = 2 * HALF + tl.arange(0, BR)
+        tl.store(to + rest, tl.load(at + rest, mask=rest < D, other=0.0), mask=rest < D)
+
+
+def rotate_one(x: Tensor, positions: Tensor, dims: int, base: float) -> Tensor:
+    """Return one token x [B, 1, H, D] turned; arguments are those of `rotate_at`."""
+    x = x if x.stride(3) == 1 else x.contiguous()
+    batch, _, heads, width = x.shape
+    y, half = x.new_empty(x.shape), dims // 2
+    rest = 1 << max(width - dims - 1, 0).bit_length()
+    by_row = positions.stride(0) if len(positions) > 1 else 0
+    _turn_one[(batch * heads,)](
+        x, positions, y, x.stride(0), x.stride(2), by_row, -math.log2(base) / half,
+        H=heads, D=width, HALF=half, BP=1 << (half - 1).bit_length(), BR=rest, num_warps=1,
+    )  # fmt: skip
+    return y
 
 
 @operator("rotate")

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.kernels.dtypes import at_least_float32
-from linbench.kernels.rotary import rotate
+from linbench.kernels.rotary import angles, rotate
 from linbench.models.base import Mixer, Out, Rule, StateSize
 from linbench.models.blocks.heads import FAMILIES, HeadProjection, Readout, share_input
-from linbench.models.blocks.positions import angles, positions_after, require_even
+from linbench.models.blocks.positions import positions_after, require_even
 from linbench.models.blocks.trained_memory import FastWeightSettings, TrainedMemory
 
 

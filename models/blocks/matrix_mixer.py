@@ -10,7 +10,7 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.matrix_state import flops_per_token
-from linbench.kernels.rotary import rotate
+from linbench.kernels.rotary import angles, rotate
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
 from linbench.models.blocks.feature_maps import FeatureMap, feature_map
 from linbench.models.blocks.heads import (
@@ -21,7 +21,7 @@ from linbench.models.blocks.heads import (
     share_input,
 )
 from linbench.models.blocks.linear import SharedInput
-from linbench.models.blocks.positions import angles, positions_after, require_even
+from linbench.models.blocks.positions import positions_after, require_even
 from linbench.models.blocks.shared_keys import SharedKeySettings, shared_heads, shares_values
 
 

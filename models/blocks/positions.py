@@ -10,21 +10,6 @@ from linbench.kernels.rotary import rotate
 from linbench.models.blocks.init import CPU
 
 
-def angles(positions: Tensor, dim: int, dtype: torch.dtype, base: float = 10_000.0) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine [B or 1, T, dim/2] of rotary angles p * base^(-2i/dim). arXiv:2104.09864.
-
-    Args:
-        positions: integers [B or 1, T].
-        dim: dimension of a head, even.
-        dtype: of the result.
-        base: of the geometric frequencies.
-    """
-    half = dim // 2
-    frequency = base ** (-torch.arange(half, device=positions.device, dtype=dtype) / half)
-    angle = positions[:, :, None].to(dtype) * frequency
-    return angle.cos(), angle.sin()
-
-
 def require_places(positions: Tensor, places: int) -> None:
     """Require that a cache of so many places has one for every position [B, T].
 
@@ -32,7 +17,17 @@ def require_places(positions: Tensor, places: int) -> None:
 
     Raises RuntimeError: it is full.
     """
-    torch._assert_async((positions[:, -1] < places).all(), f"the cache holds {places} tokens and is full")
+    require_all_fit((positions[:, -1] < places).all(), places)
+
+
+def require_all_fit(fits: Tensor, places: int) -> None:
+    """Require that a cache of so many places had one for every token: `fits` is one truth value.
+
+    A GPU is not waited for.
+
+    Raises RuntimeError: it is full.
+    """
+    torch._assert_async(fits, f"the cache holds {places} tokens and is full")
 
 
 def turned_dims(dim: int, fraction: float, *, setting: str = "model.positions = rope") -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.attention import EMPTY, attention
+from linbench.kernels.attention.caches import append_one, appends_at_once
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from tests.helpers.gradients import error
 
@@ -235,3 +236,26 @@ def test_it_is_there_for_one_token_of_biased_scores_without_gradient(make: Calla
     two = cached._replace(q=cached.q.expand(-1, 2, -1, -1), here=cached.here.expand(-1, 2))
     with pytest.raises(ValueError, match="one of auto, reference, dense"):
         two.attend()
+
+
+@pytest.mark.parametrize(("at", "all_fit"), [((2, 7, 0), True), ((2, 9, 0), False)])
+def test_one_token_is_written_at_its_place(
+    generator: torch.Generator, at: tuple[int, ...], all_fit: bool
+) -> None:
+    keys, values, there = torch.zeros(3, 2, 8, 20), torch.zeros(3, 2, 8, 5), torch.full((3, 8), EMPTY)
+    keys, values, there = (x.to(DEVICE) for x in (keys, values, there))
+    k, v = (torch.randn(3, 1, 2, dim, generator=generator).to(DEVICE)[..., ::2] for dim in (40, 10))
+    expected = [x.clone() for x in (keys, values, there)]
+    for row, position in enumerate(at):
+        for cache, x in zip(expected, (k, v), strict=False):
+            cache[row, :, position % 8] = x[row, 0]
+        expected[2][row, position % 8] = position
+
+    assert appends_at_once(keys, values, k, v)
+    seen, fits = append_one(keys, values, there, k, v, torch.tensor(at, device=DEVICE)[:, None])
+
+    assert seen.tolist() == [position + 1 for position in at]
+    assert fits.tolist() == [all_fit]
+    assert all(map(torch.equal, (keys, values, there), expected))
+    assert not appends_at_once(keys.mT.contiguous().mT, values, k, v)
+    assert not appends_at_once(keys, values, k.double(), v)

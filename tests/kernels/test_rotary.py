@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.operators import INTERPRETED, runs_triton
-from linbench.kernels.rotary import rotate
+from linbench.kernels.rotary import angles, rotate, rotate_at
 from tests.helpers import gradients
 from tests.helpers.gradients import assert_near
 
@@ -133,3 +133,26 @@ def test_shapes_that_do_not_fit_are_refused(make: Make) -> None:
     ):
         with pytest.raises(ValueError, match="cos and sin"):
             rotate(*given)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("dim", "turned"), [(16, 16), (20, 10), (12, 12), (64, 2), (6, 4)])
+def test_one_token_is_turned_by_the_angles_of_its_position(
+    make: Make, dim: int, turned: int, backend: str
+) -> None:
+    x, _, _ = make(3, 1, 4, dim)
+    positions = torch.tensor([[5], [900], [0]], device=DEVICE)
+    for at in (positions, positions[1:2]):
+        cos, sin = angles(at, turned, torch.float64)
+        expected = torch.cat(
+            [reference(x[..., :turned].double(), cos, sin), x[..., turned:].double()], dim=-1
+        )
+        assert_near([rotate_at(x, at, turned, backend=backend)], [expected], 1e-4)
+
+
+def test_what_cannot_be_turned_is_refused(make: Make) -> None:
+    x, _, _ = make(2, 1, 1, 6)
+    here = torch.zeros(2, 1, dtype=torch.int64, device=DEVICE)
+    for at, dims in ((here, 3), (here, 8), (here, 0), (here[:, :0], 4)):
+        with pytest.raises(ValueError, match="positions"):
+            rotate_at(x, at, dims)

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from linbench.kernels.rotary import rotate
+from linbench.kernels.rotary import angles, rotate
 from linbench.models.attention import Attention
 from linbench.models.blocks.gates import ScalarDecay, WriteStrength
-from linbench.models.blocks.positions import alibi_slopes, angles
+from linbench.models.blocks.positions import alibi_slopes
 from linbench.models.deltanet import DeltaNet
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.linear_attention import LinearAttention

@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.rotary import rotate
+from linbench.kernels.rotary import angles, rotate
 from linbench.models.attention import Attention
 from linbench.models.blocks.heads import share_input
-from linbench.models.blocks.positions import angles
 from linbench.models.cope import CoPE
 from linbench.models.delta_positions import DeltaPositions
 from linbench.models.deltaformer import DeltaFormer
