@@ -78,14 +78,21 @@ def layout(q: Tensor, v: Tensor, *, gated: bool) -> Layout:
 
 
 def _launch(sizes: Layout, kernel: str) -> dict[str, int]:
-    """Return warps and stages of a launch."""
-    wide = max(sizes.block["BK"], sizes.values["BV"]) > 64 or (kernel == "far" and sizes.tile > BLOCK)
-    stages = 1 if sizes.values["DT"] == TYPES[torch.float32] else _STAGES.get(kernel, 2)
-    return {"num_warps": 8 if wide else 4, "num_stages": stages}
+    """Return warps and stages of a launch, of a kernel named by its file and itself."""
+    tile = sizes.tile if kernel in {"far.read", "far.back", "far.collect"} else 0
+    wide = max(sizes.block["BK"], sizes.values["BV"]) > 64 or tile > BLOCK
+    exact = sizes.values["DT"] == TYPES[torch.float32]
+    return {"num_warps": 8 if wide else 4, "num_stages": 1 if exact or kernel in _ONE_STAGE else 2}
 
 
-_STAGES = {"local": 1, "back": 1}
-"""Steps that loops load at once in 16 bits, where tiles leave no room for the two of others."""
+_ONE_STAGE = {
+    "local.prepare",
+    "local.prepare_backward",
+    "carried.carry",
+    "carried.carry_backward",
+    "near.back",
+}
+"""Kernels whose tiles leave no room for the next step of a loop, in 16 bits."""
 
 
 class Blocks(NamedTuple):
@@ -129,12 +136,12 @@ def _prepare(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, v: Tensor, scale: fl
     )
     local.prepare[(blocks * rows,)](
         q, k, w, beta, *made[:7], sizes.length, scale, SQ=apart_q, SK=apart_k, SW=apart_w,
-        LEVELS=chunk.bit_length() - 1, **sizes.block, **_launch(sizes, "local"),
+        LEVELS=chunk.bit_length() - 1, **sizes.block, **_launch(sizes, "local.prepare"),
     )  # fmt: skip
     if spans:
         carried.carry[(spans * rows,)](
             made.keys, made.P, made.ends, made.after, made.P_span, *sizes.numbers,
-            **_without_heads(sizes), **_launch(sizes, "local"),
+            **_without_heads(sizes), **_launch(sizes, "carried.carry"),
         )  # fmt: skip
     return made
 
@@ -160,11 +167,11 @@ def forward(
     o = v.new_empty(v.shape)
     near.read[(sizes.blocks * sizes.rows,)](
         made.queries, made.own, made.keys, made.P, v, sums, lefts, within, lse,
-        sizes.length, sizes.blocks, sizes.span, SV=apart, **sizes.values, **_launch(sizes, "near"),
+        sizes.length, sizes.blocks, sizes.span, SV=apart, **sizes.values, **_launch(sizes, "near.read"),
     )  # fmt: skip
     far.read[(sizes.tiles * sizes.rows,)](
         lefts, made.ends, made.P_span, v, sums, within, lse, o, sizes.length, *sizes.numbers,
-        SV=apart, M=sizes.tile, **sizes.values, **_launch(sizes, "far"),
+        SV=apart, M=sizes.tile, **sizes.values, **_launch(sizes, "far.read"),
     )  # fmt: skip
     return o, lse, sums
 
@@ -199,7 +206,7 @@ def backward(
     delta = torch.empty_like(lse)
     near.walk[each](
         made.queries, made.P, made.P_span, o, do, met, met_far, delta, sizes.length, *sizes.numbers,
-        **{name: value for name, value in sizes.values.items() if name != "GATED"}, **_launch(sizes, "near"),
+        **{name: value for name, value in sizes.values.items() if name != "GATED"}, **_launch(sizes, "near.walk"),
     )  # fmt: skip
 
     dqueries, dkeys = torch.zeros_like(made.queries), torch.empty_like(made.queries)
@@ -212,28 +219,28 @@ def backward(
         dends, dP_span = torch.empty_like(made.queries), torch.empty_like(made.P_span)
         far.back[(sizes.tiles * rows,)](
             met_far, dmet_far, made.ends, made.P_span, v, sums, *seen, dqueries, dc,
-            sizes.length, *sizes.numbers, **wide, **_launch(sizes, "far"),
+            sizes.length, *sizes.numbers, **wide, **_launch(sizes, "far.back"),
         )  # fmt: skip
         far.collect[(sizes.spans * sizes.span * chunk // sizes.tile * rows,)](
             met_far, made.ends, v, sums, *seen, dends, dvalues, dc,
-            sizes.length, *sizes.numbers, **wide, **_launch(sizes, "far"),
+            sizes.length, *sizes.numbers, **wide, **_launch(sizes, "far.collect"),
         )  # fmt: skip
         far.turn[(sizes.spans * rows,)](
-            met_far, dmet_far, dP_span, *sizes.numbers, **_without_heads(sizes), **_launch(sizes, "far")
+            met_far, dmet_far, dP_span, *sizes.numbers, **_without_heads(sizes), **_launch(sizes, "far.turn")
         )
     near.back[each](
         met, dmet, made.keys, made.P, v, sums, *seen, dqueries, dc,
-        sizes.length, sizes.blocks, sizes.span, **shape, **_launch(sizes, "back"),
+        sizes.length, sizes.blocks, sizes.span, **shape, **_launch(sizes, "near.back"),
     )  # fmt: skip
     down, dP, dv = made.Y.new_empty(made.own.shape), torch.empty_like(made.P), v.new_empty(v.shape)
     near.collect[each](
         met, dmet, made.own, made.keys, v, sums, *seen, down, dkeys, dP, dvalues, dv, dc,
-        sizes.length, sizes.blocks, sizes.span, **shape, **_launch(sizes, "near"),
+        sizes.length, sizes.blocks, sizes.span, **shape, **_launch(sizes, "near.collect"),
     )  # fmt: skip
     if sizes.spans:
         carried.carry_backward[(sizes.spans * rows,)](
             made.keys, made.P, made.after, dends, dP_span, dkeys, dP, *sizes.numbers,
-            **_without_heads(sizes), **_launch(sizes, "local"),
+            **_without_heads(sizes), **_launch(sizes, "carried.carry_backward"),
         )  # fmt: skip
 
     dq, dk, dw = (x.new_empty(x.shape) for x in (q, k, w))
@@ -242,7 +249,7 @@ def backward(
     local.prepare_backward[each](
         q, k, w, beta, made.M, made.Y, made.U, down, dqueries, dkeys, dP,
         v.new_empty(rows, sizes.blocks, 3, chunk, chunk), dq, dk, dw, dbeta, sizes.length, scale,
-        SQ=apart_q, SK=apart_k, SW=apart_w, **sizes.block, **_launch(sizes, "local"),
+        SQ=apart_q, SK=apart_k, SW=apart_w, **sizes.block, **_launch(sizes, "local.prepare_backward"),
     )  # fmt: skip
     dc = dc[..., : sizes.length].mT.contiguous() if sums.ndim == 4 else gradient_of_sums(q, sums)
     return dq, dk, dv, dw, dbeta, dc
