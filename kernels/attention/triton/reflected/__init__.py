@@ -206,7 +206,7 @@ def backward(
     delta = torch.empty_like(lse)
     near.walk[each](
         made.queries, made.P, made.P_span, o, do, met, met_far, delta, sizes.length, *sizes.numbers,
-        **{name: value for name, value in sizes.values.items() if name != "GATED"}, **_launch(sizes, "near.walk"),
+        **{name: x for name, x in sizes.values.items() if name != "GATED"}, **_launch(sizes, "near.walk"),
     )  # fmt: skip
 
     dqueries, dkeys = torch.zeros_like(made.queries), torch.empty_like(made.queries)
