@@ -1,8 +1,8 @@
-"""The fast weight of a linear network with plain steps: keys write on a GPU, queries read all at once.
+"""The fast weight of a linear network with plain steps on a GPU: keys write, then all queries read at once.
 
-What is sequential is in Triton (`linbench.kernels.fast_weight.triton`): gradients of keys, and weights from
-one mini-batch to the next. It leaves them in memory, so that all queries read in a few products of torch, by
-the formula of `linbench.kernels.fast_weight.chunkwise`.
+What is sequential is a kernel of its own (`triton.writes`): gradients of keys, and
+weights from one mini-batch to the next. It leaves them in memory, where another finds them for all
+mini-batches at once (`triton.reads`).
 """
 
 import torch
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from linbench.kernels.fast_weight.call import Call
 from linbench.kernels.fast_weight.description import Memory, Network, Step
-from linbench.kernels.fast_weight.network import values
 
 _WIDEST = 128
 """Largest dimension of a head that the kernels take."""
@@ -22,40 +21,28 @@ _LARGEST = 32
 
 def linear(call: Call) -> tuple[Tensor, Tensor]:
     """Return o [B, T, H, V] and the state after the last token, of a call from the start."""
-    from linbench.kernels.fast_weight.triton import triton_writes  # not installed everywhere, slow to import
+    # not installed everywhere, slow to import
+    from linbench.kernels.fast_weight.triton.reads import triton_reads
+    from linbench.kernels.fast_weight.triton.writes import triton_writes
 
-    size, length, bias = call.step.size, call.q.shape[1], call.network.bias
-    count, rates = -(-length // size), call.rates[..., 0]
+    size, length, rates = call.step.size, call.q.shape[1], call.rates[..., 0]
     target = call.v - call.k if call.network.residual else call.v
     norm = None if call.norm is None else torch.stack(call.norm, dim=1)
     last = 1.0 if call.scales is None else call.scales[-1]
     start = call.memory().weights[0]
     slopes, weights = triton_writes(call.k, target, last * rates, start, norm, size)
-
-    def lay_out(x: Tensor) -> Tensor:
-        """Cut [B, T, H, D] into mini-batches [B, H, N, L, D], with zeros at the end."""
-        x = F.pad(x, (0, 0, 0, 0, 0, count * size - length))
-        return x.view(len(x), count, size, *x.shape[2:]).permute(0, 3, 1, 2, 4)
-
-    keys, changes = lay_out(call.k), lay_out(-rates[..., None] * slopes)
-    keys = F.pad(keys, (0, 1), value=1.0) if bias else keys
-    before = weights[:, :, :-1]
-
-    def read(_: int, x: Tensor) -> Tensor:
-        x = x.view(*x.shape[:2], count, size, x.shape[-1])
-        change = (x @ keys.mT).tril() @ changes
-        scales = 1.0 if call.scales is None else call.scales[:, None]
-        return (x @ before + scales * change).flatten(2, 3)
-
-    o = values(call.network, call.norm, read, lay_out(call.q).flatten(2, 3))[:, :, :length].transpose(1, 2)
+    o = triton_reads(
+        call.q, call.k, slopes, rates, weights, call.scales, norm, size, residual=call.network.residual
+    )
+    unfinished = length % size
+    before = weights[:, :, -2 if unfinished else -1]
+    gathered = torch.zeros_like(before)
+    if unfinished:
+        keys, changes = (x[:, -unfinished:].transpose(1, 2) for x in (call.k, -rates[..., None] * slopes))
+        keys = F.pad(keys, (0, 1), value=1.0) if call.network.bias else keys
+        gathered = keys.mT @ changes
     no_window = before.new_zeros(*before.shape[:2], 0, 0)
-    if length % size:
-        gathered = keys[:, :, -1].mT @ changes[:, :, -1]
-        memory = Memory((before[:, :, -1],), (gathered,), (), None, no_window)
-    else:
-        after = weights[:, :, -1]
-        memory = Memory((after,), (torch.zeros_like(after),), (), None, no_window)
-    return o, memory.pack(call.step)
+    return o, Memory((before,), (gathered,), (), None, no_window).pack(call.step)
 
 
 def has_kernel(network: Network, step: Step, key_dim: int, value_dim: int) -> bool:

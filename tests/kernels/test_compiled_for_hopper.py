@@ -91,14 +91,17 @@ def test_least_squares_compile_and_fit(key_dim: int, method: str, dtype: torch.d
     [(16, 16, True), (28, 1, False), (64, 16, True), (64, 32, True), (128, 32, True)],
 )
 def test_fast_weights_compile_and_fit(dim: int, size: int, normed: bool) -> None:
-    from linbench.kernels.fast_weight import triton
+    from linbench.kernels.fast_weight.triton import reads, writes
     from tests.helpers.hopper import SHARED_BYTES, shared_bytes
 
     k, rates = torch.zeros(1, 256, HEADS, dim), torch.zeros(1, 256, HEADS)
     initial, norm = torch.zeros(1, HEADS, dim + normed, dim), torch.zeros(1, HEADS, 2, dim)
+    scales = torch.ones(1, size)
     with record_launches() as launched:
-        g, starts, z = triton.forward(k, k, rates, initial, norm, size, normed)
-        triton.backward(k, k, rates, norm, g, starts, z, g, starts, size, normed)
-    found = {call.kernel.__name__: shared_bytes(call) for call in launched}
-    assert len(found) == 2
+        g, starts, z = writes.forward(k, k, rates, initial, norm, size, normed)
+        writes.backward(k, k, rates, norm, g, starts, z, g, starts, size, normed)
+        given, options = (k, k, g, rates, starts, scales, norm), (size, normed, True)
+        reads.backward(*given, reads.forward(*given, *options), *options)
+    found = {(call.kernel.__module__, call.kernel.__name__): shared_bytes(call) for call in launched}
+    assert len(found) == 4
     assert max(found.values()) <= SHARED_BYTES, found

@@ -1,4 +1,4 @@
-"""The writes of a linear fast weight on a GPU: one launch forward, one backward.
+"""What keys write into a linear fast weight on a GPU: one launch forward, one backward.
 
 A program has one head of one sequence and goes through the mini-batches, with the weights W [K, V] and their
 bias in registers. With x a key, its output z = x W, and g the gradient of the loss by z (2407.04620):
@@ -7,7 +7,7 @@ bias in registers. With x a key, its output z = x W, and g the gradient of the l
     W <- W - sum over the mini-batch of rate x g^T
 
 Without a norm g = z - target. Backward goes from the last mini-batch to the first with the gradient of W.
-Reading is no part of it: queries read all mini-batches at once, `linbench.kernels.fast_weight.linear`.
+Reading is no part of it: queries read all mini-batches at once (`reads`).
 
 Everything is float32, with products of 22 bits.
 """
@@ -32,7 +32,7 @@ def _mean(x, V: tl.constexpr):
 
 
 @triton.jit
-def _normalised(z, there, V: tl.constexpr, EPS: tl.constexpr):
+def normalised_rows(z, there, V: tl.constexpr, EPS: tl.constexpr):
     """Return z [C, BV] with mean zero and variance one where it is `there`, and by what it was multiplied."""
     centred = tl.where(there, z - _mean(z, V), 0.0)
     factor = 1.0 / tl.sqrt(_mean(centred * centred, V) + EPS)
@@ -40,14 +40,14 @@ def _normalised(z, there, V: tl.constexpr, EPS: tl.constexpr):
 
 
 @triton.jit
-def _through_norm(x, normalised, factor, there, V: tl.constexpr):
+def through_norm(x, normalised, factor, there, V: tl.constexpr):
     """Return J x, for a norm's Jacobian J: symmetric, so the same for slopes and for their gradients."""
     rest = x - _mean(x, V) - normalised * _mean(normalised * x, V)
     return tl.where(there, factor * rest, 0.0)
 
 
 @triton.jit
-def _load_norm(norm, bh, rows, vs, H: tl.constexpr, V: tl.constexpr):
+def load_norm(norm, bh, rows, vs, H: tl.constexpr, V: tl.constexpr):
     """Load gamma and beta [1, BV] of a head; norm [G, H, 2, V] has one for `rows` sequences each."""
     at = norm + (bh // H // rows * H + bh % H) * 2 * V + vs[None, :]
     there = vs[None, :] < V
@@ -55,13 +55,13 @@ def _load_norm(norm, bh, rows, vs, H: tl.constexpr, V: tl.constexpr):
 
 
 @triton.jit
-def _load_bias(weights, vs, K: tl.constexpr, V: tl.constexpr, BIAS: tl.constexpr):
+def load_bias(weights, vs, K: tl.constexpr, V: tl.constexpr, BIAS: tl.constexpr):
     """Load the bias [1, BV], the row below W [K, V] in memory; zero where there is none."""
     return tl.load(weights + K * V + vs[None, :], mask=(vs[None, :] < V) & (BIAS == 1), other=0.0)
 
 
 @triton.jit
-def _store_weights(weights, W, bias, ks, vs, K: tl.constexpr, V: tl.constexpr, BIAS: tl.constexpr):
+def store_weights(weights, W, bias, ks, vs, K: tl.constexpr, V: tl.constexpr, BIAS: tl.constexpr):
     """Store W [BK, BV] and, where there is one, the bias [1, BV]."""
     store_rows(weights, ks, K, V, vs, V, W)
     tl.store(weights + K * V + vs[None, :], bias, mask=(vs[None, :] < V) & (BIAS == 1))
@@ -81,20 +81,20 @@ def _forward(
     here = bh // H * T * H + bh % H  # of the mini-batch's first token and the head among all
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     there = vs[None, :] < V
-    gamma, beta = _load_norm(norm, bh, rows, vs, H, V)
+    gamma, beta = load_norm(norm, bh, rows, vs, H, V)
     W = load_rows(initial + bh * (K + BIAS) * V, ks, K, V, vs, V)
-    bias = _load_bias(initial + bh * (K + BIAS) * V, vs, K, V, BIAS)
+    bias = load_bias(initial + bh * (K + BIAS) * V, vs, K, V, BIAS)
     weights = starts + bh * (tl.cdiv(T, SIZE) + 1) * (K + BIAS) * V
     for n in range(0, tl.cdiv(T, SIZE)):
-        _store_weights(weights, W, bias, ks, vs, K, V, BIAS)
+        store_weights(weights, W, bias, ks, vs, K, V, BIAS)
         end = tl.minimum(T - n * SIZE, SIZE)
         k_n = load_rows(k + here * K, i, end, H * K, ks, K)
         target_n = load_rows(target + here * V, i, end, H * V, vs, V)
         z_n = dot(k_n, W, tl.float32) + bias
         if NORMED:
-            normalised, factor = _normalised(z_n, there, V, EPS)
+            normalised, factor = normalised_rows(z_n, there, V, EPS)
             slope = gamma * (gamma * normalised + beta - target_n)
-            g_n = _through_norm(slope, normalised, factor, there, V)
+            g_n = through_norm(slope, normalised, factor, there, V)
         else:
             g_n = z_n - target_n
         store_rows(g + here * V, i, end, H * V, vs, V, g_n)
@@ -105,7 +105,7 @@ def _forward(
             bias += tl.sum(written, axis=0)[None, :]
         here += SIZE * H
         weights += (K + BIAS) * V
-    _store_weights(weights, W, bias, ks, vs, K, V, BIAS)
+    store_weights(weights, W, bias, ks, vs, K, V, BIAS)
 
 
 @triton.jit
@@ -113,10 +113,10 @@ def _norm_gradients(
     z, target, g, dg, gamma, beta, there, V: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
     """Return gradients of z, of the target, of gamma and of beta, each [C, BV], from dg of the slope g."""
-    normalised, factor = _normalised(z, there, V, EPS)
+    normalised, factor = normalised_rows(z, there, V, EPS)
     left = gamma * normalised + beta - target
     slope = gamma * left
-    dslope = _through_norm(dg, normalised, factor, there, V)
+    dslope = through_norm(dg, normalised, factor, there, V)
     dleft = gamma * dslope
     # of n where it is read: in what is left, and in the Jacobian
     along, dalong = _mean(normalised * slope, V), _mean(normalised * dg, V)
@@ -137,10 +137,10 @@ def _backward(
     bh, count = tl.program_id(0).to(tl.int64), tl.cdiv(T, SIZE)
     i, ks, vs = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     there = vs[None, :] < V
-    gamma, beta = _load_norm(norm, bh, rows, vs, H, V)
+    gamma, beta = load_norm(norm, bh, rows, vs, H, V)
     place = (bh * (count + 1) + count) * (K + BIAS) * V
     dW = load_rows(dstarts + place, ks, K, V, vs, V)
-    dbias = _load_bias(dstarts + place, vs, K, V, BIAS)
+    dbias = load_bias(dstarts + place, vs, K, V, BIAS)
     dgamma, dbeta = tl.zeros([1, BV], tl.float32), tl.zeros([1, BV], tl.float32)
     here = (bh // H * T + count * SIZE) * H + bh % H
     for back in range(0, count):
@@ -172,8 +172,8 @@ def _backward(
         dW += load_rows(dstarts + place, ks, K, V, vs, V)
         dW = dot(load_transposed(k + here * K, i, end, H * K, ks, K), dz, tl.float32, dW)
         if BIAS:
-            dbias += tl.sum(dz, axis=0)[None, :] + _load_bias(dstarts + place, vs, K, V, BIAS)
-    _store_weights(dinitial + bh * (K + BIAS) * V, dW, dbias, ks, vs, K, V, BIAS)
+            dbias += tl.sum(dz, axis=0)[None, :] + load_bias(dstarts + place, vs, K, V, BIAS)
+    store_weights(dinitial + bh * (K + BIAS) * V, dW, dbias, ks, vs, K, V, BIAS)
     at = dnorm + bh * 2 * V + vs[None, :]
     tl.store(at, dgamma, mask=there)
     tl.store(at + V, dbeta, mask=there)
