@@ -82,6 +82,8 @@ def _launch(sizes: Layout, kernel: str) -> dict[str, int]:
     tile = sizes.tile if kernel in {"far.read", "far.back", "far.collect"} else 0
     wide = max(sizes.block["BK"], sizes.values["BV"]) > 64 or tile > BLOCK
     exact = sizes.values["DT"] == TYPES[torch.float32]
+    if kernel in {"local.prepare", "local.prepare_backward"} and not exact:
+        wide = False  # a fifth to two fifths faster for heads of 128 than with eight warps, on an H200
     return {"num_warps": 8 if wide else 4, "num_stages": 1 if exact or kernel in _ONE_STAGE else 2}
 
 
@@ -148,6 +150,15 @@ def _prepare(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, v: Tensor, scale: fl
 
 def _without_heads(sizes: Layout) -> dict[str, Any]:
     return {name: value for name, value in sizes.block.items() if name != "H"}
+
+
+def _padded(sizes: Layout) -> dict[str, Any]:
+    """Return sizes of blocks whose keys are padded to 64 channels in 16 bits.
+
+    With fewer Triton 3.6 makes wrong gradients on Hopper, or reads beside them.
+    """
+    exact = sizes.block["DT"] == TYPES[torch.float32]
+    return sizes.block if exact else {**sizes.block, "BK": max(64, sizes.block["BK"])}
 
 
 @operator("reflected_attention")
@@ -249,7 +260,7 @@ def backward(
     local.prepare_backward[each](
         q, k, w, beta, made.M, made.Y, made.U, down, dqueries, dkeys, dP,
         v.new_empty(rows, sizes.blocks, 3, chunk, chunk), dq, dk, dw, dbeta, sizes.length, scale,
-        SQ=apart_q, SK=apart_k, SW=apart_w, **sizes.block, **_launch(sizes, "local.prepare_backward"),
+        SQ=apart_q, SK=apart_k, SW=apart_w, **_padded(sizes), **_launch(sizes, "local.prepare_backward"),
     )  # fmt: skip
     dc = dc[..., : sizes.length].mT.contiguous() if sums.ndim == 4 else gradient_of_sums(q, sums)
     return dq, dk, dv, dw, dbeta, dc
