@@ -71,8 +71,11 @@ def layout(q: Tensor, v: Tensor, *, gated: bool) -> Layout:
     chunk = max(16, min(most, power_of_two(length)))  # as tiles of products have
     blocks = -(-length // chunk)
     span = max(SPAN, 1 << round((blocks.bit_length() - 1) / 2))
-    block = {"H": heads, "K": key_dim, "C": chunk, "BK": power_of_two(key_dim), "DT": TYPES[v.dtype]}
-    values = {**block, "V": v.shape[3], "BV": power_of_two(v.shape[3]), "GATED": gated}
+    # of narrower tiles in 16 bits Triton 3.6 makes wrong values and gradients on Hopper, or reads beside them
+    least = 16 if v.dtype == torch.float32 else 64
+    keys, values_dim = (max(least, power_of_two(dim)) for dim in (key_dim, v.shape[3]))
+    block = {"H": heads, "K": key_dim, "C": chunk, "BK": keys, "DT": TYPES[v.dtype]}
+    values = {**block, "V": v.shape[3], "BV": values_dim, "GATED": gated}
     tile = chunk if v.dtype == torch.float32 else 2 * chunk
     return Layout(batch * heads, length, blocks, span, (blocks - 1) // span, tile, block, values)
 
@@ -150,15 +153,6 @@ def _prepare(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, v: Tensor, scale: fl
 
 def _without_heads(sizes: Layout) -> dict[str, Any]:
     return {name: value for name, value in sizes.block.items() if name != "H"}
-
-
-def _padded(sizes: Layout) -> dict[str, Any]:
-    """Return sizes of blocks whose keys are padded to 64 channels in 16 bits.
-
-    With fewer Triton 3.6 makes wrong gradients on Hopper, or reads beside them.
-    """
-    exact = sizes.block["DT"] == TYPES[torch.float32]
-    return sizes.block if exact else {**sizes.block, "BK": max(64, sizes.block["BK"])}
 
 
 @operator("reflected_attention")
@@ -260,7 +254,7 @@ def backward(
     local.prepare_backward[each](
         q, k, w, beta, made.M, made.Y, made.U, down, dqueries, dkeys, dP,
         v.new_empty(rows, sizes.blocks, 3, chunk, chunk), dq, dk, dw, dbeta, sizes.length, scale,
-        SQ=apart_q, SK=apart_k, SW=apart_w, **_padded(sizes), **_launch(sizes, "local.prepare_backward"),
+        SQ=apart_q, SK=apart_k, SW=apart_w, **sizes.block, **_launch(sizes, "local.prepare_backward"),
     )  # fmt: skip
     dc = dc[..., : sizes.length].mT.contiguous() if sums.ndim == 4 else gradient_of_sums(q, sums)
     return dq, dk, dv, dw, dbeta, dc
