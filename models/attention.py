@@ -89,7 +89,7 @@ class Cache(NamedTuple):
     conv: Tensor | None
     log_left: Tensor | None = None
     directions: Tensor | None = None
-    memory: Tensor | None = None
+    memory: Any = None
 
 
 class Tokens(NamedTuple):
@@ -225,7 +225,7 @@ class Attention(Mixer):
         return Out(y, None if cache is None else self._append(cache, new, first=True), cross_layer)
 
     def _project_tokens(self, x: Tensor, state: Cache | None) -> Tokens:
-        given = share_input(x, self, self.readout)
+        given = self.share(x)
         q, k, v, conv = self.project(given, state and state.conv)
         positions = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
         if state is not None:
@@ -236,6 +236,10 @@ class Attention(Mixer):
         log_forget = self.log_forget(given)
         log_forget_sum = None if log_forget is None else running_sum(bounded_for_scores(log_forget))
         return Tokens(given, q, k, v, positions, conv, log_forget_sum, more)
+
+    def share(self, x: Tensor) -> SharedInput:
+        """Wrap the input for all its linear maps. Variants with maps of something else override it."""
+        return share_input(x, self, self.readout)
 
     def turn(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate q and k [B, T, H, K] by positions [B or 1, T], where these rotate them."""
@@ -306,10 +310,7 @@ class Attention(Mixer):
         return (on_first / on_all.clamp(min=1e-9)).mean(dim=(0, 1))
 
     def log_forget(self, x: SharedInput) -> Tensor | None:
-        """Return the logarithms of forget gates [B, T, H]; None: nothing is forgotten.
-
-        A token's gate forgets what came before it.
-        """
+        """Return the logarithms of forget gates [B, T, H] of what came before; None: there are none."""
         return None
 
     def _append(self, state: Cache, new: Tokens, *, in_place: bool = False, first: bool = False) -> Cache:

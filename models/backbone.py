@@ -20,6 +20,7 @@ from linbench.models.blocks.heads import HeadProjection
 from linbench.models.blocks.init import BranchSettings, draw_published
 from linbench.models.blocks.linear import Affine, Linear
 from linbench.models.blocks.norms import CentredRMSNorm, HeadLayerNorm, RMSNorm
+from linbench.models.blocks.tied_layers import homes, use_again
 from linbench.models.blocks.token_shift import TokenShift
 from linbench.models.costs import layer_flops, map_flops
 
@@ -34,7 +35,12 @@ class BackboneSettings(BranchSettings):
     """Settings of everything around the mixers."""
 
     d_model: int = Field(64, ge=1, le=1 << 17, description="width of the residual stream")
-    layers: int = Field(2, ge=1, le=1024, description="number of layers; a pattern is repeated to fill them")
+    layers: int = Field(
+        2,
+        ge=1,
+        le=1024,
+        description="number of layers; a pattern is repeated to fill them, and a system until it has as many",
+    )
     loops: int = Field(
         1,
         ge=1,
@@ -45,8 +51,20 @@ class BackboneSettings(BranchSettings):
         ),
         json_schema_extra={ABSENT: 1},
     )
-    norm: Literal["rms", "layer"] = Field(
-        "rms", description="norm before each mixer, each channel mixer and the head"
+    norm: Literal["rms", "rms_centred", "layer"] = Field(
+        "rms",
+        description=(
+            "norm before each mixer, each channel mixer and the head; rms_centred has weights 1 + w, decaying"
+            " w"
+        ),
+    )
+    tied: str = Field(
+        "none",
+        description=(
+            "a model's name: its layers, with their norms and channel mixers, are one layer with one set of"
+            " weights, used in several places (2405.16712)"
+        ),
+        json_schema_extra={ABSENT: "none"},
     )
     channel_mixer: Literal["swiglu", "none", "identity", "rwkv4", "rwkv6", "rwkv7", "own"] = Field(
         "swiglu",
@@ -129,14 +147,19 @@ def _refuse_canon(sites: str, mixer: nn.Module, channel_mixer: str) -> None:
         raise UserError(f"model.canon = {sites}: {missing}; leave out what is not there.")
 
 
-NORMS: dict[str, Callable[[int], nn.Module]] = {"rms": RMSNorm, "layer": nn.LayerNorm}
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "rms": RMSNorm,
+    "rms_centred": CentredRMSNorm,
+    "layer": nn.LayerNorm,
+}
 
 
 class Backbone(nn.Module):
     """A residual model: x <- x + mixer(norm(x)); x <- x + channel_mixer(norm(x)); logits = head(norm(x)).
 
     The head is applied only at the positions of answers. With `loops` the layers are run several times, each
-    time on the residual stream that the last time left. arXiv:2502.17416.
+    time on the residual stream that the last time left. arXiv:2502.17416. Tied layers are one module that
+    stands in several places, each with a state of its own.
     """
 
     def __init__(self, settings: BackboneSettings, layers: Sequence[Layer], io: IO, *, seed: int) -> None:
@@ -149,8 +172,15 @@ class Backbone(nn.Module):
         canons: dict[str, nn.Module] = {}  # by site and index
         # all parts are drawn on the CPU; torch.manual_seed would change the generators of GPUs, too
         set_seed = torch.default_generator.manual_seed
+        home_of = homes(settings.tied, layers)
         with torch.random.fork_rng(devices=[]):
             for index, layer in enumerate(layers):
+                home = home_of[index]
+                if home != index:
+                    mixers.append(mixers[home])
+                    for parts in (channel_mixers, canons):
+                        use_again(parts, home, index)
+                    continue
                 sites = "" if settings.canon == NONE else settings.canon
                 place = LayerInfo(index, len(layers), width, sites)
                 set_seed(stable_key("mixer", seed, index))
@@ -177,8 +207,9 @@ class Backbone(nn.Module):
         self.mixers = nn.ModuleList(mixers)
         self.channel_mixers = nn.ModuleDict(channel_mixers)
         self.canons = nn.ModuleDict(canons)
-        self.mixer_norms = nn.ModuleList(norm(width) for _ in mixers)
-        self.channel_norms = nn.ModuleDict({index: norm(width) for index in channel_mixers})
+        norms = [(norm(width), norm(width)) for _ in mixers]
+        self.mixer_norms = nn.ModuleList(norms[home][0] for home in home_of)
+        self.channel_norms = nn.ModuleDict({name: norms[home_of[int(name)]][1] for name in channel_mixers})
         self.final_norm = norm(width)
         self.dropout = nn.Dropout(settings.embedding_dropout) if settings.embedding_dropout else nn.Identity()
 
@@ -267,7 +298,7 @@ class Backbone(nn.Module):
         def keep(mixer: nn.Module, given: tuple[Any, ...]) -> None:
             read.append(given[0])
 
-        hooks = [part.register_forward_pre_hook(keep) for part in self.mixers]
+        hooks = [part.register_forward_pre_hook(keep) for part in dict.fromkeys(self.mixers)]
         try:
             self.hidden(inputs)
         finally:
@@ -299,9 +330,9 @@ class Backbone(nn.Module):
         None if a layer does not declare its own.
         """
         total = StateSize(
-            convolution=sum(part.state_floats() for part in self.canons.children() if isinstance(part, Canon))
+            convolution=sum(part.state_floats() for part in self.canons.values() if isinstance(part, Canon))
         )
-        for part in self.channel_mixers.children():
+        for part in self.channel_mixers.values():
             if isinstance(part, ChannelMixer):
                 total = total.plus(part.state_floats())
         for mixer in self._mixers():
@@ -331,7 +362,8 @@ class Backbone(nn.Module):
         of_head = self.head.weight.numel()
         if self.decoder is not None:
             of_head += sum(x.numel() for x in self.decoder.parameters() if x.dim() == 2)
-        looped: float = map_flops(self.channel_mixers) + map_flops(self.canons)
+        around = (*self.channel_mixers.values(), *self.canons.values())
+        looped: float = sum(map(map_flops, around))
         for mixer in self._mixers():
             own = layer_flops(mixer, seq_len)
             if own is None:

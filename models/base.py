@@ -99,6 +99,8 @@ class Mixer(nn.Module, ABC):
     """
     generation: ClassVar[str] = "other"
     """One of `GENERATIONS`, or a word of the user's own."""
+    year: ClassVar[int | None] = None
+    """The year of publication, where the docstring names no arXiv id, which begins with the year."""
     learner: ClassVar[Learner]
     """The layer as an online learner. Every variant that ships declares its own; plug-ins need none."""
     Settings: ClassVar[type[Settings]] = Settings

@@ -52,6 +52,7 @@ class DeltaPositions(Attention):
     """
 
     name = "delta_positions"
+    year = 2025
     kernel_families = (*Attention.kernel_families, "matrix_state")
     generation = "softmax revisited"
     learner = Attention.learner._replace(

@@ -35,6 +35,7 @@ class LSTM(RecurrentMixer):
     """
 
     name = "lstm"
+    year = 1997
     learner = Learner(
         loss="none: gates choose what is written",
         memory="a vector that also makes its own gates",

@@ -27,6 +27,7 @@ class RNN(RecurrentMixer):
     """
 
     name = "rnn"
+    year = 1990
     learner = Learner(
         loss="none: every input is written alike",
         memory="a vector that also makes the next one",

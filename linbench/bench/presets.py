@@ -1,21 +1,22 @@
 """Shapes that layers are measured at, by name or as given, and the cases of layers at them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from linbench.bench import peers
 from linbench.bench.layer import LayerCase
 from linbench.common.errors import UserError, unknown
 from linbench.common.hashing import canonical
-from linbench.engine.layer_under_test import NEUTRAL_PRESET
+from linbench.engine.layer_under_test import NEUTRAL_PRESET, different_layers
 from linbench.experiments.cell import Cell
-from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.plan import plan
 from linbench.experiments.plan_models import has_heads, sized_by_state
 from linbench.experiments.precision import pick_precision
 from linbench.experiments.registry import registry
 from linbench.experiments.run_spec import RunSpec
 from linbench.experiments.suite import expand, load, narrow
+from linbench.experiments.system import parse_layers
 
 
 class Preset(NamedTuple):
@@ -111,7 +112,7 @@ def layer_cases(
         suite: name of a suite whose cells say what layers are like, instead of `settings`, width and heads.
         repeats: calls behind a median. Default: 20 on a CPU, 30 on a GPU.
 
-    Raises UserError: as `plan` does, and for a pattern of several mixers or an unknown name. A peer that
+    Raises UserError: as `plan` does, and for an unknown name. A peer that
     cannot run here is a reason in every row instead.
     """
     version = peers.resolve_peer(peer, device, "layers")
@@ -130,7 +131,7 @@ def layer_cases(
 def _planned_cells(
     models: Sequence[str], preset: Preset, *, form: str, settings: Mapping[str, Any], device: str
 ) -> list[Cell]:
-    """Return a cell for each model. Its first layer is measured, the rest of it does not matter."""
+    """Return a cell for each different layer of each model. Its first layer is what is measured."""
     given = {"model.d_model": preset.d_model, **settings}
     chosen = list(models) or _models_of(form, with_heads_only=sized_by_state(given) is not None)
     heads = {} if "model.heads" in given else {"model.heads": preset.heads}
@@ -138,11 +139,18 @@ def _planned_cells(
     spec = RunSpec(
         "mqar", chosen, preset=NEUTRAL_PRESET, form=form, settings=given, model_settings=own, device=device
     )
-    cells = plan(spec)
-    for cell in cells:
-        if not _has_one_mixer(cell):
-            raise UserError(f"'{cell.model.label}' is a pattern of several mixers; measure them one by one.")
-    return cells
+    return [one for cell in plan(spec) for one in _one_by_one(cell)]
+
+
+def _one_by_one(cell: Cell) -> list[Cell]:
+    """Return a cell for each different layer of a model; of several each is labelled `MODEL: LAYER`."""
+    layers = different_layers(cell)
+    if len(layers) == 1:
+        return [cell]
+    return [
+        replace(cell, model=replace(cell.model, label=f"{cell.model.label}: {name}", layers=(subject.layer,)))
+        for name, subject in layers.items()
+    ]
 
 
 def _models_of(form: str, *, with_heads_only: bool) -> list[str]:
@@ -171,5 +179,5 @@ def with_heads(pattern: str) -> bool:
     """Return whether any layer of a pattern has a number of heads among its settings."""
     return any(
         "heads" in registry("model").find(term.name).cls.Settings.model_fields
-        for term in parse_pattern(pattern)
+        for term in parse_layers(pattern)
     )

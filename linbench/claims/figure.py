@@ -15,7 +15,7 @@ from linbench.claims.page import RULES, about, has_figure, heading, slug
 from linbench.claims.scores import SHARES
 from linbench.claims.verdict import Ruling, Verdict
 from linbench.common.hashing import digest
-from linbench.experiments.pattern import parse_pattern
+from linbench.experiments.system import parse_layers
 from linbench.report.figure import Drawing
 from linbench.report.style.axes import log_ticks, si_prefix
 from linbench.report.style.colors import ink
@@ -86,7 +86,7 @@ def _panels(claim: Claim, evidence: Mapping[str, Evidence]) -> dict[str, list[Me
 def _draw_panel(axes: Axes, measures: Sequence[Measure], evidence: Mapping[str, Evidence], unit: str) -> None:
     """Draw the measures of one unit, the first at the top."""
     rows = measures[::-1]
-    models = [parse_pattern(measure.model)[0].name if measure.model else "" for measure in rows]
+    models = [parse_layers(measure.model)[0].name if measure.model else "" for measure in rows]
     colours = [ink(colour) for colour in colours_of(models)]
     for height, (measure, colour) in enumerate(zip(rows, colours, strict=True)):
         _draw_row(axes, height, evidence[measure.name], colour)

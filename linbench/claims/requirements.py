@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from linbench.claims.claim import Claim
 from linbench.common.errors import UserError
 from linbench.common.settings import Settings
-from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.registry import Kind, registry
+from linbench.experiments.system import parse_layers
 
 
 def missing_requirements(claim: Claim) -> list[str]:
@@ -24,7 +24,7 @@ def missing_requirements(claim: Claim) -> list[str]:
 
 def missing_in_model(pattern: str) -> Iterator[str]:
     """Yield in words the models of a layer pattern that are not installed, and settings that they lack."""
-    for term in parse_pattern(pattern):
+    for term in parse_layers(pattern):
         if not _installed("model", term.name):
             yield f"model {term.name}"
             continue

@@ -21,7 +21,7 @@ def check(
         typer.Argument(
             metavar="MODEL",
             autocompletion=completion.models,
-            help="A name, NAME\\[setting=value], ./file.py:Class or package.module:Class.",
+            help="A name, NAME\\[setting=value], ./file.py:Class, package.module:Class, or a pattern.",
         ),
     ],
     form: Annotated[str, typer.Option(help="native or controlled.")] = "native",
@@ -36,17 +36,18 @@ def check(
 ) -> None:
     """Test a mixer for the laws that every mixer must keep, one row for each with what was measured.
 
-    The laws are causality, streaming, gradients, state size, stability and more. The mixer is built as the
-    first of two layers, on the CPU, in float32 and, if it takes that, float64. It has its initial weights,
-    but those that start at zero are drawn at random. A mixer that computes in less than float64 is held to
-    the rounding of its own precision. Causality and independence of the batch are also tested in training
-    mode. Both of them, streaming and the chunkwise form are also tested in the second layer.
+    The laws are causality, streaming, gradients, state size, stability and more. Of a pattern or a named
+    system each different layer is tested alone. A mixer is built as the first of two layers, on the CPU, in
+    float32 and, if it takes that, float64. It has its initial weights, but those that start at zero are drawn
+    at random. A mixer that computes in less than float64 is held to the rounding of its own precision.
+    Causality and independence of the batch are also tested in training mode. Both of them, streaming and the
+    chunkwise form are also tested in the second layer.
 
     The exit code is 1 if any law is broken. A mixer may leave out what it does not declare. With --learn, one
     without a convolution or token shift may fail to learn, since two layers that see no neighbours learn too
     slowly; --form controlled adds a convolution.
     """
-    from linbench.engine.layer_under_test import MOST_FLOATS, NEUTRAL_PRESET, LayerUnderTest
+    from linbench.engine.layer_under_test import MOST_FLOATS, NEUTRAL_PRESET, different_layers
     from linbench.experiments.pattern import split_models
     from linbench.experiments.plan import plan
     from linbench.experiments.run_spec import RunSpec
@@ -66,22 +67,27 @@ def check(
         (cell,) = plan(spec)
         return cell
 
-    cell = plan_cell(NEUTRAL_PRESET)
-    if len({layer.entry.name for layer in cell.model.layers}) > 1:
-        raise UserError(f"'{model}' is a pattern of several mixers; check them one by one.")
-    subject = LayerUnderTest(cell)
-    size = subject.size() or 0
-    if size > MOST_FLOATS:
-        raise UserError(
-            f"a layer of '{model}' has {size:,} parameters and floats of state with these settings; a check"
-            f" takes {MOST_FLOATS:,} at most."
-        )
+    subjects = different_layers(plan_cell(NEUTRAL_PRESET))
+    for subject in subjects.values():
+        size = subject.size() or 0
+        if size > MOST_FLOATS:
+            raise UserError(
+                f"a layer of '{model}' has {size:,} parameters and floats of state with these settings; a"
+                f" check takes {MOST_FLOATS:,} at most."
+            )
 
     def tell_law(finding: "Finding") -> None:
         tell(f"{finding.law}: {finding.verdict}")
 
-    findings = examine(subject, tell_law)
-    if learn and findings[0].ok:  # what cannot be built cannot learn
+    findings: list[Finding] = []
+    built = True
+    for name, subject in subjects.items():
+        found = examine(subject, tell_law)
+        built = built and found[0].ok
+        if len(subjects) > 1:
+            found = [one._replace(law=f"{name}: {one.law}") for one in found]
+        findings += found
+    if learn and built:  # what cannot be built cannot learn
         findings.append(learns(plan_cell("quick")))
         tell_law(findings[-1])
     wrong = [finding for finding in findings if not finding.ok]

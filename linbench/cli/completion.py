@@ -12,6 +12,7 @@ import typer
 
 from linbench.common.scan import data_files
 from linbench.experiments import suites as shipped_suites
+from linbench.experiments import systems as shipped_systems
 
 _NAMES = {"tasks": r'^    name = "(.+)"$', "models": r'^    name = "(.+)"$', "claims": r"^  (C[0-9]+):"}
 """Patterns of the lines that define names, by the folder they are looked for in."""
@@ -23,10 +24,11 @@ def tasks(incomplete: str) -> list[str]:
 
 
 def models(incomplete: str) -> list[str]:
-    """Complete the last model of a list or pattern: `deltanet,g` gives `deltanet,gla`."""
+    """Complete the last model or system of a list or pattern: `deltanet,gl` gives `deltanet,gla`."""
     cut = max(incomplete.rfind(","), incomplete.rfind("+")) + 1
     done, last = incomplete[:cut], incomplete[cut:]
-    return [f"{done}{name}" for name in _beginning(_defined("models"), last)]
+    names = [*_defined("models"), *data_files(shipped_systems, ".yaml")]
+    return [f"{done}{name}" for name in _beginning(names, last)]
 
 
 def suites(incomplete: str) -> list[str]:
@@ -53,8 +55,11 @@ def presets(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def shown(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return matching tasks or models, depending on the word before."""
-    return tasks(incomplete) if str(ctx.params.get("kind")).endswith("task") else models(incomplete)
+    """Return matching tasks, systems, or models and systems, depending on the word before."""
+    kind = str(ctx.params.get("kind"))
+    if kind.endswith("system"):
+        return _beginning(data_files(shipped_systems, ".yaml"), incomplete)
+    return tasks(incomplete) if kind.endswith("task") else models(incomplete)
 
 
 def _defined(folder: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""`linbench list`: the tasks, models or suites that can be used."""
+"""`linbench list`: the tasks, models, systems or suites that can be used."""
 
 import json
 import sys
@@ -20,23 +20,29 @@ class ListKind(StrEnum):
 
     tasks = "tasks"
     models = "models"
+    systems = "systems"
     suites = "suites"
 
 
 def list_(
-    what: Annotated[ListKind, typer.Argument(metavar="tasks|models|suites", help="What to list.")],
+    what: Annotated[ListKind, typer.Argument(metavar="tasks|models|systems|suites", help="What to list.")],
     long: Annotated[
         bool,
         typer.Option("--long", help="On a terminal, print whole lines, kernel families and sources, too."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List tasks by the skill they test, models by generation, or suites by name.
+    """List tasks by the skill they test, models by generation, or systems and suites by name.
+
+    A system is a published model of several kinds of layers; its name stands wherever a model's does.
 
     Plugins that cannot be used are named on standard error, with the reason.
     """
     if what is ListKind.suites:
         _list_suites(as_json=as_json)
+        return
+    if what is ListKind.systems:
+        _list_systems(as_json=as_json)
         return
     from linbench.experiments.registry import registry
 
@@ -65,6 +71,22 @@ def _list_suites(*, as_json: bool) -> None:
             print(f"{name}\t{line}")
 
 
+def _list_systems(*, as_json: bool) -> None:
+    from linbench.experiments.system import shipped
+
+    rows = [
+        {"name": name, "title": one.title, "year": str(one.year), "pattern": one.pattern, "about": one.about}
+        for name, one in sorted(shipped().items(), key=lambda item: item[1].year)
+    ]
+    if as_json:
+        print(json.dumps({"systems": rows}))
+    elif sys.stdout.isatty():
+        _print_table(rows, group="year", long=True)
+    else:
+        for row in rows:
+            print("\t".join(row.values()))
+
+
 _GROUP = {ListKind.tasks: "skill", ListKind.models: "generation"}
 """The attribute that tasks and models are grouped by, which is also its column."""
 
@@ -72,6 +94,7 @@ _GROUP = {ListKind.tasks: "skill", ListKind.models: "generation"}
 def _rows(what: ListKind, entries: "list[Entry]") -> list[dict[str, str]]:
     """Return a row for each task or model, sorted by group, family and name."""
     from linbench.common.docstrings import docstring
+    from linbench.experiments.registry import year
     from linbench.models.base import GENERATIONS
     from linbench.tasks.base import Skill
 
@@ -87,6 +110,7 @@ def _rows(what: ListKind, entries: "list[Entry]") -> list[dict[str, str]]:
         row = {"name": entry.name, group: getattr(entry.cls, group, "")}
         if what is ListKind.models:
             row["family"] = _family(entry.cls)
+            row["year"] = str(year(entry.cls) or "")
         row["about"] = docstring(entry.cls).partition("\n")[0]
         row["from"] = entry.source
         rows.append(row)

@@ -1,4 +1,4 @@
-"""`linbench show`: one task or model in full."""
+"""`linbench show`: one task, model or system in full."""
 
 import json
 from enum import StrEnum
@@ -23,10 +23,11 @@ class Kind(StrEnum):
 
     task = "task"
     model = "model"
+    system = "system"
 
 
 def show(
-    kind: Annotated[Kind, typer.Argument(metavar="task|model", help="What to show.")],
+    kind: Annotated[Kind, typer.Argument(metavar="task|model|system", help="What to show.")],
     name: Annotated[
         str,
         typer.Argument(
@@ -42,18 +43,13 @@ def show(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one task or one model in full.
+    """Show one task, model or system in full.
 
     For a task: the skill it tests, its settings, presets, chance level, overlap of the splits, and one
     example in words. For a model: its description, what it is as an online learner, its settings,
-    and those of the model around it.
+    and those of the model around it. For a system: its layers, published settings, and what is left out.
     """
-    from linbench.experiments.pattern import bare, split_task
-    from linbench.experiments.registry import card, registry
-
-    entry = registry(kind.value).find(split_task(name)[0] if kind is Kind.task else bare(name))
-    parts = _task(name, preset, set_ or []) if kind is Kind.task else _model(entry.cls)
-    parts = {"name": entry.spelling, "from": entry.source, "card": card(entry.cls), **parts}
+    parts = _found(kind, name, preset, set_ or [])
     if as_json:
         print(json.dumps(parts))
         return
@@ -63,6 +59,35 @@ def show(
         for line in value if isinstance(value, list) else [value]:
             lines.append("  " + ("  ".join(line) if isinstance(line, list) else str(line)))
     print(escape.visible("\n".join(lines)))
+
+
+def _found(kind: Kind, name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
+    """Return what is shown, by titles. A system's name stands for a model's, too."""
+    from linbench.experiments.pattern import bare, split_task
+    from linbench.experiments.registry import card, registry
+    from linbench.experiments.system import find, shipped
+
+    if kind is Kind.system or (kind is Kind.model and bare(name) in shipped()):
+        return {"name": bare(name), **_system(find(bare(name)))}
+    entry = registry(kind.value).find(split_task(name)[0] if kind is Kind.task else bare(name))
+    parts = _task(name, preset, pairs) if kind is Kind.task else _model(entry.cls)
+    return {"name": entry.spelling, "from": entry.source, "card": card(entry.cls), **parts}
+
+
+def _system(system: Any) -> dict[str, Any]:
+    from linbench.common.settings import format_setting
+
+    native = [
+        [model, ", ".join(f"{name} = {format_setting(value)}" for name, value in settings.items())]
+        for model, settings in system.native.items()
+    ]
+    return {
+        "from": f"{system.cited}, {system.year}",
+        "card": f"{system.title}: {system.about}",
+        "layers": system.pattern,
+        "settings of the native form": _aligned(native) or ["those of its layers"],
+        "left out or changed": system.differs,
+    }
 
 
 def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from linbench.engine.former import cells_to_run, results_at_chosen_rates
 from linbench.engine.ladder import final_result
 from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings
-from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.registry import registry
 from linbench.experiments.suite import Suite, SuiteBlock, blocks, narrow
+from linbench.experiments.system import parse_layers
 from linbench.results.record import FINAL
 from linbench.results.reference import REFERENCE, stores_at
 from linbench.results.schema.benchmarks import SpeedResult
@@ -129,7 +129,7 @@ def _refuse_epochs(suite_blocks: Sequence[SuiteBlock]) -> None:
 def _nothing_to_compare(models: Sequence[str], against: str | None) -> UserError:
     """Return the error for a single variant; raise that of a model that does not exist."""
     for name in models:
-        for term in parse_pattern(name):
+        for term in parse_layers(name):
             registry("model").find(term.name)
     hint = "" if against else f", or --against {REFERENCE}"
     return UserError(f"one variant alone is compared with nothing; name another{hint}.")

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -123,13 +123,14 @@ class LayerUnderTest:
         return y
 
     def size(self) -> int | None:
-        """Return the number of parameters and floats of state of the first layer.
+        """Return the number of parameters and floats of state of the layer.
 
         They are counted without memory; None if the layer cannot be built so.
         """
         try:
             model = self.cell.model.sketch(self.cell.task)
-            mixer = next(mixer for mixer in model.mixers if isinstance(mixer, Mixer))
+            place = [layer is self.layer for layer in self.cell.model.layers].index(True)
+            mixer = cast("Mixer", model.mixers[place])
             state = mixer.state_floats(1)
         except Exception:  # a constructor that needs memory is not wrong
             return None
@@ -171,6 +172,21 @@ class LayerUnderTest:
             parts.append(out.y)
             state = out.state
         return torch.cat(parts, dim=1), state
+
+
+def different_layers(cell: Cell) -> dict[str, LayerUnderTest]:
+    """Return each different layer of a cell's model once, by its model's name.
+
+    Of one model with several settings each has its place in the name, from 1: `attention, layer 3`.
+    """
+    layers = cell.model.layers
+    identities = [layer.identity() for layer in layers]
+    firsts = [index for index, one in enumerate(identities) if one not in identities[:index]]
+    names = [layers[index].entry.name for index in firsts]
+    return {
+        name if names.count(name) == 1 else f"{name}, layer {index + 1}": LayerUnderTest(cell, layers[index])
+        for name, index in zip(names, firsts, strict=True)
+    }
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from linbench.common.errors import EXIT_NOT_COMPARABLE, PluginError, UserError
 from linbench.common.parsing import parse_seeds
 from linbench.engine.compare import plan_comparison, refuse_left_out
-from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.registry import registry
 from linbench.experiments.suite import Suite, blocks, narrow
+from linbench.experiments.system import parse_layers
 from linbench.results.store import Store
 
 
@@ -79,7 +79,7 @@ def plan(
 
 def _shipped(name: str, suite: Suite) -> bool:
     """Return whether linbench ships all code of a model's cells: its layers and the tasks."""
-    layers = [registry("model").find(term.name) for term in parse_pattern(name)]
+    layers = [registry("model").find(term.name) for term in parse_layers(name)]
     tasks = [registry("task").find(task.task.partition("/")[0]) for task in suite.tasks]
     return all(entry.shipped for entry in (*layers, *tasks))
 
@@ -89,7 +89,7 @@ def models_present(models: Sequence[str]) -> list[str]:
     known_models = []
     for name in models:
         try:
-            for term in parse_pattern(name):
+            for term in parse_layers(name):
                 registry("model").find(term.name)
         except PluginError as error:
             raise BrokenBaseError(f"the base cannot be gated against: {error}") from error

@@ -4,7 +4,7 @@ A name that contains one of the signs is written in quotes: `'./a+b.py:Mine'`.
 """
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from linbench.common.errors import UserError
 from linbench.common.numbers import whole_number
@@ -23,10 +23,14 @@ _LOCATED = re.compile(r"(.*\.py(?::[^/:]*)?|[^/]*:[^/:]*)(?:/([^/]*))?", re.DOTA
 
 
 class Term(NamedTuple):
-    """One layer of a pattern: a model's name and the settings in brackets behind it."""
+    """One layer of a pattern: a model's name and the settings in brackets behind it.
+
+    native: of a layer of a named system, further settings that the native form has.
+    """
 
     name: str
     settings: tuple[tuple[str, str], ...]
+    native: tuple[tuple[str, Any], ...] = ()
 
 
 def parse_pattern(text: str) -> list[Term]:
@@ -37,10 +41,15 @@ def parse_pattern(text: str) -> list[Term]:
     terms: list[Term] = []
     for part in _parts(text, "+"):
         term, count = _term(part.strip(), text)
-        if len(terms) + count > MOST_LAYERS:
-            raise UserError(f"'{text}' has more than {MOST_LAYERS:,} layers, the limit.")
+        refuse_more_layers(len(terms) + count, text)
         terms += [term] * count
     return terms
+
+
+def refuse_more_layers(count: int, text: str) -> None:
+    """Raise UserError if a pattern has more than `MOST_LAYERS` layers."""
+    if count > MOST_LAYERS:
+        raise UserError(f"'{text}' has more than {MOST_LAYERS:,} layers, the limit.")
 
 
 def _parts(text: str, sign: str) -> list[str]:

@@ -8,7 +8,7 @@ from linbench.common.numbers import whole_number
 from linbench.common.quotes import strip_quotes
 from linbench.common.task_io import IO
 from linbench.experiments.model_spec import Form, LayerSpec, ModelSpec
-from linbench.experiments.pattern import Term, parse_pattern, tidy
+from linbench.experiments.pattern import Term, tidy
 from linbench.experiments.registry import Entry, registry
 from linbench.experiments.sizing import (
     StatePart,
@@ -16,6 +16,7 @@ from linbench.experiments.sizing import (
     check_layer_settings,
     head_dim_for_state,
 )
+from linbench.experiments.system import native_around, parse_layers, systems_in
 from linbench.models.backbone import BackboneSettings
 from linbench.models.base import Mixer
 from linbench.tasks.base import Task
@@ -106,7 +107,7 @@ def sized_by_state(*rooms: Collection[str]) -> str | None:
 
 def has_heads(pattern: str) -> bool:
     """Return whether a layer of the pattern has heads with a dimension, for the size of a state to choose."""
-    mixers = [registry("model").find(term.name).cls for term in parse_pattern(pattern)]
+    mixers = [registry("model").find(term.name).cls for term in parse_layers(pattern)]
     return any(
         {"heads", "head_dim"} <= mixer.Settings.model_fields.keys() or _takes_any_setting(mixer)
         for mixer in mixers
@@ -119,10 +120,12 @@ def _takes_any_setting(mixer: type[Mixer]) -> bool:
 
 def _specify(pattern: str, form: Form, from_preset: Mapping[str, Any], given: Mapping[str, Any]) -> ModelSpec:
     """Return the specification: the backbone takes settings by their names, the mixers all others."""
-    terms = parse_pattern(pattern)
+    terms = parse_layers(pattern)
     fields = BackboneSettings.model_fields
+    around = native_around(pattern, given) if form == "native" else {}
     backbone = BackboneSettings.parse(
-        {name: value for name, value in {**from_preset, **given}.items() if name in fields}, where="model"
+        {name: value for name, value in {**from_preset, **around, **given}.items() if name in fields},
+        where="model",
     )
     if form == "controlled" and backbone.channel_mixer == "own":
         raise UserError(
@@ -130,6 +133,8 @@ def _specify(pattern: str, form: Form, from_preset: Mapping[str, Any], given: Ma
             " channel mixer."
         )
     count = backbone.layers if "layers" in given else max(len(terms), backbone.layers)
+    if systems_in(pattern):
+        count += -count % len(terms)  # a system is whole, whatever a suite's models have
     if count % len(terms):
         raise UserError(
             f"model.layers = {count} is not a multiple of the {len(terms)} layers in '{pattern}'; use"
@@ -154,8 +159,11 @@ def _specify_layer(
             )
         values |= mixer.controlled
     # the settings of a preset are meant for mixers of linbench
-    for source in (given,) if mixer.is_plain_module else (from_preset, given):
-        values |= _settings_for(term, entry, source)
+    if not mixer.is_plain_module:
+        values |= _settings_for(term, entry, from_preset)
+    if form == "native":
+        values |= dict(term.native)
+    values |= _settings_for(term, entry, given)
     values |= _settings_in_pattern(term, mixer)
     return LayerSpec(entry, check_layer_settings(mixer, mixer.Settings.parse(values, where="model")))
 

@@ -3,7 +3,9 @@
 import importlib
 import os
 import pkgutil
+import re
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
@@ -18,7 +20,9 @@ from linbench import models as shipped_models
 from linbench import tasks as shipped_tasks
 from linbench.common.docstrings import docstring
 from linbench.common.errors import UserError, unknown
+from linbench.common.scan import data_files
 from linbench.common.settings import Settings
+from linbench.experiments import systems
 from linbench.experiments.loading import (
     ImportedModule,
     describe_error,
@@ -38,6 +42,13 @@ def card(cls: Any) -> str:
     return docstring(cls) or "It has no docstring."
 
 
+def year(cls: Any) -> int | None:
+    """Return the year of a model's first arXiv id, or the one that it declares; None if there is neither."""
+    named = _ARXIV.search(card(cls))
+    declared: int | None = getattr(cls, "year", None)
+    return declared or (2000 + int(named[1]) if named else None)
+
+
 def model_settings(cls: Any) -> list[tuple[str, str, str, str]]:
     """Return (name, type, default, description) of each setting of a model, with published defaults."""
     settings: list[tuple[str, str, str, str]] = cls.Settings.describe()
@@ -51,6 +62,8 @@ def controlled(cls: Any) -> list[str]:
 
 PLUGINS_VARIABLE = "LINBENCH_PLUGINS"
 """The environment variable with folders, separated as in PATH, whose Python files define tasks and models."""
+
+_ARXIV = re.compile(r"(?<![\d.])(\d\d)\d\d\.\d{4,5}(?!\d)")
 
 SHIPPED = "linbench"
 """The `source` of entries that come with linbench."""
@@ -163,12 +176,17 @@ class Registry:
                 f"there is no {self.kind} '{name}'; a path must end in .py or .py:Class, and be in quotes if"
                 " it contains + , [ or ]."
             )
-        raise unknown(self.kind, name, self.entries)
+        raise unknown(self.kind, name, [*self.entries, *_system_names(self.kind)])
 
     def _add(self, entry: Entry) -> None:
         """Add an entry. A shipped name wins; if two others have one name, neither can be used by it."""
         name, source = entry.name, entry.source
         present = self.entries.get(name)
+        if name in _system_names(self.kind):
+            self._note_problem(
+                name, source, "linbench ships a system of that name; rename yours, or use its path"
+            )
+            return
         if present is None and name not in self._contested:
             self.entries[name] = entry
         elif present is None:
@@ -230,6 +248,12 @@ def registry(kind: Kind) -> Registry:
         except (Exception, SystemExit) as error:
             full.problems.append(Problem(point.name, source, describe_error(error)))
     return full
+
+
+@cache
+def _system_names(kind: Kind) -> Collection[str]:
+    """Return the names of systems, which stand where a model's name does."""
+    return data_files(systems, ".yaml") if kind == "model" else ()
 
 
 def _scan(target: Registry, place: str | Path, source: str) -> None:

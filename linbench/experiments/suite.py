@@ -15,13 +15,14 @@ from linbench.common.yaml_files import read_mapping
 from linbench.experiments import suites
 from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings, refuse_rate
-from linbench.experiments.pattern import parse_pattern, split_task, tidy
+from linbench.experiments.pattern import split_task, tidy
 from linbench.experiments.plan import plan
 from linbench.experiments.plan_models import has_heads, sized_by_state
 from linbench.experiments.plan_tasks import make_task
 from linbench.experiments.protocol import suite_block
 from linbench.experiments.registry import Kind, registry
 from linbench.experiments.run_spec import RunSpec
+from linbench.experiments.system import parse_layers
 
 
 class Part(Settings):
@@ -286,7 +287,7 @@ def _points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def _model_is_installed(model: SuiteModel, missing: dict[str, str]) -> bool:
-    return all(_is_installed("model", term.name, missing) for term in parse_pattern(model.model))
+    return all(_is_installed("model", term.name, missing) for term in parse_layers(model.model))
 
 
 def _task_is_installed(task: SuiteTask, missing: dict[str, str]) -> bool:
@@ -318,7 +319,7 @@ def _able_models(
 
 
 def _has_controlled_form(pattern: str, missing: dict[str, str]) -> bool:
-    for term in parse_pattern(pattern):
+    for term in parse_layers(pattern):
         if registry("model").find(term.name).cls.controlled is None:
             missing[f"model {pattern}, controlled"] = f"{term.name} has no controlled form."
             return False

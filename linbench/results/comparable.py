@@ -36,7 +36,7 @@ def _surroundings(model: Model) -> list[str]:
 
     A layer that lacks one of these settings cannot differ in it, so it counts as having the promised value.
     """
-    backbone = without(model["backbone"]["settings"], {"d_model", "layers", "loops", "channel_width"})
+    backbone = without(model["backbone"]["settings"], {"d_model", "layers", "loops", "tied", "channel_width"})
     layers = (
         {name: layer["settings"].get(name, own) for name, own in CONTROLLED.items()}
         for layer in model["layers"]

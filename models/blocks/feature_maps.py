@@ -9,11 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linbench.kernels.dtypes import to_float32
+from linbench.models.blocks.init import CPU
 
 FeatureMapName = Literal[
     "identity",
     "elu",
     "elu+1",
+    "exp",
     "relu",
     "silu",
     "dpfp-1",
@@ -108,7 +110,7 @@ class Hedgehog(LearnedMap):
     def __init__(self, dim: int) -> None:
         super().__init__(dim, 2 * dim, positive=True)
         with torch.no_grad():
-            self.weight.copy_(torch.eye(dim))
+            self.weight.copy_(torch.eye(dim, device=CPU))
 
     def combine(self, products: list[Tensor]) -> Tensor:
         """Return the features [..., 2 K]."""
@@ -189,6 +191,7 @@ _MAPS: dict[FeatureMapName, Callable[[int], FeatureMap]] = {
     "identity": lambda dim: Elementwise(dim, nn.Identity()),
     "elu": lambda dim: Elementwise(dim, F.elu),
     "elu+1": lambda dim: Elementwise(dim, lambda x: F.elu(x) + 1, positive=True),
+    "exp": lambda dim: Elementwise(dim, torch.exp, positive=True),
     "relu": lambda dim: Elementwise(dim, F.relu, positive=True),
     "silu": lambda dim: Elementwise(dim, F.silu),
     "dpfp-1": lambda dim: DPFP(dim, 1),

@@ -125,7 +125,7 @@ class SelectiveMixer(Mixer):
 
     def init_state(self, batch: int, *, capacity: int) -> SelectiveState:
         """Return zeros; the size does not depend on `capacity`."""
-        weight = self.linear.weight
+        weight = self.inner.weight
         return SelectiveState(
             weight.new_zeros(batch, *self.memory_shape, dtype=at_least_float32(weight.dtype)),
             self.conv.init_state(batch),

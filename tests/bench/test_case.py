@@ -74,8 +74,15 @@ def test_layers_have_the_width_and_the_heads_of_the_preset_unless_told_otherwise
     controlled = {case.mixer for case in layer_cases([], SMALL, device="cpu", form="controlled")}
     assert "lstm" in controlled
     assert "base_conv" not in controlled
-    with pytest.raises(UserError, match="is a pattern of several mixers"):
-        layer_cases(["deltanet+attention"], SMALL, device="cpu")
+    several = layer_cases(["deltanet+attention", "griffin", "2xgla"], SMALL, device="cpu")
+    assert [(case.label, case.mixer) for case in several] == [
+        ("deltanet+attention: deltanet", "deltanet"),
+        ("deltanet+attention: attention", "attention"),
+        ("griffin: rg_lru", "rg_lru"),
+        ("griffin: attention", "attention"),
+        ("2xgla", "gla"),
+    ]
+    assert several[3].settings.window == 16
     with pytest.raises(UserError, match="did you mean 'sdpa'"):
         layer_cases(["deltanet"], SMALL, device="cpu", peer="sdp")
 

@@ -14,18 +14,21 @@ from linbench.cli.check import check
 from linbench.cli.help import help_of
 from linbench.experiments.registry import shipped
 from linbench.experiments.suite import shipped as shipped_suites
+from linbench.experiments.system import shipped as shipped_systems
 
 
 def test_all_that_is_shipped_is_completed_and_nothing_else() -> None:
     assert completion.tasks("") == sorted(shipped("task").entries)
-    assert completion.models("") == sorted(shipped("model").entries)
+    assert completion.models("") == sorted([*shipped("model").entries, *shipped_systems()])
     assert completion.suites("") == sorted(shipped_suites())
     assert completion.claims("") == sorted(claims(), key=lambda name: int(name[1:]))
 
 
 def test_the_last_of_several_models_is_completed() -> None:
     assert completion.models("deltanet,gl") == ["deltanet,gla"]
-    assert completion.models("3xdeltanet+attent") == ["3xdeltanet+attention"]
+    assert completion.models("3xdeltanet+gated_att") == ["3xdeltanet+gated_attention"]
+    assert completion.models("deltanet,3xqwen") == []
+    assert completion.models("deltanet,qwen") == ["deltanet,qwen3_next"]
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,8 @@ def test_the_last_of_several_models_is_completed() -> None:
         ("linbench sweep zoo-", ["zoo-native", "zoo-one-length", "zoo-quick"]),
         ("linbench show task parit", ["parity"]),
         ("linbench show model kd", ["kda"]),
+        ("linbench show system k", ["kimi_linear"]),
+        ("linbench run mqar --model qwen", ["qwen3_next"]),
         ("linbench claims C7", ["C7", "C70", "C71", "C72", "C73", "C74", "C75", "C76", "C77"]),
     ],
 )

@@ -339,8 +339,8 @@ def test_our_own_bugs_are_called_bugs(
         (
             ["list", "modles"],
             (
-                "linbench: invalid value for 'tasks|models|suites': 'modles' is not one of 'tasks', 'models',"
-                " 'suites'; "
+                "linbench: invalid value for 'tasks|models|systems|suites': 'modles' is not one of 'tasks',"
+                " 'models', 'systems', 'suites'; "
             ),
         ),
     ],

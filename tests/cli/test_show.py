@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from linbench.experiments.system import shipped as systems
 from linbench.models.base import GENERATIONS
 from linbench.models.deltanet import DeltaNet
 
@@ -45,7 +46,7 @@ def test_a_task_is_shown_with_its_baselines_and_what_its_bound_is(
 
 
 @pytest.mark.parametrize("width", [80, 40])
-@pytest.mark.parametrize("what", ["tasks", "models"])
+@pytest.mark.parametrize("what", ["tasks", "models", "systems"])
 def test_names_are_listed_whole_on_any_terminal(
     linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, what: str, width: int
 ) -> None:
@@ -57,6 +58,22 @@ def test_names_are_listed_whole_on_any_terminal(
     assert max(map(len, lines)) <= width
 
 
+def test_systems_are_listed_and_shown(linbench: Callable[..., Any], snapshot: SnapshotAssertion) -> None:
+    rows = json.loads(linbench("list", "systems", "--json").out)["systems"]
+    assert {row["name"] for row in rows} == {*systems()}
+    assert [line.split("\t")[0] for line in linbench("list", "systems").out.splitlines()] == [
+        row["name"] for row in rows
+    ]
+    shown = linbench("show", "system", "kimi_linear").out
+    assert shown == linbench("show", "model", "kimi_linear").out
+    assert shown == snapshot
+    assert (
+        json.loads(linbench("show", "system", "zamba", "--json").out)["layers"] == systems()["zamba"].pattern
+    )
+    unknown = linbench("show", "system", "zambaa")
+    assert (unknown.code, "did you mean 'zamba'" in unknown.err) == (2, True)
+
+
 def test_lists_and_cards(linbench: Callable[..., Any], snapshot: SnapshotAssertion) -> None:
     models = linbench("list", "models")
     rows = [line.split("\t") for line in models.out.splitlines()]
@@ -66,6 +83,11 @@ def test_lists_and_cards(linbench: Callable[..., Any], snapshot: SnapshotAsserti
     )
     assert ["deltanet", "delta rule", "matrix_state"] in [row[:3] for row in rows]
     assert {"attention", "base_conv", "deltanet", "gated_deltanet", "linear_attention"} <= set(names)
+    years = {
+        row["name"]: row["year"] for row in json.loads(linbench("list", "models", "--json").out)["models"]
+    }
+    assert (years["attention"], years["kda"], years["gru"], years["rnn"]) == ("2017", "2025", "2014", "1990")
+    assert all(years.values())
     tasks = linbench("list", "tasks").out.splitlines()
     (mqar,) = [line.split("\t") for line in tasks if line.startswith("mqar\t")]
     assert mqar == snapshot

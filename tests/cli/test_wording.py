@@ -124,7 +124,6 @@ MISTAKES: dict[str, list[list[str]]] = {
         ["check", "99999999xdeltanet"],
         ["check", f"{NINES}xdeltanet"],
         ["check", "deltanet,gla"],
-        ["check", "deltanet+attention"],
     ],
     "list": [["list", "task"]],
     "show": [

@@ -94,6 +94,12 @@ def test_named_models_take_the_place_of_the_suites_with_what_it_sets_for_them() 
     } == {"controlled"}
 
 
+def test_a_system_is_compared_as_a_whole() -> None:
+    cells = plan_comparison(["samba", "gla"], SUITE, seeds="4", device="cpu").cells
+    assert named(cells) == [("samba", 4), ("gla", 4)]
+    assert [len(cell.model.layers) for cell in cells] == [2, 1]
+
+
 def test_what_is_stored_elsewhere_is_read_and_the_suites_own_models_are_never_run(
     keep: Callable[..., Path],
 ) -> None:

@@ -10,6 +10,8 @@ from torch import Tensor
 from linbench.models.abc import BoundedMemory
 from linbench.models.atlas import Atlas
 from linbench.models.attention import Attention
+from linbench.models.attention_mamba import AttentionMamba
+from linbench.models.attention_mamba2 import AttentionMamba2
 from linbench.models.base import Mixer
 from linbench.models.base_conv import BaseConv
 from linbench.models.based import Based
@@ -134,6 +136,22 @@ SOFTMAX = {
 }
 
 REVISITED = {
+    # Mamba as wide as the model, without its last map, and two norms
+    "attention beside mamba": Variant(
+        AttentionMamba,
+        {},
+        QKVO + 2 * D * D + 5 * D + 3 * D + 3 * 16 * D + D + 2 * D,
+        lambda n: (n * CACHE + 16 * D, 3 * D),
+        lambda n: (n * CACHE + 16 * D, CONV + 3 * D),
+    ),
+    # attention and Mamba-2, each as it is alone
+    "attention beside mamba2": Variant(
+        AttentionMamba2,
+        {},
+        QKVO + 6 * D * D + 2 * HEAD * D + 5 * (2 * D + 2 * HEAD) + 2 * D + GATE + 3 * HEADS,
+        lambda n: (n * CACHE + 2 * MATRIX, 3 * (2 * D + 2 * HEAD)),
+        lambda n: (n * CACHE + MATRIX, 2 * CONV),
+    ),
     "fox": Variant(
         FoX,
         {},

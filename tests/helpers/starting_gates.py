@@ -66,6 +66,8 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "hgrn2": _hgrn2,
     "dfw": _dfw,
     "mamba": _mamba,
+    "attention_mamba": lambda mixer, x: _mamba(mixer.beside, x),
+    "attention_mamba2": lambda mixer, x: _made(mixer.beside, x),
     **dict.fromkeys(("lstm", "gru"), _recurrent),
     "rg_lru": _rg_lru,
     **dict.fromkeys(("mingru", "minlstm"), _minimal),

@@ -54,7 +54,7 @@ def test_gates_start_where_forget_bias_says(name: str, form: str, forget_bias: f
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", sorted(LOG_DECAYS.keys() - {"mamba", "rg_lru"}))
+@pytest.mark.parametrize("name", sorted(LOG_DECAYS.keys() - {"mamba", "attention_mamba", "rg_lru"}))
 @pytest.mark.parametrize("forget_bias", [3.0, 8.0])
 def test_without_an_input_gates_are_at_their_bias(name: str, forget_bias: float) -> None:
     """Mamba's and the RG-LRU's gates read the output of a convolution with biases."""

@@ -109,6 +109,7 @@ def test_polynomials_are_their_formulas(generator: torch.Generator, relative_err
         feature_map(name, HEAD).double() for name in ("powers-1", "powers-2", "powers-3", "monomials-2")
     )
     assert torch.equal(one.features(x), x)
+    assert torch.equal(feature_map("exp", HEAD).features(x), x.exp())
     assert relative_error(two.features(x), x + x**2 / 2) < 1e-12
     assert relative_error(three.features(x), x + x**2 / 2 + x**3 / 6) < 1e-7  # 1/6 is stored in float32
     products = [x[..., i] * x[..., j] / 2 for i in range(HEAD) for j in range(i, HEAD)]

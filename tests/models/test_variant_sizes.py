@@ -10,6 +10,8 @@ from torch import Tensor
 from linbench.models.abc import BoundedMemory
 from linbench.models.atlas import Atlas
 from linbench.models.attention import Attention
+from linbench.models.attention_mamba import AttentionMamba
+from linbench.models.attention_mamba2 import AttentionMamba2
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.based import Based
 from linbench.models.comba import Comba
@@ -101,6 +103,7 @@ from tests.helpers.every_variant import (
 def held(mixer: Mixer, state: Any) -> dict[str, int]:
     """Floats per sequence of what a state holds, by what they are."""
     parts = {name: part for name, part in state._asdict().items() if isinstance(part, Tensor)}
+    nested = [part for part in state if hasattr(part, "_asdict")]  # the state of a mixer beside this one
     assert all(part.shape[0] == B for part in parts.values())
     kind = {
         "memory": "recurrent",
@@ -119,6 +122,8 @@ def held(mixer: Mixer, state: Any) -> dict[str, int]:
     for name, part in parts.items():
         if part.is_floating_point():
             counted[kind[name]] += part.numel() // B
+    for own in (held(mixer, part) for part in nested):
+        counted = {name: count + own[name] for name, count in counted.items()}
     return counted
 
 
@@ -163,6 +168,9 @@ def omega(s: Any) -> int:
 
 CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     Attention: lambda s: surroundings(s) + HEADS,  # a scale of the scores for each head
+    # Mamba without its last map, and two norms; Mamba-2 with surroundings of its own
+    AttentionMamba: lambda s: SURROUNDINGS + HEADS + D * D + 4 * D + (2 * D + D) + 3 * 16 * D + 2 * D,
+    AttentionMamba2: lambda s: 2 * SURROUNDINGS + HEADS + DECAY,
     FoX: lambda s: surroundings(s) + HEADS + GATE + HEADS,
     # queries and what is kept, with filters; keys and values of the latent; both norms and the scale
     MLA: lambda s: (

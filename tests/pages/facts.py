@@ -107,7 +107,11 @@ FACTS = [
     *regression.FACTS,
     *result_facts.RESULT_FACTS,
     *speed_facts.FACTS,
-    Fact("README.md", "It brings {} variants from softmax attention to RWKV-7, {} tasks", variants.count),
+    Fact(
+        "README.md",
+        "It brings {} variants from softmax attention to RWKV-7, {} published systems, {} tasks",
+        variants.count,
+    ),
     Fact("README.md", "is right with {} (chance)", chance_of_overwriting),
     Fact(PRESETS, "comes up to the worst of DeltaNet ({} and {})", best_and_worst),
     Fact(

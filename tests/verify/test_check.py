@@ -283,12 +283,23 @@ def test_names_that_cannot_be_checked_are_refused(
     linbench: Callable[..., Any], snapshot: SnapshotAssertion
 ) -> None:
     assert linbench("check", "deltanett").code == 2
-    ended = linbench("check", "deltanet+attention")
-    assert ended.code == 2
-    assert ended.err == snapshot(name="a stack")
     ended = linbench("check", "gla,deltanet[heads=2,conv=0]")
     assert ended.code == 2
     assert ended.err == snapshot(name="two models")
+
+
+def test_each_different_layer_of_a_system_is_checked(
+    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    construction = all_laws()["construction"]
+    # the package's `check` is a function, and the module of that name lies behind it
+    monkeypatch.setitem(check.__globals__, "all_laws", lambda: {"construction": construction})
+    laws = json.loads(linbench("check", "samba+attention", "--json").out)["laws"]
+    names = ["mamba", "attention, layer 2", "attention, layer 3"]
+    assert [law["law"] for law in laws] == [f"{name}: construction" for name in names]
+    assert [law["law"] for law in json.loads(linbench("check", "2xgla", "--json").out)["laws"]] == [
+        "construction"
+    ]
 
 
 def test_help_keeps_brackets(linbench: Callable[..., Any]) -> None:
