@@ -1,6 +1,6 @@
 """Softmax attention: keeps every key and value and reads all of them."""
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from linbench.common.settings import ABSENT, Settings
 from linbench.kernels.attention import EMPTY, Weigh, attention, flops_per_token
-from linbench.kernels.attention.caches import append_one, appends_at_once
 from linbench.kernels.decays import bounded_for_scores
 from linbench.kernels.dtypes import to_float32
 from linbench.kernels.rotary import rotate_at
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
+from linbench.models.blocks.caches import Cache, Tokens, append, log_left_after
 from linbench.models.blocks.heads import (
     CONTROLLED,
     FAMILIES,
@@ -27,7 +27,7 @@ from linbench.models.blocks.heads import (
 )
 from linbench.models.blocks.key_norms import score_scale
 from linbench.models.blocks.linear import SharedInput
-from linbench.models.blocks.positions import alibi_slopes, require_all_fit, require_places, turned_dims
+from linbench.models.blocks.positions import alibi_slopes, turned_dims
 from linbench.models.blocks.prefix_scan import running_sum
 from linbench.models.blocks.shared_keys import shared_heads
 from linbench.models.learner import WEIGHTED_MEAN
@@ -71,43 +71,6 @@ class WholeSettings(AttentionSettings):
     positions: Literal["none"] = Field("none", description="beside what the scores say, there are none")
     window: None = Field(None, description="a query sees all keys before it")
     kv_heads: None = Field(None, description="as many heads of keys and values as of queries")
-
-
-class Cache(NamedTuple):
-    """Keys and values of the tokens so far; unused places hold zeros and the position `EMPTY`.
-
-    keys: [B, Hk, S, K]. values: [B, Hk, S, V], contiguous for each head. positions: [B, S]. seen: number of
-    tokens so far [B]. conv: state of the convolution. log_left: with forget gates, the logarithm of what is
-    left of each key [B, S, H], in at least float32. directions, memory: what variants keep beside it, batch
-    first.
-    """
-
-    keys: Tensor
-    values: Tensor
-    positions: Tensor
-    seen: Tensor
-    conv: Tensor | None
-    log_left: Tensor | None = None
-    directions: Tensor | None = None
-    memory: Any = None
-
-
-class Tokens(NamedTuple):
-    """Projections of some tokens.
-
-    shared: input of the linear maps. q, k, v: by head. positions: [B, T]. conv: state of the convolution.
-    log_forget_sum: running sum of log forget gates [B, T, H] in float64, None without gates. more: what a
-    variant adds.
-    """
-
-    shared: SharedInput
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    positions: Tensor
-    conv: Tensor | None
-    log_forget_sum: Tensor | None
-    more: Any = None
 
 
 class Attention(Mixer):
@@ -208,7 +171,7 @@ class Attention(Mixer):
         if new.log_forget_sum is not None and cache.log_left is not None:
             # of a key of which little is left after the last token, the first may still see much: their
             # difference needs the digits of float64
-            log_left = cache.log_left if x.shape[1] == 1 else _log_left(state, new)
+            log_left = cache.log_left if x.shape[1] == 1 else log_left_after(state, new)
             sums = new.log_forget_sum - new.log_forget_sum[:, -1:], -log_left
         return Out(self._attend_cache(new, cache, sums), cache, cross_layer)
 
@@ -314,45 +277,8 @@ class Attention(Mixer):
         return None
 
     def _append(self, state: Cache, new: Tokens, *, in_place: bool = False, first: bool = False) -> Cache:
-        """Append tokens to the cache; with a window the oldest give way.
-
-        Args:
-            in_place: write into the tensors of `state`.
-            first: as `in_place`, and the cache is still empty.
-        """
-        places = state.keys.shape[2]
-        keeps_all = self.settings.window is None or places < self.settings.window
-        if in_place and appends_at_once(state.keys, state.values, new.k, new.v):
-            log_left = _log_left_after(state, new)
-            cache = state.keys, state.values, state.positions
-            seen, fits = append_one(*cache, new.k, new.v, new.positions)
-            if keeps_all:
-                require_all_fit(fits, places)
-            return state._replace(seen=seen, conv=new.conv, log_left=log_left)
-        if keeps_all:
-            require_places(new.positions, places)
-        k = new.k.to(state.keys.dtype)[:, -places:].transpose(1, 2)
-        v = new.v.to(state.values.dtype)[:, -places:].transpose(1, 2)
-        positions = new.positions[:, -places:]
-        place = positions % places  # with a window the oldest token is overwritten
-        scatter = Tensor.scatter_ if in_place or first else Tensor.scatter
-        # the first tokens lie in order, and a plain copy takes a GPU much less time than a scatter
-        copy = first and new.positions.shape[1] <= places
-
-        def write(cache: Tensor, x: Tensor) -> Tensor:
-            if copy:
-                cache[:, :, : x.shape[2]] = x
-                return cache
-            return scatter(cache, 2, place[:, None, :, None].expand_as(x), x)
-
-        return state._replace(
-            keys=write(state.keys, k),
-            values=write(state.values, v),
-            positions=scatter(state.positions, 1, place, positions),
-            seen=new.positions[:, -1] + 1,
-            conv=new.conv,
-            log_left=_log_left_after(state, new),
-        )
+        """Append tokens to the cache, as `append` does. Variants may override it."""
+        return append(state, new, window=self.settings.window, in_place=in_place, first=first)
 
     def init_state(self, batch: int, *, capacity: int) -> Cache:
         """Return an empty cache of `capacity` places, or as many as the window has.
@@ -390,22 +316,3 @@ class Attention(Mixer):
         Recall over many keys needs scores well above log T.
         """
         return {} if self.scale is None else {"scale": Rule(decay=False)}
-
-
-def _log_left_after(state: Cache, new: Tokens) -> Tensor | None:
-    """Return `log_left` of the cache after these tokens."""
-    return None if state.log_left is None else _log_left(state, new).to(state.log_left.dtype)
-
-
-def _log_left(state: Cache, new: Tokens) -> Tensor:
-    """Return the logarithm of what is left of each key in the cache after these tokens [B, S, H], in float64.
-
-    The cache includes the tokens themselves.
-    """
-    assert state.log_left is not None
-    assert new.log_forget_sum is not None
-    places = state.log_left.shape[1]
-    place = (new.positions[:, -places:] % places)[:, :, None]
-    total = new.log_forget_sum[:, -1:]
-    of_new = (total - new.log_forget_sum)[:, -places:]
-    return (state.log_left + total).scatter(1, place.expand_as(of_new), of_new)

@@ -5,8 +5,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from linbench.models.attention import Attention, Tokens
+from linbench.models.attention import Attention
 from linbench.models.base import Mixer
+from linbench.models.blocks.caches import Tokens
 from linbench.models.blocks.heads import FAMILIES
 from linbench.models.blocks.side_by_side import SideBySide, SideBySideSettings
 from linbench.models.mamba2 import Mamba2

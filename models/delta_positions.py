@@ -7,8 +7,9 @@ from torch import Tensor
 
 from linbench.kernels.dtypes import at_least_float32, to_float32
 from linbench.kernels.matrix_state import Delta, flops_per_token, matrix_state
-from linbench.models.attention import Attention, Cache, Tokens
+from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, StateSize
+from linbench.models.blocks.caches import Cache, Tokens
 from linbench.models.blocks.reflections import Directions, ReflectionSettings, ReflectionStrength
 
 

@@ -7,7 +7,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.kernels.attention import attention
-from linbench.models.attention import Attention, Tokens
+from linbench.models.attention import Attention
+from linbench.models.blocks.caches import Tokens
 from linbench.models.blocks.heads import CONTROLLED, NO_CONVOLUTION, OUTPUT_NORM, HeadSettings, OutputNorm
 from linbench.models.blocks.latent import LatentProjection
 

@@ -7,8 +7,9 @@ from torch import Tensor
 from linbench.kernels.attention.reflected_blocks import carried
 from linbench.kernels.attention.reflections import path_attention
 from linbench.kernels.dtypes import to_float32
-from linbench.models.attention import Attention, Cache, Tokens
+from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Out, StateSize
+from linbench.models.blocks.caches import Cache, Tokens
 from linbench.models.blocks.reflections import Directions, ReflectionSettings, ReflectionStrength
 
 

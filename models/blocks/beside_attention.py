@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from linbench.models.attention import Attention, Cache, Tokens
+from linbench.models.attention import Attention
 from linbench.models.base import Rule, StateSize
+from linbench.models.blocks.caches import Cache, Tokens
 from linbench.models.blocks.linear import SharedInput
 
 

@@ -1,4 +1,4 @@
-"""What queries read of a linear fast weight on a GPU: one launch forward, one backward.
+"""Readings of a linear fast weight by queries on a GPU: one launch forward, one backward.
 
 A program has one mini-batch of one head, with the weights W [K, V] and bias b before it. With c = -rate g, by
 which a token changes the bias, and s the factor of a query's place in the mini-batch (2407.04620):

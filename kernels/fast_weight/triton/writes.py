@@ -1,4 +1,4 @@
-"""What keys write into a linear fast weight on a GPU: one launch forward, one backward.
+"""Writes of keys into a linear fast weight on a GPU: one launch forward, one backward.
 
 A program has one head of one sequence and goes through the mini-batches, with the weights W [K, V] and their
 bias in registers. With x a key, its output z = x W, and g the gradient of the loss by z (2407.04620):

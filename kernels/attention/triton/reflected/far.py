@@ -1,4 +1,4 @@
-"""What queries read of the spans before their own, on a GPU.
+"""Attention of queries to the spans before their own, on a GPU.
 
 A query goes left, a span at a time. All keys of a span stand at its end, so between two transitions this is
 softmax attention by tiles: of M queries, all of one span, and C keys.

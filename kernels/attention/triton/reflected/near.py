@@ -1,4 +1,4 @@
-"""What a block of queries reads of the blocks before it in its own span, on a GPU.
+"""Attention of a block of queries to the blocks before it in its own span, on a GPU.
 
 A query goes left, a block of keys at a time: q . k, then q <- q - q P. Products q P cannot be undone, so
 backward needs it as it met each block: there are as many of these as a span has blocks, and as there are
