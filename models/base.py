@@ -118,6 +118,8 @@ class Mixer(nn.Module, ABC):
     """Names of modules whose parameters only the start of a sequence reads: learned initial states."""
     causality: ClassVar[Literal["exact", "rounding"]] = "exact"
     """"rounding" if later tokens may change the rounding of earlier outputs, otherwise "exact"."""
+    gradient: ClassVar[Literal["exact", "surrogate"]] = "exact"
+    """"surrogate" if some gradients are by definition not those of the outputs, which have steps."""
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__()

@@ -28,6 +28,13 @@ class GLASettings(GateSettings, MatrixSettings):
     output_gate: Literal["none", "swish", "sigmoid"] = Field(
         "swish", description="gate computed from the layer's input, after the norm"
     )
+    positions: Literal["none", "rope", "selective"] = Field(  # type: ignore[assignment]  # one more
+        "none",
+        description=(
+            "whether q and k are rotated after their norm: rope by where they stand, selective by angles that"
+            " each token chooses (2511.17388)"
+        ),
+    )
     gate_rank: int = Field(16, ge=1, description="rank of the map from the token to its decays")
     gate_divisor: float = Field(
         16.0, gt=0, description="the logarithm of a decay is that of a sigmoid divided by this"
@@ -60,15 +67,20 @@ class GLA(MatrixMixer):
 
     Yang et al. 2023, arXiv:2312.06635.
 
-    State: H K V, constant in length.
+    State: H K V, constant in length; with positions=selective also Hk K / 2 angles.
 
     Known for: forgetting by content and by channel, which for language beats a constant decay and one decay
     per head. Every channel starts at a decay of 0.958, a half-life of 16 tokens: short for recall over
     hundreds (`forget_bias`). Nothing is erased except by forgetting.
 
+    With positions=selective each token also turns pairs of key channels by an angle of its choice (Selective
+    RoPE, Movahedi et al. 2025, arXiv:2511.17388). Two channels that decay alike then have one complex decay,
+    which can count modulo two, as decays above zero cannot. Angles start as those of rotary positions.
+
     Differences: the decay's bias starts at zero, as where the layer is trained for language. The norm of the
     output is an RMS norm, as in the authors' code, where the paper has a layer norm; the gate has no bias.
-    The output projection starts at zero (docs/decisions/0002).
+    The output projection starts at zero (docs/decisions/0002). Of Selective RoPE only the
+    sum of angles is taken, without its further parts; here they are a linear map of the layer's input.
     """
 
     name = "gla"
@@ -101,5 +113,6 @@ class GLA(MatrixMixer):
         return matrix_state(q, k, v, log_decay=self.decay(x), state=memory)
 
     def parameter_rules(self) -> dict[str, Rule]:
-        """Return no weight decay for the decay's bias."""
-        return {"decay.project.up.bias": Rule(decay=False)}
+        """Return no weight decay for the biases of decays and of angles."""
+        biases = ("decay.project.up.bias", "selective.bias")
+        return {name: Rule(decay=False) for name, _ in self.named_parameters() if name in biases}

@@ -7,7 +7,7 @@ from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.operators import Backend, is_traced, may_require_grad, uses_triton
 from linbench.kernels.rotary.eager import eager
 
-__all__ = ["VERSION", "angles", "rotate", "rotate_at"]
+__all__ = ["VERSION", "angles", "frequencies", "rotate", "rotate_at"]
 
 VERSION = 0
 """Version, 0 until a change here changes results.
@@ -57,10 +57,15 @@ def angles(positions: Tensor, dim: int, dtype: torch.dtype, base: float = 10_000
         dtype: of the result.
         base: of the geometric frequencies.
     """
-    half = dim // 2
-    frequency = base ** (-torch.arange(half, device=positions.device, dtype=dtype) / half)
+    frequency = frequencies(dim, positions.device, dtype, base)
     angle = positions[:, :, None].to(dtype) * frequency
     return angle.cos(), angle.sin()
+
+
+def frequencies(dim: int, device: torch.device, dtype: torch.dtype, base: float = 10_000.0) -> Tensor:
+    """Return the angles base^(-2i/dim) [dim/2] by which rotary positions turn from one token to the next."""
+    half = dim // 2
+    return base ** (-torch.arange(half, device=device, dtype=dtype) / half)
 
 
 def rotate_at(

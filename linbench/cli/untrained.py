@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from linbench.cli import completion
 from linbench.cli.options import JsonOption, task_settings, whole_option
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
@@ -30,9 +31,13 @@ class Question(StrEnum):
     blend = "blend"
     reflections = "reflections"
     regression = "regression"
+    gradient = "gradient"
 
 
-_RULES_PANEL, _TASKS_PANEL = "Update rules", "Baselines of tasks"
+_FIGURES = (Question.regression, Question.gradient)
+"""The questions that have a figure."""
+
+_RULES_PANEL, _TASKS_PANEL, _LAYERS_PANEL = "Update rules", "Baselines of tasks", "Layers"
 
 
 def untrained(
@@ -41,8 +46,8 @@ def untrained(
         typer.Argument(
             metavar="QUESTION|TASK",
             help=(
-                f"A question about update rules: {', '.join(Question)}. Or a task that has baselines, such as"
-                " regression, which is both."
+                f"A question about update rules or layers: {', '.join(Question)}. Or a task that has"
+                " baselines, such as regression, which is both."
             ),
         ),
     ],
@@ -52,7 +57,7 @@ def untrained(
             "--dim",
             2,
             4096,
-            help="Dimensions of keys and values.",
+            help="Dimensions of keys and values; for gradient the width of layers.",
             show_default="64; for regression 32",
             rich_help_panel=_RULES_PANEL,
         ),
@@ -64,7 +69,7 @@ def untrained(
             1,
             1 << 20,
             help="Number of random sequences, or of examples of a task, that are averaged over.",
-            show_default="32; for a task as many as models are tested on",
+            show_default="32; for gradient 8; for a task as many as models are tested on",
         ),
     ] = None,
     seed: Annotated[int, whole_option("--seed", 0, LARGEST, help="Random seed.")] = 0,
@@ -84,18 +89,33 @@ def untrained(
             rich_help_panel=_TASKS_PANEL,
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODELS",
+            help="Models of gradient, comma-separated, as linbench run takes them.",
+            show_default="all that come with linbench",
+            autocompletion=completion.models,
+            rich_help_panel=_LAYERS_PANEL,
+        ),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            help="Form of the layers of gradient: native or controlled.",
+            show_default="native",
+            rich_help_panel=_LAYERS_PANEL,
+        ),
+    ] = None,
     save: Annotated[
         Path | None,
-        typer.Option(
-            "--save",
-            metavar="DIR",
-            help="Folder for the figure of regression.",
-            rich_help_panel=_RULES_PANEL,
-        ),
+        typer.Option("--save", metavar="DIR", help="Folder for the figure of regression or gradient."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score memory update rules, or simple predictors of a task, in seconds and without any training.
+    """Look at memory update rules, layers or simple predictors of a task, without any training.
 
     The update rules sum, decay, delta rule and least squares store random keys and values. The questions are:
 
@@ -108,20 +128,30 @@ def untrained(
     number of the keys and the drift of what is learned. The baselines of the task regression stand below;
     with --preset or --set they stand alone.
 
+    gradient asks of every layer how far back a gradient reaches before training: log10 of the size of the
+    gradient of a last output by the input a number of tokens before. It takes a minute or two for all layers,
+    and --model names some.
+
     Given a task, its baselines are scored: predictors that learn from the context alone. They see the
     examples that a model of the same seed is tested on. The optimum, or an upper bound of it, stands beside
     them.
     """
-    of_task = preset is not None or bool(set_)
+    of_task, layers = preset is not None or bool(set_), what == Question.gradient
     if what in list(Question) and what != Question.regression and of_task:
         raise UserError(
-            f"--preset and --set need a task; {what} is a question about update rules and takes --dim,"
-            " --trials and --seed."
+            f"--preset and --set need a task; {what} is a question about"
+            f" {'layers' if layers else 'update rules'} and takes --dim, --trials and --seed."
         )
-    if save is not None and (what != Question.regression or of_task):
+    if save is not None and (what not in _FIGURES or of_task):
         raise UserError(
-            "--save needs the question regression without --preset and --set: no other has a figure."
+            f"--save needs the question {' or '.join(_FIGURES)}, without --preset and --set: no other has a"
+            " figure."
         )
+    if layers:
+        _show_gradient(model, form or "native", dim or 64, trials, seed, device, save, as_json=as_json)
+        return
+    if model is not None or form is not None:
+        raise UserError(f"--model and --form are for the question gradient; {what} has no layers.")
     if what in list(Question) and not of_task:
         if what != Question.regression:
             _show_rules(what, dim or 64, trials or 32, seed, device, as_json=as_json)
@@ -174,6 +204,43 @@ def _regression(dim: int | None, trials: int | None, seed: int, device: str, to:
 
         save([drawing(rows)], to)
     return rows
+
+
+def _show_gradient(
+    model: str | None,
+    form: str,
+    dim: int,
+    trials: int | None,
+    seed: int,
+    device: str,
+    to: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Show how far back a gradient reaches in every layer, and draw it if there is a folder to draw to."""
+    from linbench.common.text import pluralize
+    from linbench.experiments.pattern import split_models
+    from linbench.report.terminal import show
+    from linbench.verify.gradient import TRIALS, gradient, shipped
+    from linbench.verify.gradient_panels import drawing, lines, short
+
+    count = trials or TRIALS
+    rows = gradient(
+        shipped(form) if model is None else split_models(model),
+        form=form,
+        trials=_trials(dim, count, seed, device),
+    )
+    if to is not None:
+        from linbench.report.figure import save
+
+        save([drawing(rows, trials=pluralize(count, "draw"), dim=dim, form=form)], to)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    distances, sizes = lines(rows)
+    print("log10 of the gradient of a last output, by the distance of the input in tokens\n")
+    texts = [[escape.one_line(name), *map(short, line)] for name, line in sizes.items()]
+    show(["model", *map(str, distances)], texts, left=("model",))
 
 
 def _print_regression(rows: "list[Row]") -> None:

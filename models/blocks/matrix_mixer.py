@@ -21,7 +21,7 @@ from linbench.models.blocks.heads import (
     share_input,
 )
 from linbench.models.blocks.linear import SharedInput
-from linbench.models.blocks.positions import positions_after, require_even
+from linbench.models.blocks.positions import SelectiveRotation, positions_after, require_even
 from linbench.models.blocks.shared_keys import SharedKeySettings, shared_heads, shares_values
 
 
@@ -37,12 +37,14 @@ class MatrixState(NamedTuple):
     """State of a layer with one matrix per head.
 
     memory: [B, H, K, V] in at least float32. conv: what the short convolution remembers [B, kernel-1, C],
-    None without one. seen: number of tokens so far [B], None unless q and k are rotated by position.
+    None without one. seen: number of tokens so far [B], None unless q and k are rotated. angle: the sum of
+    all angles that tokens chose [B, Hk K/2] in float64, modulo 2 pi, None unless they choose any.
     """
 
     memory: Tensor
     conv: Tensor | None
     seen: Tensor | None = None
+    angle: Tensor | None = None
 
 
 class MatrixMixer(Mixer):
@@ -61,8 +63,12 @@ class MatrixMixer(Mixer):
         super().__init__(settings, layer)
         self.project = self.make_projection()
         self.readout = self.make_readout()
-        if settings.positions == "rope":
-            require_even(self.project.key_dim)
+        if settings.positions != "none":
+            require_even(self.project.key_dim, settings.positions)
+        self.selective: SelectiveRotation | None = None
+        if settings.positions == "selective":
+            sizes = self.project.query_heads, self.project.key_dim
+            self.selective = SelectiveRotation(layer.d_model, *sizes)
 
     @property
     def key_heads(self) -> int:
@@ -120,11 +126,13 @@ class MatrixMixer(Mixer):
         """Mix x as `Mixer.forward` says."""
         given = share_input(x, self, self.readout)
         q, k, v, conv = self.project(given, state and state.conv)
-        seen = state.seen if state is not None else None
+        seen, angle = (None, None) if state is None else (state.seen, state.angle)
         if self.settings.positions == "rope":
             q, k, seen = self._rotate(q, k, seen)
+        elif self.selective is not None:
+            q, k, seen, angle = self.selective(given, q, k, seen, angle)
         o, memory = self.recur(given, q, k, v, state and state.memory)
-        return Out(self.readout(o, given), MatrixState(memory, conv, seen), cross_layer)
+        return Out(self.readout(o, given), MatrixState(memory, conv, seen, angle), cross_layer)
 
     def _rotate(self, q: Tensor, k: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Rotate q and k by position, after `seen` tokens [B]; return how many tokens there are now, too."""
@@ -141,18 +149,23 @@ class MatrixMixer(Mixer):
         memory = weight.new_zeros(batch, *self.memory_shape, dtype=at_least_float32(weight.dtype))
         seen = (
             torch.zeros(batch, dtype=torch.int64, device=weight.device)
-            if self.settings.positions == "rope"
+            if self.settings.positions != "none"
             else None
         )
-        return MatrixState(memory, self.project.init_state(batch), seen)
+        angle = None if self.selective is None else self.selective.start(batch)
+        return MatrixState(memory, self.project.init_state(batch), seen, angle)
 
     def state_floats(self, seq_len: int) -> StateSize:
         """Return H K V for the memory and (kernel - 1) times the convolution's channels.
 
-        These are 2 Hk K + H V channels, more if a token has several keys and values.
+        These are 2 Hk K + H V channels, more if a token has several keys and values. Angles that tokens
+        choose are Hk K / 2 floats more.
         """
         heads, key_dim, value_dim = self.memory_shape
-        return StateSize(recurrent=heads * key_dim * value_dim, convolution=self.project.state_floats())
+        angles = 0 if self.selective is None else len(self.selective.bias)
+        return StateSize(
+            recurrent=heads * key_dim * value_dim + angles, convolution=self.project.state_floats()
+        )
 
     def recurrence_flops(self, seq_len: int) -> float:
         """Return the operations of the recurrence, token by token, and of the feature map."""

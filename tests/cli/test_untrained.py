@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from linbench.verify.gradient_panels import short
 from linbench.verify.update_rules import Trials
 from tests.pages.regression import load
 
@@ -137,6 +138,21 @@ def test_baselines_are_scored_on_as_many_examples_as_models_are(linbench: Callab
     assert title.endswith("test split, seed 0")
 
 
+def test_gradients_stand_by_model_and_distance_and_are_drawn(
+    linbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    words = ("untrained", "gradient", "--model", "gla,base_conv", "--trials", "2", "--dim", "16")
+    lines = linbench(*words, "--save", str(tmp_path)).out.splitlines()
+    rows = json.loads(linbench(*words, "--json").out)
+    assert lines[2].split() == ["model", *(str(row["distance"]) for row in rows[:10])]
+    for line, model in zip(lines[3:], ("gla", "base_conv"), strict=True):
+        sizes = [row["log_size"] for row in rows if row["model"] == model]
+        assert line.split() == [model, *map(short, sizes)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"gradient.{suffix}" for suffix in ("png", "svg", "txt")
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -145,7 +161,8 @@ def test_baselines_are_scored_on_as_many_examples_as_models_are(linbench: Callab
             ["regresion"],
             (
                 "unknown question 'regresion'; did you mean 'regression'? "
-                "Allowed: blend, capacity, formal_language, overwriting, reflections, regression, retention."
+                "Allowed: blend, capacity, formal_language, gradient, overwriting, reflections, regression,"
+                " retention."
             ),
         ),
         (["mqar"], "mqar has no baselines; formal_language, regression have."),
@@ -166,6 +183,21 @@ def test_baselines_are_scored_on_as_many_examples_as_models_are(linbench: Callab
             "--preset and --set need a task; blend is a question about update rules and takes --dim, ",
         ),
         (["blend", "--set", "task.keys=3"], "--preset and --set need a task; "),
+        (
+            ["gradient", "--set", "task.keys=3"],
+            "--preset and --set need a task; gradient is a question about l",
+        ),
+        (
+            ["blend", "--model", "gla"],
+            "--model and --form are for the question gradient; blend has no layers.",
+        ),
+        (["regression", "--form", "native"], "--model and --form are for the question gradient; regression"),
+        (["gradient", "--model", "glaa"], "unknown model 'glaa'; did you mean 'gla'? "),
+        (
+            ["gradient", "--model", "gla+rnn"],
+            "'gla+rnn' is a pattern of several mixers; name them one by one.",
+        ),
+        (["gradient", "--form", "controled"], "unknown form 'controled'; did you mean 'controlled'? "),
         (
             ["regression", "--set", "protocol.lr=3"],
             "untrained takes only settings of the task (task.NAME); protocol.lr has no effect here.",

@@ -65,6 +65,7 @@ from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
 from linbench.models.rg_lru import RGLRU
 from linbench.models.rnn import RNN
+from linbench.models.rosa import ROSA
 from linbench.models.rwkv4 import RWKV4
 from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
@@ -399,6 +400,14 @@ DECAYS = {
         4 * D * D + NORM + 16 * D + 16 * D // 2 + D // 2,
         lambda _: (MATRIX // 2, 0),
         lambda _: (MATRIX, CONV),
+    ),
+    # an angle and its bias for each pair of channels of q and k, and the sum of angles
+    "gla with angles that tokens choose": Variant(
+        GLA,
+        {"positions": "selective"},
+        4 * D * D + NORM + 16 * D + 16 * D // 2 + D // 2 + (D + 1) * D // 4,
+        lambda _: (MATRIX // 2 + D // 4, 0),
+        lambda _: (MATRIX + D // 2, CONV),
     ),
     "hgrn2": Variant(HGRN2, {}, 4 * D * D + D, lambda _: (MATRIX, 0), lambda _: (MATRIX, CONV)),
     # with a bias for each decay
@@ -780,6 +789,23 @@ OTHERS = {
     "lstm": Variant(LSTM, {}, 4 * (2 * D * D + D) + D * D, lambda _: (2 * D, 0), lambda _: (2 * D, 3 * D)),
     "gru": Variant(GRU, {}, 3 * (2 * D * D + D) + D * D, lambda _: (D, 0), lambda _: (D, 3 * D)),
     "rnn": Variant(RNN, {}, 2 * D * D + D + D * D, lambda _: (D, 0), lambda _: (D, 3 * D)),
+    # q, k, v and output with biases, three shifts and e; a length of a match for each symbol
+    "rosa": Variant(
+        ROSA,
+        {},
+        4 * D * (D + 1) + 4 * D,
+        lambda n: (n * (2 * D + D // 4), 0),
+        lambda n: (n * (2 * D + D // 4), 3 * D),
+        shift=D,
+    ),
+    "rosa of single bits": Variant(
+        ROSA,
+        {"bits": 1},
+        4 * D * (D + 1) + 4 * D,
+        lambda n: (n * 3 * D, 0),
+        lambda n: (n * 3 * D, 3 * D),
+        shift=D,
+    ),
 }
 
 # weights and biases of a linear memory, and of one with a hidden layer of 4 HEAD
@@ -930,7 +956,7 @@ CASES = [
 ]
 """Entries that laws are tested on: all in their published form, the first of each class in both."""
 
-GROWING = Attention | Hyena
+GROWING = Attention | Hyena | ROSA
 """Layers whose cache grows with the sequence, unless they have a window."""
 
 DTYPES = {torch.float64: 1e-9, torch.float32: 1e-4}

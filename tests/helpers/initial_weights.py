@@ -18,6 +18,7 @@ MIXERS: dict[str, type[Mixer]] = {
 
 MORE = (
     "rfa[gated=true]",
+    "gla[positions=selective]",
     "kda[safe_decay=true]",
     "kda[signed_decay=spread]",
     "h3[head_dim=4]",

@@ -15,6 +15,7 @@ from linbench.kernels.norms import layer_norm, rms_norm
 from linbench.kernels.scan import scan
 from linbench.kernels.selective_scan import selective_scan
 from linbench.kernels.short_convolution import short_convolution
+from linbench.kernels.suffix_match import suffix_match
 from linbench.kernels.token_shift import token_shift
 from linbench.kernels.two_sided import two_sided
 
@@ -87,6 +88,7 @@ DOORS: dict[str, Callable[[Tensor], Tensor]] = {
     "short_convolution": lambda x: short_convolution(x, torch.ones(4, 8))[0][0],
     "rms_norm": lambda x: rms_norm(x, torch.ones(8)),
     "layer_norm": lambda x: layer_norm(x[:, :, None], torch.ones(1, 8))[:, :, 0],
+    "suffix_match": lambda x: suffix_match(*[x[:, :, None]] * 3)[0][:, :, 0],
     "token_shift": lambda x: token_shift(x, torch.ones(1, 8))[0],
 }
 

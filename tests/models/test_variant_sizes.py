@@ -64,6 +64,7 @@ from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
 from linbench.models.rg_lru import RGLRU
 from linbench.models.rnn import RNN
+from linbench.models.rosa import ROSA
 from linbench.models.rwkv4 import RWKV4
 from linbench.models.rwkv5 import RWKV5
 from linbench.models.rwkv6 import RWKV6
@@ -108,6 +109,7 @@ def held(mixer: Mixer, state: Any) -> dict[str, int]:
     kind = {
         "memory": "recurrent",
         "maximum": "recurrent",
+        "runs": "recurrent",
         "conv": "convolution",
         "taps": "convolution",
         "keys": "recurrent" if isinstance(mixer, PaTH) else "cache",  # which every token reflects
@@ -204,7 +206,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     MLSTM: lambda s: SURROUNDINGS + 2 * (GATE + HEADS),
     RetNet: lambda s: SURROUNDINGS,
     Lightning: lambda s: SURROUNDINGS,
-    GLA: lambda s: SURROUNDINGS + 2 * 16 * D + D,
+    GLA: lambda s: SURROUNDINGS + 2 * 16 * D + D + (s.positions == "selective") * (D + 1) * D // 2,
     HGRN2: lambda s: SURROUNDINGS + D * (s.forget_bias is not None),
     Longhorn: lambda s: AROUND_INPUT + 2 * D * D + (2 * D + D) + 2 * 16 * D,  # as Mamba, without A
     Mamba: lambda s: AROUND_INPUT + 2 * D * D + (2 * D + D) + 3 * 16 * D,  # a step of rank 1; B, C and A
@@ -255,6 +257,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     LSTM: lambda s: AROUND_INPUT + 4 * (2 * D * D + D) + D * D,
     GRU: lambda s: AROUND_INPUT + 3 * (2 * D * D + D) + D * D,
     RNN: lambda s: AROUND_INPUT + 2 * D * D + D + D * D,
+    ROSA: lambda s: AROUND_INPUT + 4 * D * (D + 1) + D,
     TTTLinear: lambda s: (
         SURROUNDINGS
         + (GATE + HEADS + s.mini_batch)

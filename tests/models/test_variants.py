@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.base_conv import BaseConv
+from linbench.models.rosa import ROSA
 from linbench.models.rwkv7 import FirstValue
 from linbench.models.stick_breaking import StickBreaking
 from linbench.models.titans import TitansMemory
@@ -114,7 +115,9 @@ def test_tokens_are_decoded_as_they_are_read(
 
 @pytest.mark.parametrize("state", ["none", "fresh"])
 @torch.no_grad()
-def test_no_output_depends_on_a_later_token(build: Build, tokens: Callable[..., Tensor], state: str) -> None:
+def test_no_output_depends_on_a_later_token(
+    variant: Variant, build: Build, tokens: Callable[..., Tensor], state: str
+) -> None:
     """Rows of one batch are alike up to a token; that rows do not touch is a law of its own."""
     mixer, length, places = build(), 70, (1, 5, 35, 63, 64, 65, 69)
     first, other = tokens(length)
@@ -123,13 +126,18 @@ def test_no_output_depends_on_a_later_token(build: Build, tokens: Callable[..., 
     for t, row in zip(places, y[1:], strict=True):
         apart = (row - y[0]).abs().amax(dim=1)
         assert apart[:t].max() <= 1e-13 * y[0].abs().max()
-        assert apart[t] > 0
+        if variant.cls is ROSA:  # a token that matches nothing reads nothing
+            assert apart[t:].max() > 0 or t == length - 1
+        else:
+            assert apart[t] > 0
 
 
 @torch.no_grad()
 def test_every_output_depends_on_every_earlier_token_within_reach(
     variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor]
 ) -> None:
+    if variant.cls is ROSA:
+        pytest.skip("it reads one earlier token alone, and none where nothing repeats")
     mixer, length = build(), 7
     x = tokens(length)
     changed = x.expand(length, B, length, D).clone()  # one token of each

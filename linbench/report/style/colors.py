@@ -44,7 +44,7 @@ CAME = (
     "ttt_mlp", "lact", "titans", "gated_kalmanet", "momentum_deltanet", "precond_gdn", "precond_kda",
     "omeganet", "atlas", "titans_mag", "gated_deltanet2", "rg_lru", "mingru", "minlstm", "gru", "rnn", "lru",
     "s5", "titans_mac", "based", "rebased", "gsa", "abc", "s4", "hyena",
-    "mamba3", "attention_mamba", "attention_mamba2",
+    "mamba3", "attention_mamba", "attention_mamba2", "rosa",
 )  # fmt: skip
 """The shipped mixers, in the order in which they were added.
 

@@ -25,6 +25,8 @@ def gradients(subject: LayerUnderTest) -> Found:
     They are compared with the step that suits each best: to 1e-5 in float64, 1e-2 in float32. A parameter
     that has none is noted.
     """
+    if subject.cls.gradient == "surrogate":
+        raise UndeclaredError("it declares surrogate gradients, which finite differences do not give")
     if subject.precision not in STEPS:
         raise UndeclaredError(f"it computes in {subject.precision}, too coarse for finite differences")
     mixer, x = subject.build(), subject.tokens(LENGTH).requires_grad_()
