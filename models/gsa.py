@@ -1,6 +1,6 @@
 """Gated slot attention: each slot forgets as much as it writes, and a softmax reads the slots."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -8,40 +8,28 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.kernels.dtypes import to_float32
-from linbench.kernels.matrix_state import flops_per_token as matrix_flops
-from linbench.kernels.matrix_state import matrix_state
-from linbench.kernels.two_sided import flops_per_token as two_sided_flops
-from linbench.kernels.two_sided import two_sided
 from linbench.models.base import LayerInfo, Rule
-from linbench.models.blocks.feature_maps import feature_map
-from linbench.models.blocks.heads import NO_CONVOLUTION, NO_QK_NORM, OUTPUT_NORM, OutputNorm
+from linbench.models.blocks.heads import NO_QK_NORM
 from linbench.models.blocks.linear import Linear, SharedInput
-from linbench.models.blocks.slots import SlotMixer, SlotSettings
+from linbench.models.blocks.slots import GatedSlotMixer, GatedSlotSettings
 from linbench.models.blocks.starting_gates import GateSettings, logit
 from linbench.models.learner import Learner
 
 
-class GSASettings(GateSettings, SlotSettings):
+class GSASettings(GateSettings, GatedSlotSettings):
     """Settings of GSA.
 
     Published: as many slots as a key has dimensions; SiLU on q, k and v and on what is read, a norm over all
     heads together; no convolution, no norm of q and k.
     """
 
-    conv: int = NO_CONVOLUTION
-    feature_map: Literal["identity", "silu"] = Field("silu", description="applied to q and k")
-    value_map: Literal["identity", "silu"] = Field("silu", description="applied to v")
-    output_map: Literal["identity", "silu"] = Field(
-        "silu", description="applied to what is read, before its norm"
-    )
     qk_norm: Literal["none", "l2", "rms"] = NO_QK_NORM
-    output_norm: OutputNorm = Field("rms_all", description=OUTPUT_NORM.description)
     gate_divisor: float = Field(
         8.0, gt=0, description="the logarithm of a decay is that of a sigmoid divided by this"
     )
 
 
-class GSA(SlotMixer):
+class GSA(GatedSlotMixer):
     """Gated slot attention: each of m slots forgets as much as it writes, and a softmax reads the slots.
 
         K_t = diag(a_t) K_{t-1} + (1 - a_t) k_t^T,  V_t = diag(a_t) V_{t-1} + (1 - a_t) v_t^T
@@ -70,14 +58,7 @@ class GSA(SlotMixer):
         optimiser="one gradient step of length 1 - a",
         retention="no decay: a write erases as much as it adds",
     )
-    kernel_families: ClassVar[tuple[str, ...]] = ("two_sided", *SlotMixer.kernel_families)
     Settings = GSASettings
-    controlled: ClassVar[dict[str, Any] | None] = {
-        **(SlotMixer.controlled or {}),
-        "feature_map": "identity",
-        "value_map": "identity",
-        "output_map": "identity",
-    }
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)
@@ -86,8 +67,6 @@ class GSA(SlotMixer):
         if settings.rate is not None:
             bias = logit(settings.gate_divisor * settings.rate)
             self.bias = nn.Parameter(nn.init.constant_(torch.empty(settings.heads, self.slots), bias))
-        self.value_map = feature_map(settings.value_map, self.project.value_dim)
-        self.output_map = feature_map(settings.output_map, self.project.value_dim)
 
     def decay(self, x: SharedInput) -> Tensor:
         """Return the log decay [B, T, H, m] <= 0, in at least float32."""
@@ -96,33 +75,6 @@ class GSA(SlotMixer):
             logits = logits + self.bias
         log_decay: Tensor = F.logsigmoid(logits) / self.settings.gate_divisor
         return log_decay
-
-    def recur(
-        self, x: SharedInput, q: Tensor, k: Tensor, v: Tensor, memory: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Compute the equation."""
-        log_decay = self.decay(x)
-        write = -torch.expm1(log_decay)  # 1 - a
-        keys, values, _ = self.split(memory)
-        scores, keys = two_sided(  # with the keys of slots as columns
-            q,
-            k,
-            write,
-            key_log_decay=torch.zeros_like(log_decay[..., :1]),
-            value_log_decay=log_decay,
-            scale=1.0,
-            state=None if keys is None else keys.mT,
-        )
-        v = self.value_map.features(v)
-        o, values = matrix_state(self.weigh(scores), write, v, log_decay=log_decay, scale=1.0, state=values)
-        return self.output_map.features(o), torch.cat([keys.mT, values], dim=-1)
-
-    def recurrence_flops(self, seq_len: int) -> float:
-        """Return the operations of both memories, token by token, and of the feature map."""
-        heads, keys, values = self.project.heads, self.project.key_dim, self.project.value_dim
-        scored = two_sided_flops(heads=heads, key_dim=keys, value_dim=self.slots)
-        read = matrix_flops(heads=heads, key_dim=self.slots, value_dim=values, decay=True, delta=False)
-        return scored + read + self.project.feature_flops()
 
     def parameter_rules(self) -> dict[str, Rule]:
         """Return no weight decay for the scale and the bias, where there is one."""

@@ -94,8 +94,11 @@ def can_go_on(cell: Cell) -> bool:
 
     A layer that draws random numbers, as dropout does, would draw others in another group.
     """
-    plain = any(layer.entry.cls.is_plain_module for layer in cell.model.layers)
-    return not plain and not cell.model.backbone.embedding_dropout
+    layers = cell.model.layers
+    draws = any(
+        layer.entry.cls.is_plain_module or getattr(layer.settings, "noise", False) for layer in layers
+    )
+    return not draws and not cell.model.backbone.embedding_dropout
 
 
 def _step(path: Path) -> int:

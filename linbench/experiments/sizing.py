@@ -47,7 +47,7 @@ def head_dim_for_state(
         setting: the name by which it is asked for.
         part: what is counted of the state.
 
-    Returns: the head dimension, or None for a model whose state grows with the length: it has no fixed size.
+    Returns: the head dimension, or None for a model with a cache, which grows with every token.
 
     Raises UserError: the model declares no state, or none is within `TOLERANCE`.
     """
@@ -131,13 +131,14 @@ def _state(model: ModelSpec, task: Task, setting: str) -> StateSize:
     name = digest(model.identity())
     if name in _CONSTANT:
         return _CONSTANT[name]
-    size = model.sketch(task).state_size(task.seq_len)
+    sketch = model.sketch(task)
+    size = sketch.state_size(task.seq_len)
     if size is None:
         raise UserError(
             f"{model.label} does not declare its state, so model.{setting} cannot size it; choose its"
             " settings yourself."
         )
-    if not size.cache:
+    if size == sketch.state_size(1):
         _CONSTANT[name] = size
     return size
 

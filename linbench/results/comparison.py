@@ -145,7 +145,7 @@ class Comparison:
     def size_mismatch(self) -> dict[str, float]:
         """The largest relative size difference between models of one width: largest over smallest, less 1.
 
-        States are compared among models whose state does not grow with the length, by the `matched_part`.
+        States are compared among models without a cache, by the `matched_part`.
         """
         built = [row.results[0] for row in self.rows if row.results[0]["model"]]
         by_width = [

@@ -21,7 +21,7 @@ def matched_part(groups: Sequence[Sequence[State]]) -> str:
     than the floats of the recurrence alone.
 
     Args:
-        groups: states that do not grow with the length, of models that stand side by side.
+        groups: states without a cache, of models that stand side by side.
     """
 
     def difference(part: str) -> float:

@@ -1,5 +1,7 @@
 """Gates computed from a token: how much the memory forgets, and how strongly the token writes."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -28,11 +30,25 @@ class ScalarDecay(nn.Module):
     order: every head has the published distribution, yet no layer of few heads gets only short memories
     (docs/decisions/0003). With a `forget_bias` the step follows from A, which stays large enough for a gate
     to close within a token.
+
+    Args:
+        d_model: width of x.
+        heads: number of heads.
+        settings: the settings that say how it starts.
+        copies: decays that each head has, with A and dt_bias of the head and maps of their own; None: one.
     """
 
-    def __init__(self, d_model: int, heads: int, settings: DrawnGateSettings = AS_PUBLISHED) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        settings: DrawnGateSettings = AS_PUBLISHED,
+        *,
+        copies: int | None = None,
+    ) -> None:
         super().__init__()
-        self.project = Linear(d_model, heads)
+        self.shape = (heads,) if copies is None else (copies, heads)
+        self.project = Linear(d_model, math.prod(self.shape))
         self.A_log = nn.Parameter(draw_a_log(heads, strata=settings.strata))
         self.dt_bias = nn.Parameter(
             settings.start(
@@ -42,8 +58,11 @@ class ScalarDecay(nn.Module):
         )
 
     def forward(self, x: Tensor | SharedInput) -> Tensor:
-        """Return the log decay [B, T, H] <= 0 of x [B, T, D], in at least float32."""
-        return decay_gate(self.project(x), self.A_log, self.dt_bias)
+        """Return the log decay [B, T, H], or [B, T, copies, H], <= 0 of x [B, T, D], in at least float32."""
+        step = self.project(x)
+        if len(self.shape) > 1:
+            step = step.unflatten(-1, self.shape)
+        return decay_gate(step, self.A_log, self.dt_bias)
 
 
 class WriteStrength(nn.Module):

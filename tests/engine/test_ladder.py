@@ -14,7 +14,7 @@ from linbench.engine.lr_search import run_searched
 from linbench.engine.measure import measure
 from linbench.engine.runner import run_cells
 from linbench.engine.schedule import evaluation_steps, learning_rate_factors, stable_steps
-from linbench.engine.trunk import SUFFIX, Trunks
+from linbench.engine.trunk import SUFFIX, Trunks, can_go_on
 from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings
 from linbench.results.comparison import comparisons
@@ -22,7 +22,7 @@ from linbench.results.record import UNDERTRAINED
 from linbench.results.rungs import Rung
 from linbench.results.schema.cells import CellResult
 from linbench.results.store import Store
-from tests.helpers.cells import RecordingProgress, build_cells, measured, tiny_settings
+from tests.helpers.cells import RecordingProgress, build_cells, measured, plan, tiny_settings
 
 LADDER = {"protocol.schedule": "wsd", "protocol.rungs": 3}
 
@@ -106,6 +106,12 @@ def test_a_rung_goes_on_from_the_one_before_and_begins_anew_without_it(
 def test_trunks_are_gone_when_their_ladders_have_ended(tmp_path: Path) -> None:
     climb(ladder_cells(), tmp_path)
     assert not list(tmp_path.rglob(f"*{SUFFIX}"))
+
+
+def test_a_layer_that_draws_random_numbers_does_not_go_on_in_another_group() -> None:
+    quiet, noisy = (plan("mqar/quick", [model], device="cpu")[0] for model in ("raven", "raven[noise=true]"))
+    assert can_go_on(quiet)
+    assert not can_go_on(noisy)
 
 
 @pytest.mark.slow

@@ -101,6 +101,15 @@ def test_what_grows_with_the_length_stays_as_it_is() -> None:
         assert sized.id == plain.id
 
 
+def test_a_memory_of_levels_has_its_size_at_the_length_of_each_task() -> None:
+    widths = []
+    for length in (64, 512, 64):
+        (cell,) = cells("log_linear_gdn", floats=20_000, **{"task.seq_len": length})
+        assert state(cell) == pytest.approx(20_000, rel=0.05)
+        widths.append(cell.model.layers[0].settings.head_dim)  # type: ignore[attr-defined]
+    assert widths[0] == widths[2] > widths[1]
+
+
 @pytest.mark.parametrize(("model", "step"), [("retnet", 2), ("deltanet[expand_v=1.25]", 4)])
 def test_only_head_dimensions_that_a_model_can_have_are_asked_for(model: str, step: int) -> None:
     (cell,) = cells(model, floats=10_500, form="native")

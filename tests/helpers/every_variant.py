@@ -15,6 +15,7 @@ from linbench.models.attention_mamba2 import AttentionMamba2
 from linbench.models.base import Mixer
 from linbench.models.base_conv import BaseConv
 from linbench.models.based import Based
+from linbench.models.blocks.levels import LogLinear
 from linbench.models.comba import Comba
 from linbench.models.cope import CoPE
 from linbench.models.delta_positions import DeltaPositions
@@ -40,6 +41,8 @@ from linbench.models.kda import KDA
 from linbench.models.lact import LaCT
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
+from linbench.models.log_linear_gdn import LogLinearGDN
+from linbench.models.log_linear_mamba2 import LogLinearMamba2
 from linbench.models.longhorn import Longhorn
 from linbench.models.lru import LRU
 from linbench.models.lstm import LSTM
@@ -52,6 +55,7 @@ from linbench.models.mingru import MinGRU
 from linbench.models.minlstm import MinLSTM
 from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
+from linbench.models.mom import MoM
 from linbench.models.momentum_deltanet import MomentumDeltaNet
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from linbench.models.omeganet import OmegaNet
@@ -60,6 +64,7 @@ from linbench.models.path_fox import PaTHFoX
 from linbench.models.performer import Performer
 from linbench.models.precond_gdn import PrecondGDN
 from linbench.models.precond_kda import PrecondKDA
+from linbench.models.raven import Raven
 from linbench.models.rebased import ReBased
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
@@ -551,6 +556,21 @@ DECAYS = {
         lambda _: (3 * 2 * D, 0),
         lambda _: (3 * 2 * D, CONV),
     ),
+    # norms of q and k, and of all heads; a map to slots, and a decay with its two numbers a head
+    "raven": Variant(
+        Raven,
+        {},
+        QKVO + 2 * HEAD + D + D * D + GATE + 2 * HEADS,
+        lambda _: (2 * MATRIX, 0),
+        lambda _: (2 * MATRIX, CONV),
+    ),
+    "raven of three slots": Variant(
+        Raven,
+        {"slots": 3, "active": 2},
+        QKVO + 2 * HEAD + D + D * HEADS * 3 + GATE + 2 * HEADS,
+        lambda _: (3 * 2 * D, 0),
+        lambda _: (3 * 2 * D, CONV),
+    ),
     # both gates, values and output with biases; the convolution with its biases; a network from 3 features
     # over three layers of sines, with their factors, to taps; D
     "hyena": Variant(
@@ -609,6 +629,21 @@ DELTA_RULE = {
         6 * D * D + 4 * 3 * D + 12 + 2 * GATE + 2 * HEADS,
         lambda _: (HEADS * 6 * 12, 3 * HEADS * (6 + 6 + 12)),
         lambda _: (MATRIX, CONV),
+    ),
+    # keys, values, filters, betas and decays three times, and a router
+    "mom of three": Variant(
+        MoM,
+        {"memories": 3},
+        (12 + 3 * 12 + 3 * 24 + 24 + 24 + 3) * D + 4 * (12 + 3 * 12 + 3 * 24) + 12 + 6 * GATE + 2 * HEADS,
+        lambda _: (3 * HEADS * 6 * 12, 3 * (12 + 3 * 12 + 3 * 24)),
+        lambda _: (3 * MATRIX, 3 * 7 * D),
+    ),
+    "mom of three and one, with the same keys": Variant(
+        MoM,
+        {"memories": 3, "shared_memory": True, "single_kv": True},
+        6 * D * D + 4 * 3 * D + 12 + 2 * GATE + 2 * HEADS + 3 * D,
+        lambda _: (4 * HEADS * 6 * 12, 3 * HEADS * (6 + 6 + 12)),
+        lambda _: (4 * MATRIX, CONV),
     ),
     # two numbers more for each head
     "comba": Variant(
@@ -670,6 +705,25 @@ DELTA_RULE = {
         lambda _: (MATRIX, CONV),
         lambda _: (MATRIX, CONV),
     ),
+}
+
+# the host's, and for each level of a head a map and its scale; a memory for each level but the first
+LOG_LINEAR = {
+    f"log linear {host} of {levels} levels": Variant(
+        cls,
+        {"levels": levels},
+        of_host.parameters + levels * (GATE + HEADS),
+        lambda n, of_host=of_host: (
+            max(1, (n - 1).bit_length()) * of_host.native_state(n)[0],
+            of_host.native_state(n)[1],
+        ),
+        lambda n: (max(1, (n - 1).bit_length()) * MATRIX, CONV),
+    )
+    for host, cls, levels, of_host in (
+        ("gated deltanet", LogLinearGDN, 15, DELTA_RULE["gated deltanet"]),
+        ("gated deltanet", LogLinearGDN, 3, DELTA_RULE["gated deltanet"]),
+        ("mamba2", LogLinearMamba2, 8, DECAYS["mamba2"]),
+    )
 }
 
 # q, k, v, output and gate; decay and bonus; a group norm
@@ -922,6 +976,7 @@ VARIANTS = {
     **SUMS,
     **DECAYS,
     **DELTA_RULE,
+    **LOG_LINEAR,
     **SHIFTED,
     **REVISITED,
     **EXPONENTIAL_GATES,
@@ -956,8 +1011,8 @@ CASES = [
 ]
 """Entries that laws are tested on: all in their published form, the first of each class in both."""
 
-GROWING = Attention | Hyena | ROSA
-"""Layers whose cache grows with the sequence, unless they have a window."""
+GROWING = Attention | Hyena | LogLinear | ROSA
+"""Layers whose state grows with the sequence, unless they have a window."""
 
 DTYPES = {torch.float64: 1e-9, torch.float32: 1e-4}
 """The dtypes that are computed in, and the largest error in each."""

@@ -60,6 +60,7 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     **dict.fromkeys(
         ("fox", "path_fox"), lambda mixer, x: mixer.log_forget(share_input(x, mixer, mixer.readout))
     ),
+    "raven": lambda mixer, x: mixer.whole_decay(share_input(x, mixer, mixer.readout)),
     "rfa": lambda mixer, x: F.logsigmoid(mixer.gate(x)),
     "mlstm": lambda mixer, x: F.logsigmoid(mixer._capped(mixer.forget(x))),
     **dict.fromkeys(("mesanet", "mesa_layer"), lambda mixer, x: F.logsigmoid(mixer.forget(x))),
@@ -81,6 +82,9 @@ LOG_DECAYS: dict[str, Callable[[Any, Tensor], Tensor]] = {
             "gated_deltanet2",
             "gated_deltaproduct",
             "comba",
+            "mom",
+            "log_linear_gdn",
+            "log_linear_mamba2",
             "kaczmarz",
             "gated_kalmanet",
             "precond_gdn",

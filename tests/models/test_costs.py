@@ -77,7 +77,7 @@ def test_bytes_of_a_state_are_those_of_its_tensors(name: str, form: str, dtype: 
 @each
 @forms
 def test_bytes_of_a_token_are_those_that_are_seen_to_be_read_and_made(name: str, form: str) -> None:
-    mixer, batch, length = build(name, form), 2, 16
+    mixer, batch, length = build(name, form), 2, 14
     with torch.no_grad():
         state = mixer(tokens(length, batch=batch), mixer.init_state(batch, capacity=length + 1)).state
         x = tokens(1, batch=batch)

@@ -85,8 +85,9 @@ def _repeat(x: Tensor, head: int) -> Tensor:
 
 
 def carried(state: Any) -> Iterator[Tensor]:
-    """Return what is kept for heads of values: all but the last inputs of a convolution."""
-    return (x for name, x in state._asdict().items() if name != "conv" and isinstance(x, Tensor))
+    """Return what is kept for heads of values: no number of tokens, and no last inputs of a convolution."""
+    parts = (x for name, x in state._asdict().items() if name != "conv" and isinstance(x, Tensor))
+    return (x for x in parts if x.is_floating_point())
 
 
 def drawn(generator: torch.Generator, length: int) -> Tensor:
@@ -215,9 +216,13 @@ def test_sizes_count_what_is_there(name: str) -> None:
     parameters, before = (sum(p.numel() for p in mixer.parameters()) for mixer in (shared, apart))
     assert parameters == before - width * (D + 4) - fewer
     # of one key or query, or half of what is done for both
-    features = {"performer": 2 * 5 * 4, "rfa": 2 * 64 * 4, "precond_gdn": 13 * 2, "precond_kda": 13 * 2}.get(
-        name, 0
-    )
+    features = {
+        "performer": 2 * 5 * 4,
+        "rfa": 2 * 64 * 4,
+        "precond_gdn": 13 * 2,
+        "precond_kda": 13 * 2,
+        "log_linear_gdn": 4,
+    }.get(name, 0)
     assert shared.recurrence_flops(70) == apart.recurrence_flops(70) - 2 * (HEADS - KEY_HEADS) * features
 
 

@@ -42,7 +42,7 @@ def pair(form: str) -> tuple[Any, Any]:
     """Return a layer with one map for keys and values, and the same with two."""
     cls = MIXERS[form.removeprefix("controlled ")]
     settings = (cls.controlled or {}) if form.startswith("controlled") else {}
-    settings = {**settings, **ALIKE} | ({"groups": None} if cls in (Mamba2, Mamba3) else {})
+    settings = {**settings, **ALIKE} | ({"groups": None} if issubclass(cls, Mamba2 | Mamba3) else {})
     return build_mixer(cls, SECOND, **settings, share_kv=True), build_mixer(cls, SECOND, **settings)
 
 

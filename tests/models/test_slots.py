@@ -1,4 +1,4 @@
-"""GSA and ABC: two memories of slots that a softmax reads, token by token, and what they are in the limit."""
+"""GSA, ABC and Raven: two memories of slots that a softmax reads, token by token, and in the limit."""
 
 import pytest
 import torch
@@ -7,6 +7,7 @@ from torch import Tensor
 
 from linbench.models.abc import BoundedMemory
 from linbench.models.gsa import GSA
+from linbench.models.raven import Raven
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
 
 T, HEAD, M = 37, D // HEADS, 5
@@ -136,3 +137,72 @@ def test_control_without_bounds_would_overflow(x: Tensor, qkv: Tensor, size: flo
     (gradient,) = torch.autograd.grad(o.sum(), q)
     assert all(part.isfinite().all() for part in (o, memory, gradient))
     assert memory[..., -1].log().abs().max() < 37
+
+
+@torch.no_grad()
+def test_raven_is_its_loop(x: Tensor, randomise: Randomise, relative_error: Error) -> None:
+    mixer = randomise(build_mixer(Raven, slots=M, active=2))
+    q, k, v = (
+        F.silu(part).unflatten(-1, (HEADS, HEAD))
+        for part in (x @ mixer.project.linear.weight.T).split(D, dim=-1)
+    )
+    q, k = (
+        each / (each.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * norm.weight
+        for each, norm in ((q, mixer.project.q_norm), (k, mixer.project.k_norm))
+    )
+    scores = torch.sigmoid(x @ mixer.router.weight.T).unflatten(-1, (HEADS, M))
+    scores = scores.where(scores >= scores.sort(dim=-1, descending=True).values[..., 1:2], 0.0)
+    step = F.softplus(x @ mixer.whole_decay.project.weight.T + mixer.whole_decay.dt_bias)
+    rate = (
+        (mixer.whole_decay.A_log.exp() * step)[..., None] * scores / (scores.sum(dim=-1, keepdim=True) + 1e-9)
+    )
+    o, memory = slots(q, k, v, (-rate).exp(), 1 - (-rate).exp())
+    o = F.silu(o).flatten(2)
+    normed = o / (o.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * mixer.readout.norm.weight
+    y, state, _ = mixer(x)
+    assert relative_error(y, normed @ mixer.readout.linear.weight.T) < 1e-10
+    assert relative_error(state.memory, memory) < 1e-10
+
+
+@torch.no_grad()
+def test_raven_of_equal_shares_is_gsa_with_one_gate_for_all_slots(
+    x: Tensor, qkv: Tensor, randomise: Randomise, monkeypatch: pytest.MonkeyPatch, relative_error: Error
+) -> None:
+    raven, gsa = randomise(build_mixer(Raven, slots=M, active=M + 1)), build_mixer(GSA, slots=M)
+    expected, _ = raven.recur(x, *qkv, None)
+    monkeypatch.setattr(gsa, "decay", lambda x: raven.whole_decay(x)[..., None].expand(-1, -1, -1, M) / M)
+    assert relative_error(expected, gsa.recur(x, *qkv, None)[0]) > 1e-4
+    raven.router.weight.zero_()
+    expected, memory = raven.recur(x, *qkv, None)
+    found, of_gsa = gsa.recur(x, *qkv, None)
+    assert relative_error(found, expected) < 1e-7  # the 1e-9 beside the sum of scores
+    assert relative_error(of_gsa, memory) < 1e-7
+
+
+@torch.no_grad()
+def test_slots_that_are_not_chosen_stay_bit_for_bit(x: Tensor, randomise: Randomise) -> None:
+    mixer = randomise(build_mixer(Raven, slots=9, active=2))
+    before = mixer.prefill(x[:, :4], capacity=T).state
+    chosen = mixer.shares(x) > 0
+    assert (chosen.sum(dim=-1) == 2).all()
+    never = ~chosen[:, :4].any(dim=1)
+    assert never.any()
+    assert torch.equal((before.memory == 0).all(dim=-1), never)
+    for step in (mixer, mixer.decode):
+        for end in (5, T):
+            after = step(x[:, 4:end], before).state.memory
+            stayed = (after == before.memory).all(dim=-1)
+            assert torch.equal(stayed, ~chosen[:, 4:end].any(dim=1))
+
+
+@torch.no_grad()
+def test_a_noisy_router_chooses_at_random_in_training_alone(x: Tensor) -> None:
+    noisy, plain = build_mixer(Raven, slots=9, noise=True), build_mixer(Raven, slots=9)
+    expected = plain.shares(x)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        first, second = noisy.shares(x), noisy.shares(x)
+    for one, other in ((first, second), (first, expected)):
+        assert ((one > 0) != (other > 0)).double().mean() > 0.1
+    assert torch.equal(noisy.eval().shares(x), expected)
+    torch.testing.assert_close(first.sum(dim=-1), torch.ones_like(first[..., 0]))

@@ -14,6 +14,7 @@ from linbench.models.attention_mamba import AttentionMamba
 from linbench.models.attention_mamba2 import AttentionMamba2
 from linbench.models.base import LayerInfo, Mixer
 from linbench.models.based import Based
+from linbench.models.blocks.levels import LogLinear
 from linbench.models.comba import Comba
 from linbench.models.cope import CoPE
 from linbench.models.delta_positions import DeltaPositions
@@ -39,6 +40,8 @@ from linbench.models.kda import KDA
 from linbench.models.lact import LaCT
 from linbench.models.lightning import Lightning
 from linbench.models.linear_attention import LinearAttention
+from linbench.models.log_linear_gdn import LogLinearGDN
+from linbench.models.log_linear_mamba2 import LogLinearMamba2
 from linbench.models.longhorn import Longhorn
 from linbench.models.lru import LRU
 from linbench.models.lstm import LSTM
@@ -51,6 +54,7 @@ from linbench.models.mingru import MinGRU
 from linbench.models.minlstm import MinLSTM
 from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
+from linbench.models.mom import MoM
 from linbench.models.momentum_deltanet import MomentumDeltaNet
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from linbench.models.omeganet import OmegaNet
@@ -59,6 +63,7 @@ from linbench.models.path_fox import PaTHFoX
 from linbench.models.performer import Performer
 from linbench.models.precond_gdn import PrecondGDN
 from linbench.models.precond_kda import PrecondKDA
+from linbench.models.raven import Raven
 from linbench.models.rebased import ReBased
 from linbench.models.retnet import RetNet
 from linbench.models.rfa import RFA
@@ -108,6 +113,7 @@ def held(mixer: Mixer, state: Any) -> dict[str, int]:
     assert all(part.shape[0] == B for part in parts.values())
     kind = {
         "memory": "recurrent",
+        "levels": "recurrent",
         "maximum": "recurrent",
         "runs": "recurrent",
         "conv": "convolution",
@@ -139,7 +145,9 @@ def test_state_floats_are_what_the_state_holds(
     shift = variant.shift if form == "native" else 0
     assert (size.recurrent + size.cache, size.convolution, size.shift) == (memory, convolution, shift)
     assert size.total == memory + convolution + shift
-    assert (size.cache > 0) == issubclass(variant.cls, GROWING | TitansMAC)
+    assert (size.cache > 0) == (
+        issubclass(variant.cls, GROWING | TitansMAC) and not issubclass(variant.cls, LogLinear)
+    )
     assert held(mixer, mixer.init_state(B, capacity=seq_len)) == size._asdict()
     assert held(mixer, mixer(tokens(seq_len), mixer.init_state(B, capacity=seq_len)).state) == size._asdict()
 
@@ -202,6 +210,7 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     # a scale of the scores for each head; a map to slots
     BoundedMemory: lambda s: SURROUNDINGS + HEADS + D * HEADS * (s.slots or HEAD),
     GSA: lambda s: SURROUNDINGS + HEADS + (D + (s.forget_bias is not None)) * HEADS * (s.slots or HEAD),
+    Raven: lambda s: SURROUNDINGS + HEADS + D * HEADS * (s.slots or HEAD) + DECAY,
     RFA: lambda s: SURROUNDINGS + D + s.gated * (GATE + HEADS),
     MLSTM: lambda s: SURROUNDINGS + 2 * (GATE + HEADS),
     RetNet: lambda s: SURROUNDINGS,
@@ -220,6 +229,13 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     DeltaNet: lambda s: SURROUNDINGS + GATE,
     NormalisedDeltaNet: lambda s: SURROUNDINGS + GATE,
     GatedDeltaNet: lambda s: SURROUNDINGS + GATE + DECAY,
+    # keys, values and gates of each memory, and a router
+    MoM: lambda s: (
+        (SURROUNDINGS + GATE + DECAY + s.memories * D)
+        + (not s.single_kv) * (s.all_memories - 1) * ((D + 4) * 2 * D + 2 * GATE)
+    ),
+    LogLinearGDN: lambda s: SURROUNDINGS + GATE + DECAY + s.levels * (GATE + HEADS),
+    LogLinearMamba2: lambda s: SURROUNDINGS + DECAY + s.levels * (GATE + HEADS),
     Kaczmarz: lambda s: SURROUNDINGS + GATE + DECAY,
     MomentumDeltaNet: lambda s: SURROUNDINGS + 2 * GATE + 2 * DECAY + 2 * HEADS,
     GatedKalmaNet: lambda s: SURROUNDINGS + DECAY + 2 * (GATE + HEADS),
@@ -309,7 +325,7 @@ def test_parameters_are_as_many_as_declared(name: str, form: str, index: int) ->
 
 
 @torch.no_grad()
-def test_only_a_cache_without_window_grows(
+def test_only_a_cache_without_window_and_a_memory_of_levels_grow(
     variant: Variant, form: str, build: Build, tokens: Callable[..., Tensor]
 ) -> None:
     mixer = build()

@@ -28,12 +28,11 @@ Dash = str | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 MARKS = ("o", "s", "^", "D", "v")
 
-VARIANT = 9
-"""The number of pairs of dash and mark between two models of one mixer.
+PAIRS = len(DASHES) * len(MARKS)
+"""The number of pairs of a dash and a mark. Those of the mixers of a generation are next to each other."""
 
-There are `len(DASHES) * len(MARKS)` pairs. Those of the mixers of a generation are next to each other, and
-nine is far enough to miss them.
-"""
+VARIANT = 9
+"""The number of pairs between two models of one mixer, or the first after it that no other model has."""
 
 CAME = (
     "attention", "fox", "linear_attention", "transnormer", "performer", "rfa", "retnet", "lightning", "gla",
@@ -44,7 +43,7 @@ CAME = (
     "ttt_mlp", "lact", "titans", "gated_kalmanet", "momentum_deltanet", "precond_gdn", "precond_kda",
     "omeganet", "atlas", "titans_mag", "gated_deltanet2", "rg_lru", "mingru", "minlstm", "gru", "rnn", "lru",
     "s5", "titans_mac", "based", "rebased", "gsa", "abc", "s4", "hyena",
-    "mamba3", "attention_mamba", "attention_mamba2", "rosa",
+    "mamba3", "attention_mamba", "attention_mamba2", "rosa", "mom", "log_linear_gdn", "log_linear_mamba2", "raven",
 )  # fmt: skip
 """The shipped mixers, in the order in which they were added.
 
@@ -92,14 +91,23 @@ def styles_of(mixers: Sequence[str]) -> list[Style]:
     """Return the styles of models, given their mixers.
 
     A mixer's shade depends on its place in its generation alone, not on the other models. Models of one mixer
-    differ in dash and mark.
+    differ in dash and mark, and from other mixers of their generation, while there are pairs of these left.
     """
     elsewhere = sorted(set(mixers) - generations().keys())
+    places = {}
+    for name in mixers:
+        own = generations().get(name, "")
+        places[name] = own, (_of_generation(own) if name in generations() else elsewhere).index(name)
+    taken = {(own, place % PAIRS) for own, place in places.values()}
     styled = []
     for index, name in enumerate(mixers):
-        own = generations().get(name, "")
-        place = (_of_generation(own) if name in generations() else elsewhere).index(name)
-        turn = place + VARIANT * mixers[:index].count(name)
+        own, place = places[name]
+        turn = place
+        if earlier := mixers[:index].count(name):
+            turn += VARIANT * earlier
+            free = (each for each in range(turn, turn + PAIRS) if (own, each % PAIRS) not in taken)
+            turn = next(free, turn)
+            taken.add((own, turn % PAIRS))
         styled.append(
             Style(
                 _shade(FAMILIES.get(own, OF_YOUR_OWN), place),

@@ -211,7 +211,7 @@ def _matching(comparison: Comparison) -> str:
     if comparison.form != "controlled":
         return ""
     parts = [
-        f"{name}{'' if name == 'parameters' else ' where the state does not grow'} differ by {apart:.1%}"
+        f"{name}{'' if name == 'parameters' else ' of models without a cache'} differ by {apart:.1%}"
         f"{'' if apart <= TOLERANCE else ' and are NOT matched'}"
         for name, apart in comparison.size_mismatch.items()
     ]
