@@ -163,7 +163,7 @@ class LogLinear(MatrixMixer):
 
     def init_state(self, batch: int, *, capacity: int) -> LevelState:  # type: ignore[override]
         """Return zeros for as many levels as `capacity` tokens have."""
-        memory, conv, _ = super().init_state(batch, capacity=capacity)
+        memory, conv, *_ = super().init_state(batch, capacity=capacity)
         levels = memory.repeat_interleave(self.level_count(capacity), dim=1)
         return LevelState(levels, torch.zeros(batch, dtype=torch.int64, device=levels.device), conv)
 

@@ -43,7 +43,8 @@ CAME = (
     "ttt_mlp", "lact", "titans", "gated_kalmanet", "momentum_deltanet", "precond_gdn", "precond_kda",
     "omeganet", "atlas", "titans_mag", "gated_deltanet2", "rg_lru", "mingru", "minlstm", "gru", "rnn", "lru",
     "s5", "titans_mac", "based", "rebased", "gsa", "abc", "s4", "hyena",
-    "mamba3", "attention_mamba", "attention_mamba2", "rosa", "mom", "log_linear_gdn", "log_linear_mamba2", "raven",
+    "mamba3", "attention_mamba", "attention_mamba2", "rosa", "mom", "log_linear_gdn", "log_linear_mamba2",
+    "raven",
 )  # fmt: skip
 """The shipped mixers, in the order in which they were added.
 
