@@ -92,7 +92,7 @@ def by_label(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {result["label"]: result for result in results}
 
 
-def kernels(device: str, commit: str, shape: dict[str, int], peer: str = "fla") -> str:
+def kernels(device: str, commit: str | tuple[str, ...], shape: dict[str, int], peer: str = "fla") -> str:
     rows = []
     for result in stored(device, OPERATION):
         same = result["bench"]["shape"] == shape and result["environment"]["commit"].startswith(commit)
@@ -293,6 +293,21 @@ def decoding(
     return table(["layer", *after, *(["roofline"] if how == REPLAYED else []), *alone], rows)
 
 
+def decoding_beside(device: str, commit: str, width: int, peer: str) -> str:
+    """One more token beside a peer's, of one run: thousands of them per second, and ratios."""
+    rows = []
+    for result in layers(device, commit, "decode", width, peer=peer):
+        shape, sides = result["bench"]["shape"], result["sides"]
+        device_time, called = (
+            (sides[OURS][how]["median"], sides[peer][how]["median"]) for how in (REPLAYED, AS_CALLED)
+        )
+        each = [number(shape["batch"] / seconds / 1e3) for seconds in device_time]
+        ratios = [number(theirs / ours) for ours, theirs in (device_time, called)]
+        rows.append([f"`{result['label']}`", str(shape["batch"]), f"{shape['length']:,}", *each, *ratios])
+    head = ["layer", "sequences", "after", "thousands/s", f"{peer}'s", "ratio", "as called"]
+    return table(head, sorted(rows, key=lambda row: (row[0], -int(row[1]), row[2])))
+
+
 def forms(device: str, commit: str, width: int, how: str = REPLAYED) -> str:
     """Training of DeltaNet in every form, thousand tokens per second."""
     found: dict[tuple[int, int], dict[str, str]] = {}
@@ -358,11 +373,15 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernels-256": lambda: kernels("h100", "bd6bb50", {"B": 256, "T": 256, "H": 2, "D": 64}),
     "kernels-256-h200": lambda: kernels("h200", "0e0bf288", {"B": 256, "T": 256, "H": 2, "D": 64}),
     "kernels-4096": lambda: kernels("h100", "1f996b87", {"B": 8, "T": 4096, "H": 16, "D": 128}),
-    "kernels-softmax-h200": lambda: kernels("h200", "9507259b", {"B": 8, "T": 4096, "H": 16, "D": 128}),
+    "kernels-softmax-h200": lambda: kernels(
+        "h200", ("9507259b", "ab14d429"), {"B": 8, "T": 4096, "H": 16, "D": 128}
+    ),
     "kernels-attention-h200": lambda: kernels(
         "h200", "9507259b", {"B": 8, "T": 4096, "H": 16, "D": 128}, peer="sdpa"
     ),
-    "kernels-memories-h200": lambda: kernels("h200", "9507259b", {"B": 8, "T": 4096, "H": 16, "D": 64}),
+    "kernels-memories-h200": lambda: kernels(
+        "h200", ("9507259b", "ab14d429"), {"B": 8, "T": 4096, "H": 16, "D": 64}
+    ),
     "kernels-65536": lambda: kernels("h100", "1f996b87", {"B": 1, "T": 65536, "H": 16, "D": 128}),
     "layers-128": lambda: one_shape("h200", "cd54125a", 128),
     "layers-2048": lambda: one_shape("h200", "0278fdba", 2048),
@@ -370,6 +389,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "beside-2048": lambda: beside("h200", "63c8d0f7", 2048),
     "beside-2048-h100": lambda: beside("h100", "271b42c0", 2048),
     "decode-2048": lambda: decoding("h200", "0278fdba", 2048, 64),
+    "decode-beside": lambda: decoding_beside("h200", "ab14d429", 2048, "sdpa"),
     "decode-1024": lambda: decoding("h200", "b9dbdfb6", 1024, 64, contexts=[256, 4096, 65536]),
     "lengths-h200": lambda: lengths("h200", "63c8d0f7", 1024),
     "lengths-h100": lambda: lengths("h100", "e8c1378e", 1024),

@@ -16,7 +16,7 @@ from tests.helpers import starting_gates
 from tests.pages import gradient, regression, variants
 from tests.pages.compared import compare
 from tests.pages.numbers import MADE_TABLE
-from tests.results import beyond, doublings, rungs_of_searches, schedules
+from tests.results import beyond, doublings, rungs_of_searches, schedules, softmax
 from tests.results.drawn import ROOT
 
 PAGES = [
@@ -82,6 +82,7 @@ def blocks() -> list[Block]:
         Block("docs/decisions/0013-undertrained.md", "doublings", MADE, doublings.table),
         Block("docs/decisions/0014-validation.md", "beyond", MADE, beyond.table),
         Block("docs/decisions/0015-rungs-of-searches.md", "lost", MADE, rungs_of_searches.table),
+        Block("docs/results.md", "softmax", MADE, softmax.table),
         Block("docs/ci.md", "compare", MADE, compare),
         Block("docs/which-optimiser.md", "learners", MADE, variants.learners),
         Block("docs/which-optimiser.md", "regression", MADE, regression.table),

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache, partial
 from statistics import fmean
 
@@ -10,9 +11,11 @@ from linbench.results.packs import SUFFIX, read_lines
 from linbench.results.profile import Facet, facets
 from linbench.results.record import is_cell
 from linbench.results.rescore import with_current_chance
+from linbench.results.schema.cells import CellResult
 from linbench.results.scores import accuracies_by_test
 from linbench.results.store import Store
 from tests.pages.fact import Fact, ends, short
+from tests.results import softmax
 from tests.results.drawn import ROOT
 
 PAGE = "docs/results.md"
@@ -104,9 +107,17 @@ def old_values_when_learned() -> list[str]:
 
 def ladders_of_the_zoo() -> list[str]:
     """Return how many ladders the suite zoo has, how many ended in each way, and how many can go on."""
-    results = [result for one in packed("zoo") for result in one.results]
+    return _endings(result for one in packed("zoo") for result in one.results)
+
+
+def _endings(results: Iterable[CellResult]) -> list[str]:
     ended = Counter(result["ladder"]["ended"] if "ladder" in result else "open" for result in results)
-    return [str(len(results)), *(str(ended[how]) for how in ("optimum", "flat", "cap", "open"))]
+    return [str(ended.total()), *(str(ended[how]) for how in ("optimum", "flat", "cap", "open"))]
+
+
+def ladders_of_softmax() -> list[str]:
+    """Return the same of the suite softmax, of the cells that the page shows."""
+    return _endings(result for cell in softmax.cells() for row in cell.rows for result in row.results)
 
 
 def beyond_what_fits() -> list[str]:
@@ -146,6 +157,12 @@ RESULT_FACTS = [
         PAGE,
         "Of {} ladders {} ended at the optimum, {} flat and {} at the largest budget; {} can still go on",
         ladders_of_the_zoo,
+        slow=True,
+    ),
+    Fact(
+        PAGE,
+        "Of {} ladders {} ended at the optimum, {} flat and {} at the largest budget; {} can still go on",
+        ladders_of_softmax,
         slow=True,
     ),
     Fact(PAGE, "lie between {} and {}, linear attention at {}", beyond_what_fits, slow=True),

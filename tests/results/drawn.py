@@ -30,7 +30,7 @@ from linbench.results.store import Store
 
 ROOT = Path(__file__).parents[2]
 DRAWN = ROOT / "results" / "drawn.json"
-STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h100", "h200")}
+STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h100", "h200", "h200/softmax")}
 PAGES = [ROOT / "README.md", ROOT / "results" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _SHOWN = re.compile(r"\]\(([^)\s]+/(?:figures|tables)/[^)\s]+)\)|<!-- (results/\S+\.md) -->")

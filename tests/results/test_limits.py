@@ -8,7 +8,17 @@ import pytest
 from linbench.results.packs import MANIFEST, SUFFIX, pack_name, pack_paths
 from tests.results.drawn import DRAWN, PAGES, ROOT, shown_by
 
-PACKED = ("ci", "cpu", "cpu/claims", "cpu/zoo-quick", "h100", "h100/claims", "h200", "h200/claims")
+PACKED = (
+    "ci",
+    "cpu",
+    "cpu/claims",
+    "cpu/zoo-quick",
+    "h100",
+    "h100/claims",
+    "h200",
+    "h200/claims",
+    "h200/softmax",
+)
 MOST_FILES = 1_500
 MOST_CLONED_BYTES = 25_000_000
 

@@ -1,0 +1,64 @@
+"""Table of docs/results.md: what softmax attentions recall and track, from the suite `softmax`."""
+
+import json
+from statistics import fmean
+
+from linbench.results.comparison import Comparison, Row, comparisons
+from linbench.results.packs import SUFFIX, read_lines
+from linbench.results.rescore import with_current_chance
+from linbench.results.schema.cells import CellResult
+from linbench.results.scores import accuracies_by_test
+from tests.pages.fact import short
+from tests.results.drawn import ROOT
+
+SEEDS = 5
+"""The seeds of the suite. Only a model that has all of them in a cell stands in the table."""
+
+CELLS = {
+    "flip_flop": (("flip-flop", 0), ("sparse", 1), ("dense", 2)),
+    "mqar": (("pairs in 256", 0), ("in 1,024", 1)),
+    "variable_overwrite": (("the value before", 0),),
+    "group_word": (("words of 16", 0),),
+}
+"""Columns of the table by task: a heading, and which of the cell's tests it shows."""
+
+
+def cells() -> list[Comparison]:
+    """Return the comparisons of the suite; models that differ in more than their scores have their own."""
+    path = ROOT / "results" / "h200" / "softmax" / f"softmax{SUFFIX}"
+    found = comparisons(with_current_chance(json.loads(line)) for line in read_lines(path))
+    return [max((one for one in found if one.task == task), key=lambda one: len(one.rows)) for task in CELLS]
+
+
+def table() -> str:
+    """Return models by tests: mean accuracies, marked where training could still go on."""
+    rows: dict[str, dict[str, str]] = {}
+    columns: list[str] = []
+    for cell in cells():
+        for heading, number in CELLS[cell.task]:
+            layers = {row.results[0]["cell"]["model"]["backbone"]["settings"]["layers"] for row in cell.rows}
+            for count in sorted(layers):
+                name = heading if len(layers) == 1 else f"{heading}, {count} layer{'s' * (count > 1)}"
+                columns.append(name)
+                for row in cell.rows:
+                    model, depth = row.label.partition(" (layers ")[::2]
+                    if len(row.results) == SEEDS and (not depth or depth == f"{count})"):
+                        rows.setdefault(model, {})[name] = _shown(row, number)
+    lines = [["model", *columns], ["---"] * (len(columns) + 1)]
+    for model, scores in sorted(rows.items()):
+        lines.append([f"`{model}`", *(scores.get(name, "–") for name in columns)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _shown(row: Row, number: int) -> str:
+    """Return the mean accuracy of one of a cell's tests, marked if a seed's ladder has not ended."""
+    scores = [_score(result, number) for result in row.results]
+    going_on = any("ladder" not in result for result in row.results)
+    return short(fmean(scores), 3) + (" *" if going_on else "")
+
+
+def _score(result: CellResult, number: int) -> float:
+    """Return the accuracy of a test; a cell with one test has that alone."""
+    found = accuracies_by_test(result) if "tests" in result else [result["metrics"]["accuracy"]]
+    assert found is not None
+    return found[number]
