@@ -195,69 +195,144 @@ def backward(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return gradients of q, k, v and w, and of beta and c in float32; [B, 0] for a c that was not given."""
-    v, apart = rows_of(v)
-    do, beta = do.contiguous(), beta.contiguous()
+    (v, apart), do, beta = rows_of(v), do.contiguous(), beta.contiguous()
     sizes = layout(q, v, gated=sums.ndim == 4)
     made = _prepare(q, k, w, beta, v, scale, sizes)
-    rows, places, value_dim = sizes.rows, sizes.places, v.shape[3]
-    key_dim, chunk = sizes.block["K"], sizes.block["C"]
-    shape = {"SV": apart, **sizes.values}
-    each = (sizes.blocks * rows,)
+    met, delta = _walk(made, o, do, sizes)
+    seen = Seen(v, sums, lse, delta, do)
+    of_spans = _through_spans(seen, made, met, sizes, apart)
+    of_blocks, dv = _through_blocks(seen, made, met, of_spans, sizes, apart)
+    dq, dk, dw, dbeta = _inside_blocks(q, k, w, beta, made, of_blocks, sizes, scale)
+    gated = sums.ndim == 4
+    dc = of_spans.dc[..., : sizes.length].mT.contiguous() if gated else gradient_of_sums(q, sums)
+    return dq, dk, dv, dw, dbeta, dc
 
-    met, met_far = (
-        v.new_empty(rows, sizes.span - 1, places, key_dim),
-        v.new_empty(rows, sizes.spans, places, key_dim),
-    )
-    delta = torch.empty_like(lse)
-    near.walk[each](
-        made.queries, made.P, made.P_span, o, do, met, met_far, delta, sizes.length, *sizes.numbers,
+
+class Met(NamedTuple):
+    """Queries as they meet each block of their span [B H, S - 1, N C, K], and each span [B H, G, N C, K]."""
+
+    near: Tensor
+    far: Tensor
+
+
+class Seen(NamedTuple):
+    """What all kernels of backward read: values, split sums, and by query lse, delta and do."""
+
+    v: Tensor
+    sums: Tensor
+    lse: Tensor
+    delta: Tensor
+    do: Tensor
+
+
+class OfSpans(NamedTuple):
+    """Gradients after the pass through spans.
+
+    They are of queries at their span's start, of keys at its end, of values, of spans' transitions, and of c.
+    """
+
+    dqueries: Tensor
+    dends: Tensor
+    dvalues: Tensor
+    dspans: Tensor
+    dc: Tensor
+
+
+class OfBlocks(NamedTuple):
+    """Gradients of what `local.prepare` makes: own (`down`), queries, keys and P."""
+
+    down: Tensor
+    dqueries: Tensor
+    dkeys: Tensor
+    dtransitions: Tensor
+
+
+def _walk(made: Blocks, o: Tensor, do: Tensor, sizes: Layout) -> tuple[Met, Tensor]:
+    """Walk queries to the left once more; return them as they meet blocks and spans, and delta [B H, N C]."""
+    shape = (sizes.places, sizes.block["K"])
+    met = Met(*(o.new_empty(sizes.rows, count, *shape) for count in (sizes.span - 1, sizes.spans)))
+    delta = o.new_empty((sizes.rows, sizes.places), dtype=torch.float32)
+    near.walk[(sizes.blocks * sizes.rows,)](
+        made.queries, made.P, made.P_span, o, do, *met, delta, sizes.length, *sizes.numbers,
         **{name: x for name, x in sizes.values.items() if name != "GATED"}, **_launch(sizes, "near.walk"),
     )  # fmt: skip
+    return met, delta
 
-    dqueries, dkeys = torch.zeros_like(made.queries), torch.empty_like(made.queries)
-    dvalues = v.new_zeros((rows, places, value_dim), dtype=torch.float32)
-    dc = torch.zeros_like(lse)
-    dmet, dmet_far = torch.empty_like(met), torch.empty_like(met_far)
-    seen = (lse, delta, do)
-    if sizes.spans:
-        wide = {"M": sizes.tile, **shape}
-        dends, dP_span = torch.empty_like(made.queries), torch.empty_like(made.P_span)
-        far.back[(sizes.tiles * rows,)](
-            met_far, dmet_far, made.ends, made.P_span, v, sums, *seen, dqueries, dc,
-            sizes.length, *sizes.numbers, **wide, **_launch(sizes, "far.back"),
-        )  # fmt: skip
-        far.collect[(sizes.spans * sizes.span * chunk // sizes.tile * rows,)](
-            met_far, made.ends, v, sums, *seen, dends, dvalues, dc,
-            sizes.length, *sizes.numbers, **wide, **_launch(sizes, "far.collect"),
-        )  # fmt: skip
-        far.turn[(sizes.spans * rows,)](
-            met_far, dmet_far, dP_span, *sizes.numbers, **_without_heads(sizes), **_launch(sizes, "far.turn")
-        )
-    near.back[each](
-        met, dmet, made.keys, made.P, v, sums, *seen, dqueries, dc,
-        sizes.length, sizes.blocks, sizes.span, **shape, **_launch(sizes, "near.back"),
+
+def _through_spans(seen: Seen, made: Blocks, met: Met, sizes: Layout, apart: int) -> OfSpans:
+    """Carry gradients of queries back to the start of their span, and sum what keys of spans get."""
+    v, rows = seen.v, sizes.rows
+    given = OfSpans(
+        torch.zeros_like(made.queries),
+        torch.empty_like(made.queries) if sizes.spans else made.queries[:, :0],
+        v.new_zeros((rows, sizes.places, v.shape[3]), dtype=torch.float32),
+        torch.empty_like(made.P_span),
+        torch.zeros_like(seen.lse),
+    )
+    if not sizes.spans:
+        return given
+    shape = {"M": sizes.tile, "SV": apart, **sizes.values}
+    back = torch.empty_like(met.far)
+    far.back[(sizes.tiles * rows,)](
+        met.far, back, made.ends, made.P_span, *seen, given.dqueries, given.dc,
+        sizes.length, *sizes.numbers, **shape, **_launch(sizes, "far.back"),
     )  # fmt: skip
-    down, dP, dv = made.Y.new_empty(made.own.shape), torch.empty_like(made.P), v.new_empty(v.shape)
-    near.collect[each](
-        met, dmet, made.own, made.keys, v, sums, *seen, down, dkeys, dP, dvalues, dv, dc,
-        sizes.length, sizes.blocks, sizes.span, **shape, **_launch(sizes, "near.collect"),
+    far.collect[(sizes.spans * sizes.span * sizes.block["C"] // sizes.tile * rows,)](
+        met.far, made.ends, *seen, given.dends, given.dvalues, given.dc,
+        sizes.length, *sizes.numbers, **shape, **_launch(sizes, "far.collect"),
+    )  # fmt: skip
+    far.turn[(sizes.spans * rows,)](
+        met.far, back, given.dspans, *sizes.numbers, **_without_heads(sizes), **_launch(sizes, "far.turn")
+    )
+    return given
+
+
+def _through_blocks(
+    seen: Seen, made: Blocks, met: Met, given: OfSpans, sizes: Layout, apart: int
+) -> tuple[OfBlocks, Tensor]:
+    """Carry gradients of queries on to the start of their block, sum what keys get; return dv, too."""
+    grid, shape = (sizes.blocks * sizes.rows,), {"SV": apart, **sizes.values}
+    numbers = (sizes.length, sizes.blocks, sizes.span)
+    back = torch.empty_like(met.near)
+    near.back[grid](
+        met.near, back, made.keys, made.P, *seen, given.dqueries, given.dc, *numbers,
+        **shape, **_launch(sizes, "near.back"),
+    )  # fmt: skip
+    dv, dkeys, dP = seen.v.new_empty(seen.v.shape), torch.empty_like(made.queries), torch.empty_like(made.P)
+    down = torch.empty_like(made.Y)
+    near.collect[grid](
+        met.near, back, made.own, made.keys, *seen, down, dkeys, dP, given.dvalues, dv, given.dc, *numbers,
+        **shape, **_launch(sizes, "near.collect"),
     )  # fmt: skip
     if sizes.spans:
-        carried.carry_backward[(sizes.spans * rows,)](
-            made.keys, made.P, made.after, dends, dP_span, dkeys, dP, *sizes.numbers,
+        carried.carry_backward[(sizes.spans * sizes.rows,)](
+            made.keys, made.P, made.after, given.dends, given.dspans, dkeys, dP, *sizes.numbers,
             **_without_heads(sizes), **_launch(sizes, "carried.carry_backward"),
         )  # fmt: skip
+    return OfBlocks(down, given.dqueries, dkeys, dP), dv
 
+
+def _inside_blocks(
+    q: Tensor,
+    k: Tensor,
+    w: Tensor,
+    beta: Tensor,
+    made: Blocks,
+    given: OfBlocks,
+    sizes: Layout,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return gradients of q, k, w and beta."""
     dq, dk, dw = (x.new_empty(x.shape) for x in (q, k, w))
     dbeta = beta.new_empty(beta.shape, dtype=torch.float32)
     (q, apart_q), (k, apart_k), (w, apart_w) = map(rows_of, (q, k, w))
-    local.prepare_backward[each](
-        q, k, w, beta, made.M, made.Y, made.U, down, dqueries, dkeys, dP,
-        v.new_empty(rows, sizes.blocks, 3, chunk, chunk), dq, dk, dw, dbeta, sizes.length, scale,
+    chunk = sizes.block["C"]
+    squares = made.Y.new_empty(sizes.rows, sizes.blocks, 3, chunk, chunk)
+    local.prepare_backward[(sizes.blocks * sizes.rows,)](
+        q, k, w, beta, made.M, made.Y, made.U, *given, squares, dq, dk, dw, dbeta, sizes.length, scale,
         SQ=apart_q, SK=apart_k, SW=apart_w, **sizes.block, **_launch(sizes, "local.prepare_backward"),
     )  # fmt: skip
-    dc = dc[..., : sizes.length].mT.contiguous() if sums.ndim == 4 else gradient_of_sums(q, sums)
-    return dq, dk, dv, dw, dbeta, dc
+    return dq, dk, dw, dbeta
 
 
 @forward.register_fake
