@@ -6,6 +6,7 @@ killed over, the same command again goes on from there.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -167,15 +168,22 @@ def _suites(cells: Sequence[CellResult], first: str) -> dict[str, str]:
     tasks = {each["task"]["name"] for each in settings.values()}
     found: dict[str, str] = {}
     for name in sorted(shipped(), key=lambda name: (name != first, name)):
-        suite = load(name)
-        if not tasks & {task.task.partition("/")[0] for task in suite.tasks}:
+        if len(found) == len(settings):
+            break
+        if not tasks & {task.task.partition("/")[0] for task in load(name).tasks}:
             continue
-        for block in blocks(suite, device="cpu")[0]:
-            of_block = _settings_by_text([cells[0].identity for _, cells in block.rows]).values()
-            for text, each in settings.items():
-                if text not in found and any(compatible(each, other) for other in of_block):
-                    found[text] = name
+        of_suite = _settings_of_suite(name)
+        for text, each in settings.items():
+            if text not in found and any(compatible(each, other) for other in of_suite):
+                found[text] = name
     return found
+
+
+@cache
+def _settings_of_suite(name: str) -> Sequence[Mapping[str, Any]]:
+    """Return the settings that a shipped suite asks for, each once. To plan a large suite takes seconds."""
+    planned, _ = blocks(load(name), device="cpu")
+    return [*_settings_by_text(cells[0].identity for block in planned for _, cells in block.rows).values()]
 
 
 def _settings_by_text(identities: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
