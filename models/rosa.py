@@ -75,6 +75,7 @@ class ROSA(Mixer):
     """
 
     name = "rosa"
+    year = 2025
     channel_mixer = "rwkv7"
     kernel_families: ClassVar[tuple[str, ...]] = ("suffix_match", "token_shift", *FAMILIES)
     generation = "other"

@@ -216,7 +216,7 @@ class Met(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What all kernels of backward read: values, split sums, and by query lse, delta and do."""
+    """Inputs of all kernels of backward: values, split sums, and by query lse, delta and do."""
 
     v: Tensor
     sums: Tensor
