@@ -70,6 +70,7 @@ class Raven(GatedSlotMixer):
     """
 
     name = "raven"
+    year = 2026
     generation = "gates and decay"
     learner = Learner(
         loss="squared error of a constant per slot",
