@@ -60,12 +60,7 @@ class AttentionMamba(SideBySide):
             Mamba.Settings(
                 expand=width / self.layer.d_model,
                 states=settings.states,
-                conv=settings.ssm_conv,
-                conv_bias=settings.ssm_conv_bias,
-                skip=settings.ssm_skip,
-                output_gate=settings.ssm_gate,
-                forget_bias=settings.forget_bias,
-                strata=settings.strata,
+                **self.beside_settings(),
             ),
             self.layer,
         )

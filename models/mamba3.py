@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from linbench.kernels.dtypes import at_least_float32, to_float32
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
+from linbench.kernels.rotary import rotate_first
 from linbench.models.base import LayerInfo, Out, Rule, StateSize
 from linbench.models.blocks.heads import NO_CONVOLUTION, OUTPUT_NORM, HeadProjection, Readout, share_input
 from linbench.models.blocks.linear import Linear, SharedInput
 from linbench.models.blocks.matrix_mixer import MatrixMixer
-from linbench.models.blocks.positions import rotate_first, turned_dims
+from linbench.models.blocks.positions import turned_dims
 from linbench.models.blocks.shared_keys import shared_heads
 from linbench.models.blocks.starting_gates import DrawnGateSettings, draw_dt_bias, inverse_softplus
 from linbench.models.learner import Learner

@@ -10,14 +10,14 @@ from linbench.kernels.attention import attention
 from linbench.kernels.attention import flops_per_token as attention_flops
 from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.fast_weight import Step
-from linbench.kernels.rotary import angles
+from linbench.kernels.rotary import angles, rotate_first
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
 from linbench.models.blocks.heads import HeadProjection, Readout, share_input
 from linbench.models.blocks.init import PUBLISHED_STD
 from linbench.models.blocks.key_norms import key_norm, score_scale
 from linbench.models.blocks.linear import Affine, SharedInput
-from linbench.models.blocks.positions import rotate_first, turned_dims
+from linbench.models.blocks.positions import turned_dims
 from linbench.models.blocks.segments import at_places, in_segments, unfinished
 from linbench.models.titans import Titans
 from linbench.models.titans_mag import GatingMemory, TitansMAGSettings

@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import Tensor
 
-from linbench.kernels.attention.calls import require_both, require_fit, require_kept
+from linbench.kernels.attention.calls import require_both, require_fit, require_kept, split_scale
 from linbench.kernels.attention.eager import dense
 from linbench.kernels.attention.positions import EMPTY, positions_from_zero
 from linbench.kernels.attention.reference import reference
@@ -108,8 +108,6 @@ def attention(
     if groups > 1 and not one_more and took != "dense":  # these two read shared keys where they lie
         k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
     dtype = v.dtype
-    if one_more and isinstance(scale, Tensor):
-        q = to_float32(q)  # which is read in float32
     if took != "triton":
         if slopes is not None or kept is not None:  # distances beyond 256 are not exact in half precision
             q, k, v = map(to_float32, (q, k, v))
@@ -117,11 +115,9 @@ def attention(
         if key_positions is not None and not empty_is_zero:
             empty = (key_positions == EMPTY)[:, :, None, None]
             k, v = k.masked_fill(empty, 0.0), v.masked_fill(empty, 0.0)
-    if isinstance(scale, Tensor):
-        q, scale = q * scale[:, None].to(q.dtype), 1.0
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    q, factor = split_scale(q, scale, exact=one_more)
     with nullcontext() if kept is None else without_autocast(q):  # which would round the bias
-        o: Tensor = backends[took](q, k, v, query_positions, key_positions, window, slopes, kept, scale)
+        o: Tensor = backends[took](q, k, v, query_positions, key_positions, window, slopes, kept, factor)
     return o.to(dtype)
 
 

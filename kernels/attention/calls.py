@@ -141,6 +141,19 @@ def scaled(q: Tensor, scale: float | Tensor | None) -> Tensor:
     return q * (q.shape[-1] ** -0.5 if scale is None else scale)
 
 
+def split_scale(q: Tensor, scale: float | Tensor | None, *, exact: bool) -> tuple[Tensor, float]:
+    """Return q [B, T, H, K] and the number that its scores are multiplied by: factors of heads go into q.
+
+    Args:
+        scale: a number, one per head [H], or None for K ** -0.5.
+        exact: whether factors of heads are multiplied in at least float32.
+    """
+    if not isinstance(scale, Tensor):
+        return q, q.shape[-1] ** -0.5 if scale is None else float(scale)
+    q = to_float32(q) if exact else q
+    return q * scale[:, None].to(q.dtype), 1.0
+
+
 def by_rows(
     function: Callable[..., Tensor], queries: Sequence[Tensor], keys: Sequence[Tensor], *, in_order: bool
 ) -> Tensor:

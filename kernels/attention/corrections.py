@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from linbench.kernels.attention.calls import ROWS, heads_first, require_fit, scaled, with_places
+from linbench.kernels.attention.calls import ROWS, heads_first, require_fit, scaled, split_scale, with_places
 from linbench.kernels.operators import call_folded, choose_backend, without_autocast
 
 _WIDEST = 128
@@ -95,9 +95,8 @@ def _triton(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, scale: float | Tensor
     groups = q.shape[2] // k.shape[2]
     if groups > 1:
         k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
-    if isinstance(scale, Tensor):
-        q, scale = q * scale[:, None].to(q.dtype), 1.0
-    return triton_corrected_values(q, k, v, beta, q.shape[3] ** -0.5 if scale is None else scale)
+    q, factor = split_scale(q, scale, exact=False)
+    return triton_corrected_values(q, k, v, beta, factor)
 
 
 def _blocks(operands: Operands) -> Tensor:

@@ -11,7 +11,6 @@ from linbench.kernels.attention import attention, flops_per_token
 from linbench.kernels.attention.corrections import corrected_values
 from linbench.kernels.attention.reflections import path_attention
 from linbench.kernels.family import Inputs, Operation, Shape, random_inputs
-from linbench.kernels.operators import runs_triton
 
 
 def _made(*names: str) -> Callable[[Shape, torch.dtype, str], Inputs]:
@@ -44,19 +43,14 @@ def _attention(given: Inputs) -> Tensor:
     return attention(given["q"], given["k"], given["v"], kept=_kept(given))
 
 
-def _path(given: Inputs, backend: str | None = None) -> Tensor:
+def _path(given: Inputs, backend: str = "auto") -> Tensor:
     q, k, v, w, beta = (given[name] for name in ("q", "k", "v", "w", "beta"))
-    return path_attention(q, k, v, w, 2 * beta, kept=_kept(given), backend=backend or _by_name(q))
+    return path_attention(q, k, v, w, 2 * beta, kept=_kept(given), backend=backend)
 
 
-def _deltaformer(given: Inputs, backend: str | None = None) -> Tensor:
+def _deltaformer(given: Inputs, backend: str = "auto") -> Tensor:
     q, k, v, beta = (given[name] for name in ("q", "k", "v", "beta"))
-    return attention(q, k, corrected_values(k, k, v, beta, backend=backend or _by_name(q)))
-
-
-def _by_name(x: Tensor) -> str:
-    """Return the backend that is timed: Triton, which doors of these take by name only, where it runs."""
-    return "triton" if runs_triton(x) else "auto"
+    return attention(q, k, corrected_values(k, k, v, beta, backend=backend))
 
 
 def _flops(shape: Shape, times: float = 1.0) -> float:

@@ -35,13 +35,9 @@ class Local(NamedTuple):
     transition: Tensor
 
 
-def blocked(x: Tensor, chunk: int | None = None) -> Tensor:
-    """Cut x [B, H, T, D] into blocks [B, H, N, C, D], with zeros at the end.
-
-    Args:
-        chunk: C; None is `CHUNK`, or T if it is less.
-    """
-    chunk = chunk or min(CHUNK, x.shape[2])
+def blocked(x: Tensor) -> Tensor:
+    """Cut x [B, H, T, D] into blocks [B, H, N, C, D], with zeros at the end; C is `CHUNK`, or T if less."""
+    chunk = min(CHUNK, x.shape[2])
     x = F.pad(x, (0, 0, 0, -x.shape[2] % chunk))
     return x.reshape(*x.shape[:2], x.shape[2] // chunk, chunk, x.shape[3])
 

@@ -17,11 +17,11 @@ from linbench.kernels.attention.calls import (
     require_fit,
     require_kept,
     scaled,
+    split_scale,
     with_places,
 )
 from linbench.kernels.attention.eager import differences
 from linbench.kernels.attention.reflected_blocks import blocked, local_blocks, require_reflections
-from linbench.kernels.dtypes import to_float32
 from linbench.kernels.operators import call_folded, choose_backend, without_autocast
 
 _WIDEST = {torch.float32: 64}
@@ -127,13 +127,11 @@ def _triton(
     c: Tensor | None,
     scale: float | Tensor | None,
 ) -> Tensor:
+    """Call Triton's kernels, which are not installed everywhere, and slow to import."""
     from linbench.kernels.attention.triton.reflected import reflected_attention
 
-    groups, factor = q.shape[2] // k.shape[2], 1.0
-    if isinstance(scale, Tensor):
-        q = to_float32(q) * scale[:, None].to(q.device)
-    else:
-        factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    groups = q.shape[2] // k.shape[2]
+    q, factor = split_scale(q, scale, exact=True)
     if groups > 1:
         k, v, w, beta = (x.repeat_interleave(groups, dim=2) for x in (k, v, w, beta))
     return reflected_attention(q, k, v, w, beta, c, factor)

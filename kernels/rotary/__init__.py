@@ -7,7 +7,7 @@ from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.operators import Backend, is_traced, may_require_grad, uses_triton
 from linbench.kernels.rotary.eager import eager
 
-__all__ = ["VERSION", "angles", "frequencies", "rotate", "rotate_at"]
+__all__ = ["VERSION", "angles", "frequencies", "rotate", "rotate_at", "rotate_first"]
 
 VERSION = 0
 """Version, 0 until a change here changes results.
@@ -46,6 +46,14 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, backend: Backend = "auto") ->
     from linbench.kernels.rotary import triton
 
     return triton.rotate(x, cos, sin)
+
+
+def rotate_first(x: Tensor, cos: Tensor, sin: Tensor, *, backend: Backend = "auto") -> Tensor:
+    """Turn the first channels of heads x [B, T, H, D], as many as there are angles for, as `rotate` does."""
+    dims = 2 * cos.shape[-1]
+    if dims == x.shape[-1]:
+        return rotate(x, cos, sin, backend=backend)
+    return torch.cat([rotate(x[..., :dims], cos, sin, backend=backend), x[..., dims:]], dim=-1)
 
 
 def angles(positions: Tensor, dim: int, dtype: torch.dtype, base: float = 10_000.0) -> tuple[Tensor, Tensor]:
@@ -97,6 +105,4 @@ def rotate_at(
 
         return triton.rotate_one(x, positions, dims, base)
     cos, sin = angles(positions, dims, at_least_float32(x.dtype), base)
-    if dims == width:
-        return rotate(x, cos, sin, backend=backend)
-    return torch.cat([rotate(x[..., :dims], cos, sin, backend=backend), x[..., dims:]], dim=-1)
+    return rotate_first(x, cos, sin, backend=backend)

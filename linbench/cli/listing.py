@@ -51,11 +51,7 @@ def list_(
     if as_json:
         print(json.dumps({what.value: rows, "problems": [vars(problem) for problem in registered.problems]}))
         return
-    if sys.stdout.isatty():
-        _print_table(rows, group=_GROUP[what], long=long)
-    else:
-        for row in rows:
-            print("\t".join(map(escape.one_line, row.values())))
+    _print(rows, group=_GROUP[what], long=long)
     for problem in registered.problems:
         tell(f"cannot be used: {problem.name} from {problem.source}: {problem.reason}")
 
@@ -80,11 +76,8 @@ def _list_systems(*, as_json: bool) -> None:
     ]
     if as_json:
         print(json.dumps({"systems": rows}))
-    elif sys.stdout.isatty():
-        _print_table(rows, group="year", long=True)
     else:
-        for row in rows:
-            print("\t".join(row.values()))
+        _print(rows, group="year", long=True)
 
 
 _GROUP = {ListKind.tasks: "skill", ListKind.models: "generation"}
@@ -123,6 +116,15 @@ def _family(mixer: type) -> str:
 
     known, used = families(), getattr(mixer, "kernel_families", ())
     return ", ".join(name for name in used if name not in known or known[name].shown_with_models)
+
+
+def _print(rows: list[dict[str, str]], *, group: str, long: bool) -> None:
+    """Print rows as a table on a terminal, else as lines with tabs."""
+    if sys.stdout.isatty():
+        _print_table(rows, group=group, long=long)
+        return
+    for row in rows:
+        print("\t".join(map(escape.one_line, row.values())))
 
 
 def _print_table(rows: list[dict[str, str]], *, group: str, long: bool) -> None:

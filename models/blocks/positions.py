@@ -115,14 +115,6 @@ def positions_after(seen: Tensor | None, x: Tensor) -> Tensor:
     return positions if seen is None else positions + seen[:, None]
 
 
-def rotate_first(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotate the first dimensions of heads x [B, T, H, K], as many as there are angles for."""
-    turned = 2 * cosine.shape[-1]
-    if turned == x.shape[-1]:
-        return rotate(x, cosine, sine)
-    return torch.cat([rotate(x[..., :turned], cosine, sine), x[..., turned:]], dim=-1)
-
-
 def alibi_slopes(heads: int) -> Tensor:
     """Return ALiBi's slopes [H]. arXiv:2108.12409.
 

@@ -46,6 +46,18 @@ class SideBySide(BesideAttention):
     def make_beside(self) -> Mixer:
         """Return the mixer beside attention, whose state does not grow."""
 
+    def beside_settings(self) -> dict[str, Any]:
+        """Return the settings that every state space beside attention has, by their names."""
+        settings = self.settings
+        return {
+            "conv": settings.ssm_conv,
+            "conv_bias": settings.ssm_conv_bias,
+            "skip": settings.ssm_skip,
+            "output_gate": settings.ssm_gate,
+            "forget_bias": settings.forget_bias,
+            "strata": settings.strata,
+        }
+
     def share(self, x: Tensor) -> SharedInput:
         """Return the input of attention's maps. The other mixer shares it among its own."""
         own = [part for parts in (self.project, self.readout) for part in parts.modules()]

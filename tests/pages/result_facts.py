@@ -1,31 +1,22 @@
 """Sentences of docs/results.md, computed from stored results."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache, partial
 from statistics import fmean
 
-from linbench.results.comparison import Comparison, comparisons
-from linbench.results.packs import SUFFIX, read_lines
+from linbench.results.comparison import Comparison
 from linbench.results.profile import Facet, facets
 from linbench.results.record import is_cell
-from linbench.results.rescore import with_current_chance
 from linbench.results.schema.cells import CellResult
 from linbench.results.scores import accuracies_by_test
 from linbench.results.store import Store
 from tests.pages.fact import Fact, ends, short
 from tests.results import softmax
 from tests.results.drawn import ROOT
+from tests.results.packed import packed
 
 PAGE = "docs/results.md"
-
-
-@cache
-def packed(name: str) -> list[Comparison]:
-    """Return the comparisons of one pack of H200: to read it alone takes a fraction of the time."""
-    path = ROOT / "results" / "h200" / f"{name}{SUFFIX}"
-    return comparisons(with_current_chance(json.loads(line)) for line in read_lines(path))
 
 
 @cache

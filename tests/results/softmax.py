@@ -1,15 +1,12 @@
 """Table of docs/results.md: what softmax attentions recall and track, from the suite `softmax`."""
 
-import json
 from statistics import fmean
 
-from linbench.results.comparison import Comparison, Row, comparisons
-from linbench.results.packs import SUFFIX, read_lines
-from linbench.results.rescore import with_current_chance
+from linbench.results.comparison import Comparison, Row
 from linbench.results.schema.cells import CellResult
 from linbench.results.scores import accuracies_by_test
 from tests.pages.fact import short
-from tests.results.drawn import ROOT
+from tests.results.packed import packed
 
 SEEDS = 5
 """The seeds of the suite. Only a model that has all of them in a cell stands in the table."""
@@ -25,8 +22,7 @@ CELLS = {
 
 def cells() -> list[Comparison]:
     """Return the comparisons of the suite; models that differ in more than their scores have their own."""
-    path = ROOT / "results" / "h200" / "softmax" / f"softmax{SUFFIX}"
-    found = comparisons(with_current_chance(json.loads(line)) for line in read_lines(path))
+    found = packed("softmax/softmax")
     return [max((one for one in found if one.task == task), key=lambda one: len(one.rows)) for task in CELLS]
 
 

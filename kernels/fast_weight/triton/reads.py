@@ -16,16 +16,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.fast_weight.call import NORM_EPS
 from linbench.kernels.fast_weight.triton.writes import (
     load_bias,
     load_norm,
     normalised_rows,
+    sizes_of,
     store_weights,
     through_norm,
 )
 from linbench.kernels.matrix_state.triton.chunk import place_in_grid
-from linbench.kernels.matrix_state.triton.launch import power_of_two
 from linbench.kernels.matrix_state.triton.tiles import dot, load_rows, load_transposed, store_rows
 from linbench.kernels.operators import fold_replicas, operator
 
@@ -186,23 +185,8 @@ def _launch(
     residual: bool,
 ) -> tuple[tuple[int], tuple[int, int, int], dict[str, Any]]:
     """Return grid, numbers and parameters of a launch."""
-    batch, length, heads, key_dim = q.shape
-    value_dim = g.shape[3]
-    sizes = {
-        "H": heads,
-        "K": key_dim,
-        "V": value_dim,
-        "BIAS": starts.shape[3] - key_dim,
-        "SIZE": size,
-        "C": power_of_two(size),
-        "BK": power_of_two(key_dim),
-        "BV": power_of_two(value_dim),
-        "NORMED": normed,
-        "RESIDUAL": residual,
-        "EPS": NORM_EPS,
-        "num_warps": 8 if min(key_dim, value_dim) > 64 else 4,
-        "num_stages": 1,
-    }
+    batch, length, heads, _ = q.shape
+    sizes = sizes_of(q, g, starts[:, :, 0], size, normed) | {"RESIDUAL": residual}
     grid = (batch * heads * (starts.shape[2] - 1),)
     return grid, (length, batch // len(norm), batch // len(scales)), sizes
 

@@ -189,7 +189,7 @@ def forward(
     """
     k, target, rates, initial, norm = (x.contiguous() for x in (k, target, rates, initial, norm))
     g, starts, z = _unfilled(k, target, initial, size)
-    sizes = _sizes(k, target, initial, size, normed)
+    sizes = sizes_of(k, target, initial, size, normed)
     rows = len(k) // len(norm)
     _forward[(k.shape[0] * k.shape[2],)](
         k, target, rates, initial, norm, g, z, starts, k.shape[1], rows, **sizes
@@ -215,7 +215,7 @@ def backward(
     k, target, rates, norm, dg, dstarts = (x.contiguous() for x in (k, target, rates, norm, dg, dstarts))
     dk, dtarget, drates = map(torch.empty_like, (k, target, rates))
     dinitial, each = torch.empty_like(starts[:, :, 0]), k.new_empty(len(k), *norm.shape[1:])
-    sizes = _sizes(k, target, dinitial, size, normed)
+    sizes = sizes_of(k, target, dinitial, size, normed)
     _backward[(k.shape[0] * k.shape[2],)](
         k, target, rates, norm, g, z, starts, dg, dstarts, dk, dtarget, drates, dinitial, each,
         k.shape[1], len(k) // len(norm), **sizes,
@@ -229,7 +229,8 @@ def _unfilled(k: Tensor, target: Tensor, initial: Tensor, size: int) -> tuple[Te
     return target.new_empty(target.shape), starts, target.new_empty(target.shape)
 
 
-def _sizes(k: Tensor, target: Tensor, initial: Tensor, size: int, normed: bool) -> dict[str, Any]:
+def sizes_of(k: Tensor, target: Tensor, initial: Tensor, size: int, normed: bool) -> dict[str, Any]:
+    """Return parameters of a launch, of k [B, T, H, K], target [B, T, H, V] and initial [B, H, I, V]."""
     key_dim, value_dim = k.shape[3], target.shape[3]
     return {
         "H": k.shape[2],

@@ -63,7 +63,7 @@ class Layout(NamedTuple):
         return -(-self.places // self.tile)
 
 
-def layout(q: Tensor, v: Tensor, *, gated: bool) -> Layout:
+def layout(q: Tensor, v: Tensor) -> Layout:
     """Return the layout of a call with q [B, T, H, K] and v [B, T, H, V]."""
     batch, length, heads, key_dim = q.shape
     # products of float32 take twice the registers
@@ -74,8 +74,8 @@ def layout(q: Tensor, v: Tensor, *, gated: bool) -> Layout:
     # of narrower tiles in 16 bits Triton 3.6 makes wrong values and gradients on Hopper, or reads beside them
     least = 16 if v.dtype == torch.float32 else 64
     keys, values_dim = (max(least, power_of_two(dim)) for dim in (key_dim, v.shape[3]))
-    block = {"H": heads, "K": key_dim, "C": chunk, "BK": keys, "DT": TYPES[v.dtype]}
-    values = {**block, "V": v.shape[3], "BV": values_dim, "GATED": gated}
+    block = {"K": key_dim, "C": chunk, "BK": keys, "DT": TYPES[v.dtype]}
+    values = {**block, "H": heads, "V": v.shape[3], "BV": values_dim}
     tile = chunk if v.dtype == torch.float32 else 2 * chunk
     return Layout(batch * heads, length, blocks, span, (blocks - 1) // span, tile, block, values)
 
@@ -141,18 +141,14 @@ def _prepare(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, v: Tensor, scale: fl
     )
     local.prepare[(blocks * rows,)](
         q, k, w, beta, *made[:7], sizes.length, scale, SQ=apart_q, SK=apart_k, SW=apart_w,
-        LEVELS=chunk.bit_length() - 1, **sizes.block, **_launch(sizes, "local.prepare"),
+        LEVELS=chunk.bit_length() - 1, H=sizes.values["H"], **sizes.block, **_launch(sizes, "local.prepare"),
     )  # fmt: skip
     if spans:
         carried.carry[(spans * rows,)](
             made.keys, made.P, made.ends, made.after, made.P_span, *sizes.numbers,
-            **_without_heads(sizes), **_launch(sizes, "carried.carry"),
+            **sizes.block, **_launch(sizes, "carried.carry"),
         )  # fmt: skip
     return made
-
-
-def _without_heads(sizes: Layout) -> dict[str, Any]:
-    return {name: value for name, value in sizes.block.items() if name != "H"}
 
 
 @operator("reflected_attention")
@@ -164,7 +160,8 @@ def forward(
     Arguments are those of `reflected_attention`.
     """
     v, apart = rows_of(v)
-    sizes, sums = layout(q, v, gated=c is not None), sums_of(q, c)
+    sizes, sums = layout(q, v), sums_of(q, c)
+    shape = {"SV": apart, "GATED": c is not None, **sizes.values}
     made = _prepare(q, k, w, beta.contiguous(), v, scale, sizes)
     lefts = torch.empty_like(made.queries)
     within = v.new_empty((sizes.rows, sizes.places, v.shape[3]), dtype=torch.float32)
@@ -172,11 +169,11 @@ def forward(
     o = v.new_empty(v.shape)
     near.read[(sizes.blocks * sizes.rows,)](
         made.queries, made.own, made.keys, made.P, v, sums, lefts, within, lse,
-        sizes.length, sizes.blocks, sizes.span, SV=apart, **sizes.values, **_launch(sizes, "near.read"),
+        sizes.length, sizes.blocks, sizes.span, **shape, **_launch(sizes, "near.read"),
     )  # fmt: skip
     far.read[(sizes.tiles * sizes.rows,)](
         lefts, made.ends, made.P_span, v, sums, within, lse, o, sizes.length, *sizes.numbers,
-        SV=apart, M=sizes.tile, **sizes.values, **_launch(sizes, "far.read"),
+        M=sizes.tile, **shape, **_launch(sizes, "far.read"),
     )  # fmt: skip
     return o, lse, sums
 
@@ -196,15 +193,14 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return gradients of q, k, v and w, and of beta and c in float32; [B, 0] for a c that was not given."""
     (v, apart), do, beta = rows_of(v), do.contiguous(), beta.contiguous()
-    sizes = layout(q, v, gated=sums.ndim == 4)
+    sizes = layout(q, v)
     made = _prepare(q, k, w, beta, v, scale, sizes)
     met, delta = _walk(made, o, do, sizes)
     seen = Seen(v, sums, lse, delta, do)
     of_spans = _through_spans(seen, made, met, sizes, apart)
     of_blocks, dv = _through_blocks(seen, made, met, of_spans, sizes, apart)
     dq, dk, dw, dbeta = _inside_blocks(q, k, w, beta, made, of_blocks, sizes, scale)
-    gated = sums.ndim == 4
-    dc = of_spans.dc[..., : sizes.length].mT.contiguous() if gated else gradient_of_sums(q, sums)
+    dc = of_spans.dc[..., : sizes.length].mT.contiguous() if seen.gated else gradient_of_sums(q, sums)
     return dq, dk, dv, dw, dbeta, dc
 
 
@@ -223,6 +219,11 @@ class Seen(NamedTuple):
     lse: Tensor
     delta: Tensor
     do: Tensor
+
+    @property
+    def gated(self) -> bool:
+        """True if there are forget gates."""
+        return self.sums.ndim == 4
 
 
 class OfSpans(NamedTuple):
@@ -254,7 +255,7 @@ def _walk(made: Blocks, o: Tensor, do: Tensor, sizes: Layout) -> tuple[Met, Tens
     delta = o.new_empty((sizes.rows, sizes.places), dtype=torch.float32)
     near.walk[(sizes.blocks * sizes.rows,)](
         made.queries, made.P, made.P_span, o, do, *met, delta, sizes.length, *sizes.numbers,
-        **{name: x for name, x in sizes.values.items() if name != "GATED"}, **_launch(sizes, "near.walk"),
+        **sizes.values, **_launch(sizes, "near.walk"),
     )  # fmt: skip
     return met, delta
 
@@ -264,14 +265,14 @@ def _through_spans(seen: Seen, made: Blocks, met: Met, sizes: Layout, apart: int
     v, rows = seen.v, sizes.rows
     given = OfSpans(
         torch.zeros_like(made.queries),
-        torch.empty_like(made.queries) if sizes.spans else made.queries[:, :0],
+        torch.empty_like(made.ends, dtype=torch.float32),
         v.new_zeros((rows, sizes.places, v.shape[3]), dtype=torch.float32),
         torch.empty_like(made.P_span),
         torch.zeros_like(seen.lse),
     )
     if not sizes.spans:
         return given
-    shape = {"M": sizes.tile, "SV": apart, **sizes.values}
+    shape = {"M": sizes.tile, "SV": apart, "GATED": seen.gated, **sizes.values}
     back = torch.empty_like(met.far)
     far.back[(sizes.tiles * rows,)](
         met.far, back, made.ends, made.P_span, *seen, given.dqueries, given.dc,
@@ -282,7 +283,7 @@ def _through_spans(seen: Seen, made: Blocks, met: Met, sizes: Layout, apart: int
         sizes.length, *sizes.numbers, **shape, **_launch(sizes, "far.collect"),
     )  # fmt: skip
     far.turn[(sizes.spans * rows,)](
-        met.far, back, given.dspans, *sizes.numbers, **_without_heads(sizes), **_launch(sizes, "far.turn")
+        met.far, back, given.dspans, *sizes.numbers, **sizes.block, **_launch(sizes, "far.turn")
     )
     return given
 
@@ -291,7 +292,7 @@ def _through_blocks(
     seen: Seen, made: Blocks, met: Met, given: OfSpans, sizes: Layout, apart: int
 ) -> tuple[OfBlocks, Tensor]:
     """Carry gradients of queries on to the start of their block, sum what keys get; return dv, too."""
-    grid, shape = (sizes.blocks * sizes.rows,), {"SV": apart, **sizes.values}
+    grid, shape = (sizes.blocks * sizes.rows,), {"SV": apart, "GATED": seen.gated, **sizes.values}
     numbers = (sizes.length, sizes.blocks, sizes.span)
     back = torch.empty_like(met.near)
     near.back[grid](
@@ -307,7 +308,7 @@ def _through_blocks(
     if sizes.spans:
         carried.carry_backward[(sizes.spans * sizes.rows,)](
             made.keys, made.P, made.after, given.dends, given.dspans, dkeys, dP, *sizes.numbers,
-            **_without_heads(sizes), **_launch(sizes, "carried.carry_backward"),
+            **sizes.block, **_launch(sizes, "carried.carry_backward"),
         )  # fmt: skip
     return OfBlocks(down, given.dqueries, dkeys, dP), dv
 
@@ -330,7 +331,8 @@ def _inside_blocks(
     squares = made.Y.new_empty(sizes.rows, sizes.blocks, 3, chunk, chunk)
     local.prepare_backward[(sizes.blocks * sizes.rows,)](
         q, k, w, beta, made.M, made.Y, made.U, *given, squares, dq, dk, dw, dbeta, sizes.length, scale,
-        SQ=apart_q, SK=apart_k, SW=apart_w, **sizes.block, **_launch(sizes, "local.prepare_backward"),
+        SQ=apart_q, SK=apart_k, SW=apart_w, H=sizes.values["H"], **sizes.block,
+        **_launch(sizes, "local.prepare_backward"),
     )  # fmt: skip
     return dq, dk, dw, dbeta
 
@@ -340,7 +342,7 @@ def _(
     q: Tensor, k: Tensor, v: Tensor, w: Tensor, beta: Tensor, c: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch, length, heads, _ = q.shape
-    places = layout(q, v, gated=False).places
+    places = layout(q, v).places
     sums = (
         q.new_empty((batch, 0)) if c is None else q.new_empty((batch, heads, 2, length), dtype=torch.float32)
     )

@@ -1,0 +1,16 @@
+"""Comparisons of a pack of stored results."""
+
+import json
+from functools import cache
+
+from linbench.results.comparison import Comparison, comparisons
+from linbench.results.packs import SUFFIX, read_lines
+from linbench.results.rescore import with_current_chance
+from tests.results.drawn import ROOT
+
+
+@cache
+def packed(name: str) -> list[Comparison]:
+    """Return the comparisons of one pack of H200: to read it alone takes a fraction of the time."""
+    path = ROOT / "results" / "h200" / f"{name}{SUFFIX}"
+    return comparisons(with_current_chance(json.loads(line)) for line in read_lines(path))
