@@ -1,5 +1,6 @@
 """Softmax attention: keeps every key and value and reads all of them."""
 
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -8,11 +9,12 @@ from torch import Tensor, nn
 
 from linbench.common.settings import ABSENT, Settings
 from linbench.kernels.attention import EMPTY, Weigh, attention, flops_per_token
+from linbench.kernels.attention.caches import read_next, reads_next
 from linbench.kernels.decays import bounded_for_scores
 from linbench.kernels.dtypes import to_float32
 from linbench.kernels.rotary import rotate_at
 from linbench.models.base import LayerInfo, Mixer, Out, Rule, StateSize
-from linbench.models.blocks.caches import Cache, Tokens, append, log_left_after
+from linbench.models.blocks.caches import Cache, Tokens, append, log_left_after, require_room
 from linbench.models.blocks.heads import (
     CONTROLLED,
     FAMILIES,
@@ -31,6 +33,10 @@ from linbench.models.blocks.positions import alibi_slopes, turned_dims
 from linbench.models.blocks.prefix_scan import running_sum
 from linbench.models.blocks.shared_keys import shared_heads
 from linbench.models.learner import WEIGHTED_MEAN
+
+
+_STEPS = ("decode", "_project_tokens", "turn", "_read_beside", "_append", "_attend_cache", "_attend", "read")
+"""Methods of attention for which a launch of one more token stands."""
 
 
 class AttentionSettings(HeadSettings):
@@ -165,6 +171,8 @@ class Attention(Mixer):
         if self.settings.window is not None and x.shape[1] > 1:
             # the first of these tokens may see keys that the last of them overwrites
             return super().decode(x, state, cross_layer)
+        if self.is_plain and reads_next(state.keys, state.values, x):
+            return self._decode_next(x, state, cross_layer)
         new = self._project_tokens(x, state)
         cache = self._append(state, new, in_place=True)
         sums = None
@@ -174,6 +182,34 @@ class Attention(Mixer):
             log_left = cache.log_left if x.shape[1] == 1 else log_left_after(state, new)
             sums = new.log_forget_sum - new.log_forget_sum[:, -1:], -log_left
         return Out(self._attend_cache(new, cache, sums), cache, cross_layer)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Return whether tokens are turned, kept and read as softmax attention does it.
+
+        A variant that overrides one of these steps is not plain.
+        """
+        mine = type(self)
+        return self.weigh == "softmax" and all(getattr(mine, name) is getattr(Attention, name) for name in _STEPS)
+
+    def _decode_next(self, x: Tensor, state: Cache, cross_layer: Any) -> Out:
+        """Mix the next token in place as `decode` does, with one launch for all between the linear maps."""
+        given = self.share(x)
+        q, k, v, conv = self.project(given, state.conv)
+        log_forget = self.log_forget(given)
+        gates = None
+        if log_forget is not None and state.log_left is not None:
+            gates = bounded_for_scores(log_forget).to(state.log_left.dtype), state.log_left
+        o, seen, fits = read_next(
+            *(q, k, v, state.keys, state.values, state.positions, state.seen),
+            turned=self.turned,
+            slopes=self.slopes,
+            gates=gates,
+            scale=self.scale,
+        )
+        cache = state._replace(seen=seen, conv=conv)
+        require_room(cache, fits, self.settings.window)
+        return Out(self.readout(o, given), cache, cross_layer)
 
     def _attend_cache(self, new: Tokens, cache: Cache, sums: tuple[Tensor, Tensor] | None) -> Tensor:
         """Return the layer's output for tokens that are in the cache already."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linbench.kernels.attention.calls import require_both, require_fit, require_kept, split_scale
 from linbench.kernels.attention.eager import dense
-from linbench.kernels.attention.positions import EMPTY, positions_from_zero
+from linbench.kernels.attention.positions import EMPTY, WIDEST, positions_from_zero
 from linbench.kernels.attention.reference import reference
 from linbench.kernels.attention.weights import Weigh
 from linbench.kernels.dtypes import to_float32
@@ -23,9 +23,6 @@ It is part of the identity of every cell that uses this family.
 """
 
 _BACKENDS = {"reference": reference, "dense": dense}
-
-_WIDEST = 256
-"""Largest dimension of a head that the Triton kernels take."""
 
 _SHORT = 2**26
 """Most numbers that all heads of a batch of caches read for the kernel of one more token.
@@ -138,7 +135,7 @@ def _has_kernel(
     It has two, for scores that are more than products, which torch's own kernels are faster at: tokens in
     order, and one more token without a gradient. The latter takes all calls if it is `named`.
     """
-    if max(k.shape[3], v.shape[3]) > _WIDEST:
+    if max(k.shape[3], v.shape[3]) > WIDEST:
         return False
     if key_positions is not None:
         biased = slopes is not None or kept is not None

@@ -7,6 +7,9 @@ EMPTY = -1
 """Position of a cache place that holds nothing yet. Its key and value are never read, whatever they contain.
 """
 
+WIDEST = 256
+"""Largest dimension of a head that the Triton kernels of softmax attention take."""
+
 
 def visible(query_positions: Tensor, key_positions: Tensor, window: int | None) -> Tensor:
     """Return a mask [B, T, S] of the keys that each query may see."""

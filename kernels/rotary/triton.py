@@ -42,6 +42,20 @@ def launch(width: int) -> dict[str, int]:
     return {"TILE": max(1, 1024 // padded), "BP": padded, "num_warps": max(4, min(16, padded // 512))}
 
 
+@triton.jit
+def turns(pair, position, exponent):
+    """Return cosine and sine of the angles position * 2^(pair exponent)."""
+    # as exact as powers of float32, which the angles of long sequences need
+    frequency = tl.exp2(pair.to(tl.float64) * exponent).to(tl.float32)
+    angle = position.to(tl.float32) * frequency
+    return tl.cos(angle), tl.sin(angle)
+
+
+def exponent_of(base: float, half: int) -> float:
+    """Return the exponent for `turns`, so that the frequencies of `half` pairs are powers of 1 / base."""
+    return -math.log2(base) / max(half, 1)
+
+
 @triton.jit(do_not_specialize=["by_row"])
 def _turn_one(
     x, positions, y, stride_b, stride_h, by_row, exponent,
@@ -55,12 +69,9 @@ def _turn_one(
     bh = tl.program_id(0).to(tl.int64)
     at, to = x + bh // H * stride_b + bh % H * stride_h, y + bh * D
     pair, mask = tl.arange(0, BP), tl.arange(0, BP) < HALF
-    # as exact as powers of float32, which the angles of long sequences need
-    frequency = tl.exp2(pair.to(tl.float64) * exponent).to(tl.float32)
-    angle = tl.load(positions + bh // H * by_row).to(tl.float32) * frequency
+    c, s = turns(pair, tl.load(positions + bh // H * by_row), exponent)
     first = tl.load(at + pair, mask=mask, other=0.0).to(tl.float32)
     second = tl.load(at + HALF + pair, mask=mask, other=0.0).to(tl.float32)
-    c, s = tl.cos(angle), tl.sin(angle)
     tl.store(to + pair, (first * c - second * s).to(y.dtype.element_ty), mask=mask)
     tl.store(to + HALF + pair, (first * s + second * c).to(y.dtype.element_ty), mask=mask)
     if 2 * HALF < D:
@@ -76,7 +87,7 @@ def rotate_one(x: Tensor, positions: Tensor, dims: int, base: float) -> Tensor:
     rest = 1 << max(width - dims - 1, 0).bit_length()
     by_row = positions.stride(0) if len(positions) > 1 else 0
     _turn_one[(batch * heads,)](
-        x, positions, y, x.stride(0), x.stride(2), by_row, -math.log2(base) / half,
+        x, positions, y, x.stride(0), x.stride(2), by_row, exponent_of(base, half),
         H=heads, D=width, HALF=half, BP=1 << (half - 1).bit_length(), BR=rest, num_warps=1,
     )  # fmt: skip
     return y

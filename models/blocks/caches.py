@@ -60,15 +60,13 @@ def append(
         RuntimeError: it is full. A GPU is not waited for.
     """
     places = state.keys.shape[2]
-    keeps_all = window is None or places < window
     if in_place and appends_at_once(state.keys, state.values, new.k, new.v):
         log_left = _kept_log_left(state, new)
         cache = state.keys, state.values, state.positions
         seen, fits = append_one(*cache, new.k, new.v, new.positions)
-        if keeps_all:
-            require_all_fit(fits, places)
+        require_room(state, fits, window)
         return state._replace(seen=seen, conv=new.conv, log_left=log_left)
-    if keeps_all:
+    if _keeps_all(state, window):
         require_places(new.positions, places)
     k = new.k.to(state.keys.dtype)[:, -places:].transpose(1, 2)
     v = new.v.to(state.values.dtype)[:, -places:].transpose(1, 2)
@@ -92,6 +90,19 @@ def append(
         conv=new.conv,
         log_left=_kept_log_left(state, new),
     )
+
+
+def require_room(state: Cache, fits: Tensor, window: int | None) -> None:
+    """Require that all tokens fit into a cache from which none gives way: `fits` is one truth value.
+
+    Raises RuntimeError: it is full. A GPU is not waited for.
+    """
+    if _keeps_all(state, window):
+        require_all_fit(fits, state.keys.shape[2])
+
+
+def _keeps_all(state: Cache, window: int | None) -> bool:
+    return window is None or state.keys.shape[2] < window
 
 
 def _kept_log_left(state: Cache, new: Tokens) -> Tensor | None:

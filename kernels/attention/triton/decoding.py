@@ -20,6 +20,26 @@ from linbench.kernels.operators import fold_replicas, operator
 
 
 @triton.jit
+def met(most, total, out, s, values):
+    """Let C running softmaxes meet a score s [C] to base 2 and values [C or 1, V] each; -inf counts nothing.
+
+    most, total: [C], the largest score and the sum of weights. out: [C, V], weighted sums of values.
+    """
+    more = tl.maximum(most, s)
+    above = tl.where(more == float("-inf"), 0.0, more)  # where no key has been seen yet
+    p, kept = tl.exp2(s - above), tl.exp2(most - above)
+    return more, total * kept + p, out * kept[:, None] + p[:, None] * values
+
+
+@triton.jit
+def softmaxes_joined(most, total, out):
+    """Join running softmaxes, as `met` has them, to one: its largest score, sum of weights, and sum [V]."""
+    highest = tl.max(most, axis=0)
+    weight = tl.exp2(most - tl.where(highest == float("-inf"), 0.0, highest))
+    return highest, tl.sum(total * weight, axis=0), tl.sum(out * weight[:, None], axis=0)
+
+
+@triton.jit
 def _part(
     q, k, v, here, there, slopes, c_q, c_k, found, most, total,
     S, window, scale, k_b, k_s, k_h, v_b, v_s, v_h, slopes_b,
@@ -30,8 +50,8 @@ def _part(
     """Attend over a part of the places. Grid (PARTS of every B H).
 
     Takes q [B, 1, H, K], k [B, S, HK, K], v [B, S, HK, V], here [B, 1], there [B, S], slopes [B, H], c_q [B,
-    1, H] and c_k [B, S, H]. Stores for every part the largest score to base 2 and the sum of weights [B, H,
-    PARTS], and the weighted sum of values [B, H, PARTS, V], divided by that sum.
+    1, H] and c_k [B, S, H]. Stores o, or with PARTS > 1 for every part the largest score to base 2 and the
+    sum of weights [B, H, PARTS], and the weighted sum of values [B, H, PARTS, V].
     """
     part, bh = place_in_grid(PARTS)
     batch, head = bh // H, bh % H
@@ -39,11 +59,8 @@ def _part(
     q_m = tl.load(q + bh * K + ks, mask=ks < K, other=0.0).to(tl.float32) * to_base_2(scale)
     now = tl.load(here + batch)
     k_at, v_at = k + batch * k_b + (head // (H // HK)) * k_h, v + batch * v_b + (head // (H // HK)) * v_h
-    most_m, total_m, out = (
-        tl.full([1], float("-inf"), tl.float32),
-        tl.zeros([1], tl.float32),
-        tl.zeros([BV], tl.float32),
-    )
+    most_m, total_m = tl.full([C], float("-inf"), tl.float32), tl.zeros([C], tl.float32)
+    out = tl.zeros([C, BV], tl.float32)
     share = tl.cdiv(tl.cdiv(S, C), PARTS) * C
     for n in range(part * share, tl.minimum(part * share + share, S), C):
         place = batch * S + n
@@ -63,19 +80,16 @@ def _part(
                 tl.load(slopes + batch * slopes_b + head).to(tl.float32) * (now - at).to(tl.float32)
             )
         s = tl.where(seen, s, float("-inf"))
-        more = tl.maximum(most_m, tl.max(s, axis=0))
-        above = tl.where(more == float("-inf"), 0.0, more)  # where no key has been seen yet
-        p, kept = tl.exp2(s - above), tl.exp2(most_m - above)
-        total_m = total_m * kept + tl.sum(p, axis=0)
-        out = out * kept + tl.sum(p[:, None] * values.to(tl.float32), axis=0)
-        most_m = more
-    at = bh * PARTS + part
-    one = tl.arange(0, 1)
+        most_m, total_m, out = met(most_m, total_m, out, s, values.to(tl.float32))
+    highest, whole, out_m = softmaxes_joined(most_m, total_m, out)
     if PARTS > 1:
-        tl.store(most + at + one, most_m)
-        tl.store(total + at + one, total_m)
-    total_m = tl.where(total_m == 0.0, 1.0, total_m)  # where no key is seen, which then counts nothing
-    tl.store(found + at * V + vs, (out / total_m).to(found.dtype.element_ty), mask=vs < V)
+        at = bh * PARTS + part
+        tl.store(most + at, highest)
+        tl.store(total + at, whole)
+        tl.store(found + at * V + vs, out_m, mask=vs < V)
+    else:
+        out_m = out_m / tl.where(whole == 0.0, 1.0, whole)  # where no key is seen, which then counts nothing
+        tl.store(found + bh * V + vs, out_m.to(found.dtype.element_ty), mask=vs < V)
 
 
 @triton.jit
@@ -83,12 +97,9 @@ def _joined(found, most, total, o, V: tl.constexpr, BV: tl.constexpr, PARTS: tl.
     """Join all parts to o [B, H, V]. Grid (B H)."""
     bh = tl.program_id(0).to(tl.int64)
     parts, vs = bh * PARTS + tl.arange(0, PARTS), tl.arange(0, BV)
-    highest = tl.load(most + parts)
-    above = tl.max(highest, axis=0)
-    weight = tl.load(total + parts) * tl.exp2(highest - tl.where(above == float("-inf"), 0.0, above))
-    whole = tl.sum(weight, axis=0)
     each = tl.load(found + parts[:, None] * V + vs[None, :], mask=vs[None, :] < V, other=0.0)
-    out = tl.sum(weight[:, None] * each, axis=0) / tl.where(whole == 0.0, 1.0, whole)
+    _, whole, out = softmaxes_joined(tl.load(most + parts), tl.load(total + parts), each)
+    out = out / tl.where(whole == 0.0, 1.0, whole)
     tl.store(o + bh * V + vs, out.to(o.dtype.element_ty), mask=vs < V)
 
 
@@ -96,7 +107,7 @@ _LEAST = 256
 """Places for which a program is worth its start: chosen, not measured."""
 
 
-def _parts(rows: int, places: int, device: torch.device) -> int:
+def parts_of(rows: int, places: int, device: torch.device) -> int:
     """Return how many parts each of so many rows has.
 
     It is a power of two, such that programs fill the device four times.
@@ -133,7 +144,7 @@ def decode(
     c_q, c_k = (None if c is None else c.contiguous() for c in (c_q, c_k))
     slopes = slopes if slopes is None or slopes.stride(1) == 1 else slopes.contiguous()
     rows = batch * heads
-    parts = _parts(rows, places, v.device)
+    parts = parts_of(rows, places, v.device)
     o = v.new_empty((batch, 1, heads, value_dim))
     found = most = total = o
     if parts > 1:
@@ -150,8 +161,13 @@ def decode(
         WINDOW=window is not None, SLOPES=slopes is not None, GATED=c_q is not None, num_warps=4, **sizes,
     )  # fmt: skip
     if parts > 1:
-        _joined[(rows,)](found, most, total, o, num_warps=4, **sizes)
+        join(found, most, total, o, sizes)
     return o
+
+
+def join(found: Tensor, most: Tensor, total: Tensor, o: Tensor, sizes: dict[str, int]) -> None:
+    """Join the results of all parts to o [B, 1, H, V]; sizes are V, BV and PARTS of `_joined`."""
+    _joined[(most.shape[0],)](found, most, total, o, num_warps=4, **sizes)
 
 
 @decode.register_fake
