@@ -15,6 +15,7 @@ ATTENTION = [
     "test_attention.py",
     "test_cached_attention.py",
     "test_gated_attention.py",
+    "test_next_token.py",
     "test_triton_path_attention.py",
 ]
 MEMORIES = ["test_triton_corrected_values.py", "test_triton_fast_weight.py", "test_triton_least_squares.py"]

@@ -46,6 +46,7 @@ def _part(
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PARTS: tl.constexpr,
     NOTHING: tl.constexpr, WINDOW: tl.constexpr, SLOPES: tl.constexpr, GATED: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Attend over a part of the places. Grid (PARTS of every B H).
 
@@ -62,7 +63,7 @@ def _part(
     most_m, total_m = tl.full([C], float("-inf"), tl.float32), tl.zeros([C], tl.float32)
     out = tl.zeros([C, BV], tl.float32)
     share = tl.cdiv(tl.cdiv(S, C), PARTS) * C
-    for n in range(part * share, tl.minimum(part * share + share, S), C):
+    for n in tl.range(part * share, tl.minimum(part * share + share, S), C, num_stages=STAGES):
         place = batch * S + n
         at = tl.load(there + place + i, mask=i < S - n, other=NOTHING)
         seen = (at != NOTHING) & (at <= now)
@@ -103,8 +104,8 @@ def _joined(found, most, total, o, V: tl.constexpr, BV: tl.constexpr, PARTS: tl.
     tl.store(o + bh * V + vs, out.to(o.dtype.element_ty), mask=vs < V)
 
 
-_LEAST = 256
-"""Places for which a program is worth its start: chosen, not measured."""
+_LEAST = 64
+"""Places for which a program is worth its start: 16 parts of 1,024 places beat 4 by a fifth on an H200."""
 
 
 def parts_of(rows: int, places: int, device: torch.device) -> int:
@@ -116,9 +117,13 @@ def parts_of(rows: int, places: int, device: torch.device) -> int:
     return 1 << max(wanted, 1).bit_length() - 1
 
 
-def _block(widest: int) -> int:
-    """Return how many places are looked at together: as many as stay in registers."""
-    return min(128, 16384 // widest)
+def launch(widest: int) -> dict[str, int]:
+    """Return the parameters of a launch for heads of so many dimensions: a tile of 4,096 numbers at a time.
+
+    On an H200 two warps with three stages are at most 3 % slower than the fastest of 36 launches (bf16, heads
+    of 64 and 128, 1 to 64 sequences, caches of 1,025 and 4,097 places).
+    """
+    return {"C": max(16, min(64, 4096 // widest)), "STAGES": 3, "num_warps": 2}
 
 
 @operator("cached_attention", differentiable=False)
@@ -157,8 +162,9 @@ def decode(
         q, k, v, here, there, slopes, c_q, c_k, found, most, total,
         places, window or 0, scale, *k.stride()[:3], *v.stride()[:3],
         0 if slopes is None else slopes.stride(0), H=heads, HK=key_heads,
-        K=key_dim, BK=keys, C=_block(max(keys, sizes["BV"])), NOTHING=EMPTY,
-        WINDOW=window is not None, SLOPES=slopes is not None, GATED=c_q is not None, num_warps=4, **sizes,
+        K=key_dim, BK=keys, NOTHING=EMPTY,
+        WINDOW=window is not None, SLOPES=slopes is not None, GATED=c_q is not None,
+        **launch(max(keys, sizes["BV"])), **sizes,
     )  # fmt: skip
     if parts > 1:
         join(found, most, total, o, sizes)

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.attention.triton.decoding import join, met, parts_of, softmaxes_joined
+from linbench.kernels.attention.triton.decoding import join, launch, met, parts_of, softmaxes_joined
 from linbench.kernels.matrix_state.triton.chunk import place_in_grid
 from linbench.kernels.matrix_state.triton.decay import to_base_2
 from linbench.kernels.matrix_state.triton.launch import power_of_two
@@ -140,12 +140,9 @@ def read_next(
         found, most, total, after, fits, batch, places, q.stride(0), q.stride(2), k.stride(0), k.stride(2),
         v.stride(0), v.stride(2), factor, exponent_of(base, half), H=heads, HK=key_heads, K=key_dim,
         BK=key_block, HALF=half, BB=power_of_two(batch), SCALES=scales is not None, SLOPES=slopes is not None,
-        GATED=gate is not None, **LAUNCH(max(key_block, sizes["BV"])), **sizes,
+        GATED=gate is not None, **launch(max(key_block, sizes["BV"])), **sizes,
     )  # fmt: skip
     if parts > 1:
         join(found, most, total, o, sizes)
     return o, after, fits
 
-
-def LAUNCH(widest: int) -> dict[str, int]:
-    return {"C": max(8, 4096 // widest), "num_warps": 4, "STAGES": 3}
