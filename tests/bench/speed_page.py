@@ -389,7 +389,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "beside-2048": lambda: beside("h200", "63c8d0f7", 2048),
     "beside-2048-h100": lambda: beside("h100", "271b42c0", 2048),
     "decode-2048": lambda: decoding("h200", "0278fdba", 2048, 64),
-    "decode-beside": lambda: decoding_beside("h200", "ab14d429", 2048, "sdpa"),
+    "decode-beside": lambda: decoding_beside("h200", "792a6f52", 2048, "sdpa"),
     "decode-1024": lambda: decoding("h200", "b9dbdfb6", 1024, 64, contexts=[256, 4096, 65536]),
     "lengths-h200": lambda: lengths("h200", "63c8d0f7", 1024),
     "lengths-h100": lambda: lengths("h100", "e8c1378e", 1024),

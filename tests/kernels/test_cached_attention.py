@@ -199,8 +199,7 @@ def test_tokens_may_lie_far_apart(make: Callable[..., Cached]) -> None:
         .as_strided((1, 130, 1, 16), (1, apart, 16, 1))
         .copy_(cached.k)
     )
-    near = cached._replace(k=k.contiguous())
-    assert torch.equal(cached._replace(k=k).attend(), near.attend())
+    held_to_the_reference(cached._replace(k=k))
 
 
 def test_it_compiles_whole(make: Callable[..., Cached]) -> None:
@@ -230,9 +229,10 @@ def test_it_is_there_for_one_token_of_biased_scores_without_gradient(make: Calla
     with torch.no_grad():
         assert error(leaf.attend(), leaf.attend(backend="dense")) < 1e-5
     products = {"slopes": None}
+    by_itself = "triton" if DEVICE == "cuda" else "dense"  # of short caches on a GPU
     assert torch.equal(
-        cached.attend(backend="auto", **products), cached.attend(backend="dense", **products)
-    ), "torch's own, unless it is named"
+        cached.attend(backend="auto", **products), cached.attend(backend=by_itself, **products)
+    )
     two = cached._replace(q=cached.q.expand(-1, 2, -1, -1), here=cached.here.expand(-1, 2))
     with pytest.raises(ValueError, match="one of auto, reference, dense"):
         two.attend()

@@ -32,18 +32,23 @@ def table() -> str:
     columns: list[str] = []
     for cell in cells():
         for heading, number in CELLS[cell.task]:
-            layers = {row.results[0]["cell"]["model"]["backbone"]["settings"]["layers"] for row in cell.rows}
-            for count in sorted(layers):
-                name = heading if len(layers) == 1 else f"{heading}, {count} layer{'s' * (count > 1)}"
+            depths = sorted({_layers(row) for row in cell.rows})
+            for depth in depths:
+                name = heading if len(depths) == 1 else f"{heading}, {depth} layer{'s' * (depth > 1)}"
                 columns.append(name)
                 for row in cell.rows:
-                    model, depth = row.label.partition(" (layers ")[::2]
-                    if len(row.results) == SEEDS and (not depth or depth == f"{count})"):
-                        rows.setdefault(model, {})[name] = _shown(row, number)
+                    if len(row.results) == SEEDS and _layers(row) == depth:
+                        rows.setdefault(row.label.partition(" (layers ")[0], {})[name] = _shown(row, number)
     lines = [["model", *columns], ["---"] * (len(columns) + 1)]
     for model, scores in sorted(rows.items()):
         lines.append([f"`{model}`", *(scores.get(name, "–") for name in columns)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _layers(row: Row) -> int:
+    """Return how many layers the models of a row have."""
+    found: int = row.results[0]["cell"]["model"]["backbone"]["settings"]["layers"]
+    return found
 
 
 def _shown(row: Row, number: int) -> str:

@@ -72,7 +72,6 @@ def _forward(
     k, target, rates, initial, norm, g, z, starts, T, rows,
     H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BIAS: tl.constexpr, SIZE: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, NORMED: tl.constexpr, EPS: tl.constexpr,
-    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Compute g and z [B, T, H, V], and starts [B, H, N + 1, I, V], weights before and after mini-batches.
 
@@ -86,7 +85,7 @@ def _forward(
     W = load_rows(initial + bh * (K + BIAS) * V, ks, K, V, vs, V)
     bias = load_bias(initial + bh * (K + BIAS) * V, vs, K, V, BIAS)
     weights = starts + bh * (tl.cdiv(T, SIZE) + 1) * (K + BIAS) * V
-    for n in tl.range(0, tl.cdiv(T, SIZE), num_stages=STAGES):
+    for n in range(0, tl.cdiv(T, SIZE)):
         store_weights(weights, W, bias, ks, vs, K, V, BIAS)
         end = tl.minimum(T - n * SIZE, SIZE)
         k_n = load_rows(k + here * K, i, end, H * K, ks, K)
@@ -133,7 +132,6 @@ def _backward(
     k, target, rates, norm, g, z, starts, dg, dstarts, dk, dtarget, drates, dinitial, dnorm, T, rows,
     H: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BIAS: tl.constexpr, SIZE: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, NORMED: tl.constexpr, EPS: tl.constexpr,
-    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Compute gradients, in the shapes of `_forward`, dnorm [B, H, 2, V]. Grid (B H)."""
     bh, count = tl.program_id(0).to(tl.int64), tl.cdiv(T, SIZE)
@@ -145,7 +143,7 @@ def _backward(
     dbias = load_bias(dstarts + place, vs, K, V, BIAS)
     dgamma, dbeta = tl.zeros([1, BV], tl.float32), tl.zeros([1, BV], tl.float32)
     here = (bh // H * T + count * SIZE) * H + bh % H
-    for back in tl.range(0, count, num_stages=STAGES):
+    for back in range(0, count):
         here -= SIZE * H
         place -= (K + BIAS) * V
         end = tl.minimum(T - (count - 1 - back) * SIZE, SIZE)
@@ -181,9 +179,6 @@ def _backward(
     tl.store(at + V, dbeta, mask=there)
 
 
-FORWARD, BACKWARD = {"STAGES": 1}, {"STAGES": 1}
-
-
 @operator("fast_weight_linear")
 def forward(
     k: Tensor, target: Tensor, rates: Tensor, initial: Tensor, norm: Tensor, size: int, normed: bool
@@ -194,7 +189,7 @@ def forward(
     """
     k, target, rates, initial, norm = (x.contiguous() for x in (k, target, rates, initial, norm))
     g, starts, z = _unfilled(k, target, initial, size)
-    sizes = sizes_of(k, target, initial, size, normed) | FORWARD
+    sizes = sizes_of(k, target, initial, size, normed)
     rows = len(k) // len(norm)
     _forward[(k.shape[0] * k.shape[2],)](
         k, target, rates, initial, norm, g, z, starts, k.shape[1], rows, **sizes
@@ -220,7 +215,7 @@ def backward(
     k, target, rates, norm, dg, dstarts = (x.contiguous() for x in (k, target, rates, norm, dg, dstarts))
     dk, dtarget, drates = map(torch.empty_like, (k, target, rates))
     dinitial, each = torch.empty_like(starts[:, :, 0]), k.new_empty(len(k), *norm.shape[1:])
-    sizes = sizes_of(k, target, dinitial, size, normed) | BACKWARD
+    sizes = sizes_of(k, target, dinitial, size, normed)
     _backward[(k.shape[0] * k.shape[2],)](
         k, target, rates, norm, g, z, starts, dg, dstarts, dk, dtarget, drates, dinitial, each,
         k.shape[1], len(k) // len(norm), **sizes,
