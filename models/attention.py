@@ -34,7 +34,6 @@ from linbench.models.blocks.prefix_scan import running_sum
 from linbench.models.blocks.shared_keys import shared_heads
 from linbench.models.learner import WEIGHTED_MEAN
 
-
 _STEPS = ("decode", "_project_tokens", "turn", "_read_beside", "_append", "_attend_cache", "_attend", "read")
 """Methods of attention for which a launch of one more token stands."""
 
@@ -190,7 +189,9 @@ class Attention(Mixer):
         A variant that overrides one of these steps is not plain.
         """
         mine = type(self)
-        return self.weigh == "softmax" and all(getattr(mine, name) is getattr(Attention, name) for name in _STEPS)
+        return self.weigh == "softmax" and all(
+            getattr(mine, name) is getattr(Attention, name) for name in _STEPS
+        )
 
     def _decode_next(self, x: Tensor, state: Cache, cross_layer: Any) -> Out:
         """Mix the next token in place as `decode` does, with one launch for all between the linear maps."""
@@ -244,7 +245,8 @@ class Attention(Mixer):
         """Rotate q and k [B, T, H, K] by positions [B or 1, T], where these rotate them."""
         if not self.turned:
             return q, k
-        return rotate_at(q, positions, self.turned), rotate_at(k, positions, self.turned)
+        q, k = rotate_at((q, k), positions, self.turned)
+        return q, k
 
     def _read_beside(self, x: SharedInput, heads: Any, positions: Tensor, state: Cache | None) -> Any:
         """Return what a variant makes of q, k and v before they are rotated: `Tokens.more`."""

@@ -85,6 +85,4 @@ def read_next(
     """
     from linbench.kernels.attention.triton import next_token  # not installed everywhere, slow to import
 
-    return next_token.read_next(
-        q, k, v, keys, values, there, seen, turned, base, slopes, gates, scale
-    )
+    return next_token.read_next(q, k, v, keys, values, there, seen, turned, base, slopes, gates, scale)

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.attention.positions import positions_from_zero, visible
+from linbench.kernels.attention.positions import EMPTY, positions_from_zero, visible
 from linbench.kernels.attention.weights import Weigh, squared_relu
-from linbench.kernels.operators import call_folded
+from linbench.kernels.operators import call_folded, is_traced
 
 
 def dense(
@@ -26,7 +26,11 @@ def dense(
     """Return attention; arguments are those of `attention`. Places without a key hold zeros."""
     biased = slopes is not None or kept is not None
     plain = key_positions is None and window is None and not biased and weigh == "softmax"
-    mask = None
+    mask, decides_here = None, not (k.is_cuda or is_traced())  # where looking at positions costs no wait
+    if key_positions is not None and decides_here:
+        used = _used_places(key_positions)
+        k, v, key_positions = k[:, :used], v[:, :used], key_positions[:, :used]
+        kept = None if kept is None else (kept[0], kept[1][:, :used])
     if not plain:
         if query_positions is None or key_positions is None:
             query_positions, key_positions = positions_from_zero(q), positions_from_zero(k)
@@ -38,13 +42,15 @@ def dense(
             left = differences(*kept, q.dtype).masked_fill(~seen, float("-inf"))
             mask = left if slopes is None else left + mask
         mask = mask.expand(len(q), -1, -1, -1)
+        if not biased and weigh == "softmax" and decides_here and bool(seen.all()):
+            mask = None  # torch is faster without
     if weigh == "squared_relu" and mask is not None:
         return squared_relu(q, k, v, seen, mask if biased else None, scale)
     # torch's own rule of torch.vmap was seen to lay results out so that backward refuses them or reads beside
     # them (CUDA, torch 2.11), and there is none for the CPU's kernel
     attend = partial(call_folded, _attend)
     groups = q.shape[2] // k.shape[2]
-    if groups > 1 and key_positions is not None and mask is not None:
+    if groups > 1 and key_positions is not None:
         rows, mask = _as_rows(q, mask, groups)
         read: Tensor = attend(rows, k, v, mask, plain, scale)
         apart = read.reshape(len(q), groups, q.shape[1], k.shape[2], -1)
@@ -55,19 +61,27 @@ def dense(
     return o
 
 
-def _as_rows(q: Tensor, mask: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+def _used_places(key_positions: Tensor) -> int:
+    """Return how many of the first places [B, S] hold all keys of all sequences, at least one."""
+    holding = (key_positions != EMPTY).any(dim=0).nonzero()
+    return int(holding[-1]) + 1 if len(holding) else 1
+
+
+def _as_rows(q: Tensor, mask: Tensor | None, groups: int) -> tuple[Tensor, Tensor | None]:
     """Return queries that share keys as more tokens of one head, so that a cache is read where it lies.
 
     Args:
         q: [B, T, Hk groups, K].
-        mask: [B, 1 or Hk groups, T, S].
+        mask: [B, 1 or Hk groups, T, S], or None.
         groups: number of heads of queries to a head of keys.
 
-    Returns: q [B, groups T, Hk, K] and the mask [B, 1 or Hk, groups T, S].
+    Returns: q [B, groups T, Hk, K] and the mask [B, 1 or Hk, groups T, S], or None.
     """
     batch, length, heads, width = q.shape
     shared = heads // groups
     rows = q.reshape(batch, length, shared, groups, width).movedim(3, 1).flatten(1, 2)
+    if mask is None:
+        return rows, None
     if mask.shape[1] == 1:
         apart = mask[:, :, None].expand(-1, -1, groups, -1, -1)
     else:

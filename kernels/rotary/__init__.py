@@ -1,5 +1,7 @@
 """Rotary positions: pairs of channels turned by an angle that grows with the token's position."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -77,32 +79,39 @@ def frequencies(dim: int, device: torch.device, dtype: torch.dtype, base: float 
 
 
 def rotate_at(
-    x: Tensor, positions: Tensor, dims: int, *, base: float = 10_000.0, backend: Backend = "auto"
-) -> Tensor:
+    parts: Sequence[Tensor],
+    positions: Tensor,
+    dims: int,
+    *,
+    base: float = 10_000.0,
+    backend: Backend = "auto",
+) -> tuple[Tensor, ...]:
     """Turn the first `dims` channels of heads by rotary angles of their positions, as `angles` has them.
 
     For one token without a gradient, as in decoding, Triton makes the angles in the launch that turns it.
 
     Args:
-        x: [B, T, H, D].
+        parts: each [B, T, H, D], such as q and k of the same tokens. They may differ in H and D.
         positions: integers [B or 1, T].
         dims: even, at most D.
         base: of the geometric frequencies.
         backend: "auto" takes the fastest that runs on this device.
 
-    Returns: shape and dtype of x. Inside, at least float32.
+    Returns: all parts, each with its shape and dtype. Inside, at least float32.
 
-    Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on x.
+    Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on a part.
     """
-    batch, length, _, width = x.shape
-    if dims % 2 or not 0 < dims <= width or tuple(positions.shape) not in {(batch, length), (1, length)}:
-        raise ValueError(
-            f"x [B, T, H, D], positions [B or 1, T] and even dims up to D, not {tuple(x.shape)},"
-            f" {tuple(positions.shape)} and {dims}"
-        )
-    if length == 1 and uses_triton(x, backend) and not is_traced() and not may_require_grad((x,)):
+    for x in parts:
+        batch, length, _, width = x.shape
+        if dims % 2 or not 0 < dims <= width or tuple(positions.shape) not in {(batch, length), (1, length)}:
+            raise ValueError(
+                f"x [B, T, H, D], positions [B or 1, T] and even dims up to D, not {tuple(x.shape)},"
+                f" {tuple(positions.shape)} and {dims}"
+            )
+    launches = [x.shape[1] == 1 and uses_triton(x, backend) for x in parts]
+    if all(launches) and not is_traced() and not may_require_grad(parts):
         from linbench.kernels.rotary import triton
 
-        return triton.rotate_one(x, positions, dims, base)
-    cos, sin = angles(positions, dims, at_least_float32(x.dtype), base)
-    return rotate_first(x, cos, sin, backend=backend)
+        return tuple(triton.rotate_one(x, positions, dims, base) for x in parts)
+    cos, sin = angles(positions, dims, at_least_float32(parts[0].dtype), base)
+    return tuple(rotate_first(x, cos, sin, backend=backend) for x in parts)

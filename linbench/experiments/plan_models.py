@@ -114,6 +114,13 @@ def has_heads(pattern: str) -> bool:
     )
 
 
+def has_setting(pattern: str, name: str) -> bool:
+    """Return whether a model has a setting: its backbone, or a mixer of the pattern."""
+    if name in BackboneSettings.model_fields or name in _CHOOSES:
+        return True
+    return any(_has_setting(registry("model").find(term.name).cls, name) for term in parse_layers(pattern))
+
+
 def _takes_any_setting(mixer: type[Mixer]) -> bool:
     return mixer.Settings.model_config.get("extra") == "allow"
 

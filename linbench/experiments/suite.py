@@ -17,7 +17,7 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.learning_rates import SearchSettings, refuse_rate
 from linbench.experiments.pattern import split_task, tidy
 from linbench.experiments.plan import plan
-from linbench.experiments.plan_models import has_heads, sized_by_state
+from linbench.experiments.plan_models import has_heads, has_setting, sized_by_state
 from linbench.experiments.plan_tasks import make_task
 from linbench.experiments.protocol import suite_block
 from linbench.experiments.registry import Kind, registry
@@ -42,7 +42,7 @@ class Part(Settings):
         return {own_name: value} if isinstance(value, str) else value
 
 
-PartT = TypeVar("PartT", bound=Part)
+PartT = TypeVar("PartT", "Suite", "SuiteTask", "SuiteModel")
 
 
 class SuiteTask(Part):
@@ -180,6 +180,7 @@ def narrow(
     changes: dict[str, Any] = {}
     if models:
         changes["models"] = tuple(part for name in models for part in _entries_of(suite, name))
+        suite = _without_settings_of_others(suite, changes["models"])
     if seeds is not None:
         changes["seeds"] = seeds
     if form is not None:
@@ -189,6 +190,25 @@ def narrow(
         changes["protocol"] = protocol
     narrowed = suite.model_copy(update=changes)
     return narrowed if tokens is None else _with_budget(narrowed, tokens)
+
+
+def _without_settings_of_others(suite: Suite, models: Sequence[SuiteModel]) -> Suite:
+    """Return the suite without shared settings that only models have which are left out."""
+
+    def is_for_others(name: str) -> bool:
+        kind, _, setting = name.partition(".")
+        if kind != "model" or any(has_setting(each.model, setting) for each in models):
+            return False
+        return any(_has_installed_setting(each, setting) for each in suite.models)
+
+    def kept(part: PartT) -> PartT:
+        return part.model_copy(update={"set": without(part.set, [*filter(is_for_others, part.set)])})
+
+    return kept(suite).model_copy(update={"tasks": tuple(map(kept, suite.tasks))})
+
+
+def _has_installed_setting(model: SuiteModel, setting: str) -> bool:
+    return _model_is_installed(model, {}) and has_setting(model.model, setting)
 
 
 def _with_budget(suite: Suite, tokens: int) -> Suite:

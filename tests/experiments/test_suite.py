@@ -92,6 +92,21 @@ def test_a_task_stands_in_the_form_it_names_or_in_that_of_the_suite_or_in_the_on
     assert forms(narrow(both, form="native")) == [(8, "native"), (16, "native")]
 
 
+def test_a_suite_narrowed_to_some_models_loses_the_settings_of_the_others() -> None:
+    given = suite(
+        tasks=[{"task": "mqar", "set": {"model.forget_bias": 2.0, "model.layers": 1}}],
+        models=["deltanet", "gau", "fox"],
+        set={"model.heads": 2, "protocol.lr": 0.01},
+    )
+    narrowed = narrow(given, models=["gau"])
+    assert narrowed.set == {"protocol.lr": 0.01}
+    assert narrowed.tasks[0].set == {"model.layers": 1}
+    assert narrow(given, models=["gau", "fox"]).set == given.set
+    misspelt = given.model_copy(update={"set": {"model.haeds": 2}})
+    with pytest.raises(UserError, match=r"model\.haeds"):
+        expand(narrow(misspelt, models=["gau"]))
+
+
 @pytest.mark.slow
 def test_models_without_heads_are_left_out_and_named_where_all_are_sized(snapshot: SnapshotAssertion) -> None:
     models = ["deltanet", "lstm", "base_conv+deltanet", {"model": "rwkv4", "set": {"model.d_model": 32}}]

@@ -258,6 +258,18 @@ def nothing(_: Task, __: Batch, batch: Batch) -> Tensor:
     return torch.zeros_like(batch.targets)
 
 
+def counted(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    """The commonest count of all counters, whichever is asked for."""
+    counters, counts = task.settings.counters, Counter[int]()
+    for token in tokens[: at[0]]:
+        kind, which = divmod(token - 1, counters)
+        if token and kind == 0:
+            counts[which] = 0
+        elif token:
+            counts[which] += 1
+    return [commonest(counts.values())] * len(at)
+
+
 GUESSERS: dict[str, Guesser] = {
     **dict.fromkeys(("mqar", "compositional_mqar", "forgetting_mqar", "stacked_mqar"), by_slot),
     **dict.fromkeys(("in_context_recall", "noisy_recall"), by_row(in_context)),
@@ -277,6 +289,7 @@ GUESSERS: dict[str, Guesser] = {
     ),
     "associative_recall": by_row(associative),
     "capacity": capacity,
+    "counter": by_row(counted),
     "formal_language": by_place("word"),
     "fuzzy_recall": by_row(fuzzy),
     "group_word": by_place("position"),

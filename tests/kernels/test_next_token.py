@@ -96,7 +96,7 @@ def held_to_the_reference(
     rows = torch.arange(len(place), device=DEVICE)
     q, k = exact.q, exact.k
     if turned:  # a turned token is rounded before it is kept
-        q, k = (rotate_at(x, here, turned, base=500.0).to(dtype).double() for x in (q, k))
+        q, k = (x.to(dtype).double() for x in rotate_at((q, k), here, turned, base=500.0))
     for cache, x in ((exact.keys, k), (exact.values, exact.v), (exact.there[:, None], here[:, :, None])):
         cache[rows, :, place] = x[:, 0]
     kept = None
@@ -151,7 +151,7 @@ def test_places_so_far(
 
 @pytest.mark.parametrize("places", [1, 20, 300])
 def test_the_oldest_give_way(make: Callable[..., Next], places: int) -> None:
-    """With all places used, that of the oldest token is written over, and nobody sees that token."""
+    """The place of the oldest token is written over once all places are used, and nobody sees it again."""
     token = make((places - 1, places, places + 1, 3 * places + 7), places, 2, 16, 16)
     held_to_the_reference(token, turned=16, slopes=torch.tensor([0.5, 0.01], device=DEVICE))
 

@@ -147,7 +147,9 @@ def test_one_token_is_turned_by_the_angles_of_its_position(
         expected = torch.cat(
             [reference(x[..., :turned].double(), cos, sin), x[..., turned:].double()], dim=-1
         )
-        assert_near([rotate_at(x, at, turned, backend=backend)], [expected], 1e-4)
+        assert_near(
+            rotate_at((x, x[..., :1, :]), at, turned, backend=backend), [expected, expected[..., :1, :]], 1e-4
+        )
 
 
 def test_what_cannot_be_turned_is_refused(make: Make) -> None:
@@ -155,4 +157,4 @@ def test_what_cannot_be_turned_is_refused(make: Make) -> None:
     here = torch.zeros(2, 1, dtype=torch.int64, device=DEVICE)
     for at, dims in ((here, 3), (here, 8), (here, 0), (here[:, :0], 4)):
         with pytest.raises(ValueError, match="positions"):
-            rotate_at(x, at, dims)
+            rotate_at((x,), at, dims)

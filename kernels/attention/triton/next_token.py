@@ -82,7 +82,9 @@ def _next(
         old = (at < used) & (at != place)
         rows = (cache + at)[:, None]
         k_n = tl.load(keys + rows * K + ks[None, :], mask=(at < used)[:, None] & (ks[None, :] < K), other=0.0)
-        v_n = tl.load(values + rows * V + vs[None, :], mask=(at < used)[:, None] & (vs[None, :] < V), other=0.0)
+        v_n = tl.load(
+            values + rows * V + vs[None, :], mask=(at < used)[:, None] & (vs[None, :] < V), other=0.0
+        )
         s = tl.sum(k_n.to(tl.float32) * q_m[None, :], axis=1)
         if GATED:
             kept = left + (batch * S + at) * H + head
@@ -145,4 +147,3 @@ def read_next(
     if parts > 1:
         join(found, most, total, o, sizes)
     return o, after, fits
-
