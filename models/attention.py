@@ -201,14 +201,14 @@ class Attention(Mixer):
         gates = None
         if log_forget is not None and state.log_left is not None:
             gates = bounded_for_scores(log_forget).to(state.log_left.dtype), state.log_left
-        o, seen, fits = read_next(
+        o, seen, fits, log_left = read_next(
             *(q, k, v, state.keys, state.values, state.positions, state.seen),
             turned=self.turned,
             slopes=self.slopes,
             gates=gates,
             scale=self.scale,
         )
-        cache = state._replace(seen=seen, conv=conv)
+        cache = state._replace(seen=seen, conv=conv, log_left=log_left)
         require_room(cache, fits, self.settings.window)
         return Out(self.readout(o, given), cache, cross_layer)
 

@@ -62,7 +62,7 @@ def read_next(
     slopes: Tensor | None = None,
     gates: tuple[Tensor, Tensor] | None = None,
     scale: float | Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Attend from one more token to itself and to a cache, and write it into the cache in place, on a GPU.
 
     Position p stands at place p mod S. With a window of S keys or fewer places than tokens it takes the place
@@ -77,11 +77,11 @@ def read_next(
         base: of their frequencies.
         slopes: of ALiBi [H].
         gates: logarithms of the token's forget gates [B, 1, H] and of what is left of the keys [B, S, H],
-            both float32. The latter are changed in place.
+            both float32.
         scale: factor on the scores, a number or one per head [H]; None is K ** -0.5.
 
-    Returns: o [B, 1, H, V], how many tokens each sequence has now [B], and whether no place was written over
-    [1].
+    Returns: o [B, 1, H, V], how many tokens each sequence has now [B], whether no place was written over [1],
+    and with gates the logarithm of what is left of the keys after the token [B, S, H].
     """
     from linbench.kernels.attention.triton import next_token  # not installed everywhere, slow to import
 

@@ -117,6 +117,17 @@ def parts_of(rows: int, places: int, device: torch.device) -> int:
     return 1 << max(wanted, 1).bit_length() - 1
 
 
+def of_parts(o: Tensor, parts: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return room for what all parts store, `found`, `most` and `total`; one part alone stores o."""
+    if parts == 1:
+        return o, o, o
+    batch, _, heads, value_dim = o.shape
+    found, most, total = (
+        o.new_empty((batch * heads, parts, *more), dtype=torch.float32) for more in ((value_dim,), (), ())
+    )
+    return found, most, total
+
+
 def launch(widest: int) -> dict[str, int]:
     """Return the parameters of a launch for heads of so many dimensions: a tile of 4,096 numbers at a time.
 
@@ -151,11 +162,7 @@ def decode(
     rows = batch * heads
     parts = parts_of(rows, places, v.device)
     o = v.new_empty((batch, 1, heads, value_dim))
-    found = most = total = o
-    if parts > 1:
-        found, most, total = (
-            v.new_empty((rows, parts, *more), dtype=torch.float32) for more in ((value_dim,), (), ())
-        )
+    found, most, total = of_parts(o, parts)
     sizes: dict[str, Any] = {"V": value_dim, "BV": power_of_two(value_dim), "PARTS": parts}
     keys = power_of_two(key_dim)
     _part[(parts * rows,)](

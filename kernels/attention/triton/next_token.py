@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.attention.triton.decoding import join, launch, met, parts_of, softmaxes_joined
+from linbench.kernels.attention.triton.decoding import join, launch, met, of_parts, parts_of, softmaxes_joined
 from linbench.kernels.matrix_state.triton.chunk import place_in_grid
 from linbench.kernels.matrix_state.triton.decay import to_base_2
 from linbench.kernels.matrix_state.triton.launch import power_of_two
@@ -35,8 +35,8 @@ def _turned(x, channel, position, exponent, K: tl.constexpr, HALF: tl.constexpr)
 
 @triton.jit(do_not_specialize=["B", "S"])
 def _next(
-    q, k, v, keys, values, there, seen, scales, slopes, gate, left, found, most, total, after, fits,
-    B, S, q_b, q_h, k_b, k_h, v_b, v_h, scale, exponent,
+    q, k, v, keys, values, there, seen, scales, slopes, gate, left, left_after, found, most, total, after,
+    fits, B, S, q_b, q_h, k_b, k_h, v_b, v_h, scale, exponent,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr, HALF: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, BB: tl.constexpr, PARTS: tl.constexpr,
     SCALES: tl.constexpr, SLOPES: tl.constexpr, GATED: tl.constexpr, STAGES: tl.constexpr,
@@ -45,7 +45,7 @@ def _next(
 
     Takes q [B, 1, H, K], k and v [B, 1, HK, K or V] of one token, keys and values [B, HK, S, K or V], there
     [B, S], seen [B], scales and slopes [H], gate [B, 1, H], left [B, S, H]. The first part writes the token
-    into keys, values, there and left. Every part makes what is left of its keys less by the gate. Stores
+    into keys, values and there. Every part stores what is left of its keys by the gate to left_after. Stores
     after [B] and fits [1], the results of `read_next`; with PARTS > 1, for every part the largest score to
     base 2 and the sum of weights [B, H, PARTS], and the weighted sum of values [B, H, PARTS, V]; otherwise o.
     """
@@ -69,7 +69,7 @@ def _next(
             tl.store(keys + (cache + place) * K + ks, k_m, mask=ks < K)
             tl.store(values + (cache + place) * V + vs, v_m, mask=vs < V)
         if GATED:
-            tl.store(left + (batch * S + place) * H + head, 0.0)
+            tl.store(left_after + (batch * S + place) * H + head, 0.0)
         if head == 0:
             tl.store(there + batch * S + place, now)
             tl.store(after + batch, now + 1)
@@ -87,9 +87,9 @@ def _next(
         )
         s = tl.sum(k_n.to(tl.float32) * q_m[None, :], axis=1)
         if GATED:
-            kept = left + (batch * S + at) * H + head
-            left_n = tl.load(kept, mask=old, other=0.0) + tl.load(gate + bh)
-            tl.store(kept, left_n, mask=old)
+            kept = (batch * S + at) * H + head
+            left_n = tl.load(left + kept, mask=old, other=0.0) + tl.load(gate + bh)
+            tl.store(left_after + kept, left_n, mask=old)
             s += to_base_2(left_n)
         if SLOPES:
             ago = place - at + tl.where(at > place, S, 0)
@@ -119,31 +119,28 @@ def read_next(
     slopes: Tensor | None,
     gates: tuple[Tensor, Tensor] | None,
     scale: float | Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Attend from one more token and keep it; arguments and results are those of `caches.read_next`."""
     (batch, _, heads, key_dim), (_, key_heads, places, value_dim) = q.shape, values.shape
     q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
     seen, o = seen.contiguous(), v.new_empty(batch, 1, heads, value_dim)
     after, fits = seen.new_empty(batch), seen.new_empty(1, dtype=torch.bool)
-    gate, left = gates or (None, None)
+    gate, left = (None, None) if gates is None else (x.contiguous() for x in gates)
+    left_after = None if left is None else torch.zeros_like(left)  # of empty places, which no program visits
     scales = scale if isinstance(scale, Tensor) else None
     factor = 1.0 if scales is not None else key_dim**-0.5 if scale is None else float(scale)
     sizes: dict[str, Any] = {"V": value_dim, "BV": power_of_two(value_dim)}
     key_block = power_of_two(key_dim)
     sizes["PARTS"] = parts = parts_of(batch * heads, places, v.device)
-    found = most = total = o
-    if parts > 1:
-        found, most, total = (
-            v.new_empty((batch * heads, parts, *more), dtype=torch.float32) for more in ((value_dim,), (), ())
-        )
+    found, most, total = of_parts(o, parts)
     half = turned // 2
     _next[(parts * batch * heads,)](
-        q, k, v, keys, values, there, seen, scales, slopes, None if gate is None else gate.contiguous(), left,
-        found, most, total, after, fits, batch, places, q.stride(0), q.stride(2), k.stride(0), k.stride(2),
-        v.stride(0), v.stride(2), factor, exponent_of(base, half), H=heads, HK=key_heads, K=key_dim,
-        BK=key_block, HALF=half, BB=power_of_two(batch), SCALES=scales is not None, SLOPES=slopes is not None,
+        q, k, v, keys, values, there, seen, scales, slopes, gate, left, left_after, found, most, total, after,
+        fits, batch, places, q.stride(0), q.stride(2), k.stride(0), k.stride(2), v.stride(0), v.stride(2),
+        factor, exponent_of(base, half), H=heads, HK=key_heads, K=key_dim, BK=key_block, HALF=half,
+        BB=power_of_two(batch), SCALES=scales is not None, SLOPES=slopes is not None,
         GATED=gate is not None, **launch(max(key_block, sizes["BV"])), **sizes,
     )  # fmt: skip
     if parts > 1:
         join(found, most, total, o, sizes)
-    return o, after, fits
+    return o, after, fits, left_after
