@@ -65,7 +65,7 @@ class CounterSettings(Settings):
 
 
 class Counter(Task):
-    """How often was this counter raised since it was last set to zero?
+    """Since it was last set to zero, how often was this counter raised?
 
     Several counters are raised in turn, and each is set to zero once more on the way. A layer must add up
     what belongs to one counter, and forget it all at once when it is reset. It does not tell of finding a

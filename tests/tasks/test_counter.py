@@ -100,7 +100,7 @@ def test_counts_and_resets_are_even(chi_squared: Probability) -> None:
 
 
 def test_additions_stand_anywhere_after_the_reset(chi_squared: Probability) -> None:
-    """With one addition each, it is at every free place after the reset as often."""
+    """Place a single addition at every free place after the reset as often."""
     task = build(seq_len=34, counters=2, most=1)
     inputs = sample(task, N).inputs[:, :32]
     zeros, added = (inputs == 1), (inputs == 3)
