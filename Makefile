@@ -30,12 +30,12 @@ test: $(READY)  ## all tests but the few long ones marked nightly
 test-all: $(READY)  ## all tests, those marked nightly too
 	$(TESTS)
 
-check: $(READY)  ## lint, types, import rules and the fast tests
+check: $(READY)  ## lint, types, import rules, and of each fast test four cases at most
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p linbench
 	$(BIN)/lint-imports
-	$(TESTS) -m 'not slow and not gpu'
+	$(TESTS) -m 'not slow and not gpu' --cases 4 --snapshot-warn-unused
 
 figures: $(READY)  ## every table and figure of RESULTS (default results/cpu), from stored results alone, into build/; those that pages show are renewed
 	rm -rf build/$(RESULTS)/tables build/$(RESULTS)/figures

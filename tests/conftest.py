@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from linbench.cli import answer
 from linbench.experiments.registry import registry
 from linbench.results.schema import Result
+from tests.helpers.cases import spread_evenly
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,14 +22,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="note the digests of tasks that are new or of another version",
     )
+    parser.addoption(
+        "--cases",
+        type=int,
+        metavar="N",
+        help="run at most N of each test's cases, spread evenly from the first to the last",
+    )
 
 
+@pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that need a GPU are not collected where there is none."""
+    """Tests that need a GPU are not collected where there is none, nor more cases than were asked for."""
+    left: set[pytest.Item] = set()
     if not torch.cuda.is_available():
-        left = [item for item in items if item.get_closest_marker("gpu")]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in left]
+        left |= {item for item in items if item.get_closest_marker("gpu")}
+    most = config.getoption("--cases")
+    if most is not None:
+        left |= {*items} - spread_evenly(items, most)
+    config.hook.pytest_deselected(items=[*left])
+    items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture
