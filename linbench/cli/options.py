@@ -126,12 +126,15 @@ def warn_left_out(missing: Mapping[str, str]) -> None:
         tell(f"linbench: left out {name}: {sentence}")
 
 
-def exit_if_failed(results: "Sequence[Result]") -> None:
-    """Print a line on standard error and exit with code 3 if any cell failed."""
+def exit_if_failed(results: "Sequence[Result]", *, of: int | None = None) -> None:
+    """Print a line on standard error and exit with code 3 if any cell failed.
+
+    of: the number of cells that were to be run; None: one for each result.
+    """
     bad = [result for result in results if result["status"] != "ok"]
     if bad:
         first = f"{bad[0]['label']} {bad[0]['status']}: {bad[0]['reason']}"
-        tell(f"linbench: {len(bad)} of {len(results)} cells failed; first failure: {first}.")
+        tell(f"linbench: {len(bad)} of {of or len(results)} cells failed; first failure: {first}.")
         raise typer.Exit(EXIT_CELLS_FAILED)
 
 

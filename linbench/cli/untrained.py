@@ -1,4 +1,4 @@
-"""The verb `linbench untrained`: scores of update rules and of simple predictors, without any training."""
+"""The verb `linbench untrained`: scores of update rules and of simple predictors, without training."""
 
 import json
 from enum import StrEnum
@@ -10,6 +10,7 @@ import typer
 
 from linbench.cli import completion
 from linbench.cli.options import JsonOption, task_settings, whole_option
+from linbench.cli.untrained_gradient import plan_trained, show_gradient, show_trained
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
 from linbench.common.numbers import LARGEST
@@ -105,17 +106,36 @@ def untrained(
         str | None,
         typer.Option(
             help="Form of the layers of gradient: native or controlled.",
-            show_default="native",
+            show_default="native; with --after that of the preset",
+            rich_help_panel=_LAYERS_PANEL,
+        ),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK",
+            help=(
+                "Task that models of the layers of gradient are trained on, about a minute each; --preset and"
+                " --set are then as linbench run takes them."
+            ),
+            autocompletion=completion.tasks,
             rich_help_panel=_LAYERS_PANEL,
         ),
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option("--save", metavar="DIR", help="Folder for the figure of regression or gradient."),
+        typer.Option(
+            "--save",
+            metavar="DIR",
+            help=(
+                "Folder for the figure of regression or gradient. With --after, what is found of each model"
+                " is kept there, and such a model is not trained again."
+            ),
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at memory update rules, layers or simple predictors of a task, without any training.
+    """Look at memory update rules, layers or simple predictors of a task, without training.
 
     The update rules sum, decay, delta rule and least squares store random keys and values. The questions are:
 
@@ -130,28 +150,40 @@ def untrained(
 
     gradient asks of every layer how far back a gradient reaches before training: log10 of the size of the
     gradient of a last output by the input a number of tokens before. It takes a minute or two for all layers,
-    and --model names some.
+    and --model names some. With --after TASK, models of these layers are trained as linbench run trains them,
+    and the same is asked of their first layers before and after.
 
     Given a task, its baselines are scored: predictors that learn from the context alone. They see the
     examples that a model of the same seed is tested on. The optimum, or an upper bound of it, stands beside
     them.
     """
-    of_task, layers = preset is not None or bool(set_), what == Question.gradient
+    layers = what == Question.gradient
+    of_task = (preset is not None or bool(set_)) and not (layers and after is not None)
     if what in list(Question) and what != Question.regression and of_task:
-        raise UserError(
-            f"--preset and --set need a task; {what} is a question about"
-            f" {'layers' if layers else 'update rules'} and takes --dim, --trials and --seed."
-        )
+        told = "layers, with --after TASK" if layers else "update rules and takes --dim, --trials and --seed"
+        raise UserError(f"--preset and --set need a task; {what} is a question about {told}.")
     if save is not None and (what not in _FIGURES or of_task):
         raise UserError(
             f"--save needs the question {' or '.join(_FIGURES)}, without --preset and --set: no other has a"
             " figure."
         )
     if layers:
-        _show_gradient(model, form or "native", dim or 64, trials, seed, device, save, as_json=as_json)
+        from linbench.verify.gradient import TRIALS
+
+        if after is not None and dim is not None:
+            raise UserError(
+                "--dim is the width of layers that are not trained; with --after the task's preset or --set"
+                " model.d_model=N gives it."
+            )
+        looked_at = _trials(dim or 64, trials or TRIALS, seed, device)
+        if after is None:
+            show_gradient(model, form or "native", looked_at, save, as_json=as_json)
+        else:
+            cells = plan_trained(after, preset, set_ or [], model, form, seed, device)
+            show_trained(cells, looked_at, save, as_json=as_json)
         return
-    if model is not None or form is not None:
-        raise UserError(f"--model and --form are for the question gradient; {what} has no layers.")
+    if any(given is not None for given in (model, form, after)):
+        raise UserError(f"--model, --form and --after are for the question gradient; {what} has no layers.")
     if what in list(Question) and not of_task:
         if what != Question.regression:
             _show_rules(what, dim or 64, trials or 32, seed, device, as_json=as_json)
@@ -204,43 +236,6 @@ def _regression(dim: int | None, trials: int | None, seed: int, device: str, to:
 
         save([drawing(rows)], to)
     return rows
-
-
-def _show_gradient(
-    model: str | None,
-    form: str,
-    dim: int,
-    trials: int | None,
-    seed: int,
-    device: str,
-    to: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Show how far back a gradient reaches in every layer, and draw it if there is a folder to draw to."""
-    from linbench.common.text import pluralize
-    from linbench.experiments.pattern import split_models
-    from linbench.report.terminal import show
-    from linbench.verify.gradient import TRIALS, gradient, shipped
-    from linbench.verify.gradient_panels import drawing, lines, short
-
-    count = trials or TRIALS
-    rows = gradient(
-        shipped(form) if model is None else split_models(model),
-        form=form,
-        trials=_trials(dim, count, seed, device),
-    )
-    if to is not None:
-        from linbench.report.figure import save
-
-        save([drawing(rows, trials=pluralize(count, "draw"), dim=dim, form=form)], to)
-    if as_json:
-        print(json.dumps(rows))
-        return
-    distances, sizes = lines(rows)
-    print("log10 of the gradient of a last output, by the distance of the input in tokens\n")
-    texts = [[escape.one_line(name), *map(short, line)] for name, line in sizes.items()]
-    show(["model", *map(str, distances)], texts, left=("model",))
 
 
 def _print_regression(rows: "list[Row]") -> None:

@@ -44,6 +44,7 @@ def measure(
     checkpoint: Checkpoint | None = None,
     trunks: Trunks | None = None,
     meter: Meter | None = None,
+    on_trained: Callable[[Stack], None] = lambda trained: None,
 ) -> Iterator[CellResult]:
     """Train and evaluate a group of cells as one program, and yield each result as soon as it is there.
 
@@ -57,6 +58,7 @@ def measure(
         checkpoint: a checkpoint of these very cells, from which training goes on.
         trunks: where trunks are kept, from which training goes on if there is no checkpoint.
         meter: counts what all this takes.
+        on_trained: called with models that were trained and did not diverge, before their results.
 
     Yields: records with the fields of `linbench.results.schema`: status (`ok`, `diverged`, `oom`, `timeout`,
     `failed`) and its reason, marks, test metrics and slices, the curve over steps, sizes, seconds of the
@@ -67,13 +69,14 @@ def measure(
     from_callbacks: list[BaseException] = []
     on_report = _noting_errors(on_report, from_callbacks)
     on_checkpoint = _noting_errors(on_checkpoint, from_callbacks)
+    on_trained = _noting_errors(on_trained, from_callbacks)
     meter = meter or Meter()
     waiting: list[tuple[list[Cell], str | None]] = [(list(cells), None)]
     while waiting:
         group, note = waiting.pop()
         done: set[str] = set()
         try:
-            results = _run_group(group, note, on_report, on_checkpoint, checkpoint, trunks, meter)
+            results = _run_group(group, note, on_report, on_checkpoint, checkpoint, trunks, meter, on_trained)
             for result in _surroundings(group).within(results):
                 done.add(result["id"])
                 yield result
@@ -184,6 +187,7 @@ def _run_group(
     checkpoint: Checkpoint | None,
     trunks: Trunks | None,
     meter: Meter,
+    on_trained: Callable[[Stack], None],
 ) -> Iterator[CellResult]:
     began = time.perf_counter()
     meter.turn_to(BUILDING)
@@ -207,6 +211,7 @@ def _run_group(
                 evaluations = Evaluation(finished, "test", examples, note=reason)(trained)
                 evaluations = add_first_token_shares(evaluations, trained, finished)
                 meter.turn_to(None)
+                on_trained(trained)
             for run, evaluation in zip(runs, evaluations, strict=True):
                 record = new_record(run.cell, len(cells), training.note)
                 seconds = time.perf_counter() - began

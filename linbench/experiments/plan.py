@@ -94,7 +94,7 @@ def _refuse_two_sizes(rooms: Sequence[Rooms]) -> None:
 
 
 def _make_models(run: RunSpec, settings: _Settings, preset: Preset, task: Task) -> list[ModelSpec]:
-    form = _pick_form(run.form, preset)
+    form = pick_form(run.form, preset)
     from_preset = {name: value for name, value in preset.model.items() if name != "form"}
     shared = settings.shared["model"]
     models = [
@@ -110,7 +110,8 @@ def _make_models(run: RunSpec, settings: _Settings, preset: Preset, task: Task) 
     return models
 
 
-def _pick_form(form: str | None, preset: Preset) -> Form:
+def pick_form(form: str | None, preset: Preset) -> Form:
+    """Return a form by its name; without one that of the preset, else native. Raises UserError: unknown."""
     chosen = form or preset.model.get("form", "native")
     if chosen not in FORMS:
         raise unknown("form", chosen, FORMS)

@@ -5,12 +5,15 @@ within ten tokens has to learn to remember before it can learn what is worth rem
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
+from torch import nn
 
 from linbench.common.errors import UserError
 from linbench.engine.layer_under_test import NEUTRAL_PRESET, seeded
+from linbench.experiments.cell import Cell
 from linbench.experiments.model_spec import LayerSpec
 from linbench.experiments.plan import plan
 from linbench.experiments.registry import SHIPPED, registry
@@ -18,7 +21,7 @@ from linbench.experiments.run_spec import RunSpec
 from linbench.models.base import LayerInfo
 from linbench.verify.update_rules import Row, Trials
 
-__all__ = ["DISTANCES", "TRIALS", "gradient", "shipped"]
+__all__ = ["DISTANCES", "TRIALS", "gradient", "layers_not_silent", "log_sizes", "shipped"]
 
 DISTANCES = (0, *(2**i for i in range(9)))
 """Distances from the last token, in tokens."""
@@ -70,33 +73,56 @@ def gradient(
     rows: list[Row] = []
     layers = [_layer(model, form, trials) for model in models]
     for model, layer in zip(models, layers, strict=True):
-        squares = torch.zeros(BEFORE + max(distances) + 1, dtype=trials.dtype, device=trials.device)
-        for trial in range(trials.count):
-            squares += _squared_norms(layer, trials, trial, len(squares))
-        for distance in distances:
-            size = math.sqrt(float(squares[-1 - distance]) / trials.count)
-            of = {"model": model, "mixer": layer.entry.name, "distance": distance}
-            rows.append(of | {"log_size": math.log10(size) if size else None})
+        build = partial(layer.entry.cls, layer.settings, LayerInfo(0, LAYERS, trials.dim))
+        of = {"model": model, "mixer": layer.entry.name}
+        for distance, size in zip(distances, log_sizes(build, trials, distances), strict=True):
+            rows.append(of | {"distance": distance, "log_size": size})
     return rows
+
+
+def log_sizes(build: Callable[[], nn.Module], trials: Trials, distances: Sequence[int]) -> list[float | None]:
+    """Return log10 of the size of the gradient of a layer at each distance, as `gradient` defines it.
+
+    Args:
+        build: returns the layer of a trial, a new one or always the same. It is called with seeded generators
+            and on the CPU. If it draws from these, inputs depend on how much it draws.
+        trials: as of `gradient`; `dim` is the width of the layer.
+        distances: n, in tokens.
+    """
+    squares = torch.zeros(BEFORE + max(distances) + 1, dtype=trials.dtype, device=trials.device)
+    for trial in range(trials.count):
+        squares += _squared_norms(build, trials, trial, len(squares))
+    sizes = [math.sqrt(float(squares[-1 - distance]) / trials.count) for distance in distances]
+    return [math.log10(size) if size else None for size in sizes]
 
 
 def _layer(model: str, form: str, trials: Trials) -> LayerSpec:
     settings = {"model.d_model": trials.dim}
     spec = RunSpec("mqar", [model], preset=NEUTRAL_PRESET, form=form, settings=settings, device="cpu")
     (cell,) = plan(spec)
+    return layers_not_silent(cell)[0]
+
+
+def layers_not_silent(cell: Cell) -> tuple[LayerSpec, ...]:
+    """Return the layers of a cell's model; none has a last map that starts at zero (`silent=false`).
+
+    Raises UserError: they are of several kinds.
+    """
     layers = cell.model.layers
     if len({layer.entry.name for layer in layers}) > 1:
-        raise UserError(f"'{model}' is a pattern of several mixers; name them one by one.")
-    own = layers[0].settings
-    if "silent" not in type(own).model_fields:
-        return layers[0]
-    return LayerSpec(layers[0].entry, own.model_copy(update={"silent": False}))
+        raise UserError(f"'{cell.model.label}' is a pattern of several mixers; name them one by one.")
+    return tuple(
+        LayerSpec(layer.entry, layer.settings.model_copy(update={"silent": False}))
+        if "silent" in type(layer.settings).model_fields
+        else layer
+        for layer in layers
+    )
 
 
-def _squared_norms(layer: LayerSpec, trials: Trials, trial: int, length: int) -> torch.Tensor:
+def _squared_norms(build: Callable[[], nn.Module], trials: Trials, trial: int, length: int) -> torch.Tensor:
     """Return the squared norm of the gradient at each of `length` inputs."""
     with seeded("cpu", "gradient", trials.seed, trial):
-        mixer = layer.entry.cls(layer.settings, LayerInfo(0, LAYERS, trials.dim))
+        mixer = build()
         x, direction = torch.randn(1, length, trials.dim), torch.randn(trials.dim)
     mixer, x = mixer.to(trials.device, trials.dtype), x.to(trials.device, trials.dtype).requires_grad_()
     last = mixer(x).y[0, -1] @ direction.to(trials.device, trials.dtype)

@@ -13,7 +13,7 @@ from linbench.report.style.colors import generations, styles_of
 from linbench.report.style.labels import MAX_LINES_PER_PANEL, Named, label_lines
 from linbench.verify.update_rules import Row
 
-__all__ = ["drawing", "lines", "short"]
+__all__ = ["LOWEST", "drawing", "drawn", "lines", "short"]
 
 MOST = 12
 """The most models whose names stand beside one panel."""
@@ -39,11 +39,11 @@ Sizes = dict[str, list[float | None]]
 """log10 of the size at each distance, by model."""
 
 
-def lines(rows: Sequence[Row]) -> tuple[list[int], Sizes]:
-    """Return the distances, and the sizes of every model at these."""
+def lines(rows: Sequence[Row], size: str = "log_size") -> tuple[list[int], Sizes]:
+    """Return the distances, and the sizes of every model at these. size: its name in the rows."""
     sizes: Sizes = {}
     for row in rows:
-        sizes.setdefault(row["model"], []).append(row["log_size"])
+        sizes.setdefault(row["model"], []).append(row[size])
     return list(dict.fromkeys(row["distance"] for row in rows)), sizes
 
 
@@ -110,12 +110,12 @@ def _draw(axes: Axes, distances: Sequence[int], sizes: Sizes, own: Mapping[str, 
     places = range(len(distances))
     for model, line in sizes.items():
         if model not in own:
-            axes.plot(places, _drawn(line), color=OTHERS, linewidth=0.6, zorder=0)
+            axes.plot(places, drawn(line), color=OTHERS, linewidth=0.6, zorder=0)
     ends = []
     for (model, line), (colour, dash, mark) in zip(
         ((model, sizes[model]) for model in own), styles_of(list(own.values())), strict=True
     ):
-        axes.plot(places, _drawn(line), color=colour, linestyle=dash, marker=mark, markersize=3.2)
+        axes.plot(places, drawn(line), color=colour, linestyle=dash, marker=mark, markersize=3.2)
         at, size = _end(line)
         ends.append(Named(size, at, model, colour))
     axes.set_xticks(places, [f"{distance:,}" for distance in distances])
@@ -123,7 +123,8 @@ def _draw(axes: Axes, distances: Sequence[int], sizes: Sizes, own: Mapping[str, 
     return ends
 
 
-def _drawn(line: Sequence[float | None]) -> list[float]:
+def drawn(line: Sequence[float | None]) -> list[float]:
+    """Return a line as matplotlib draws it: it ends where the gradient is zero."""
     return [math.nan if size is None else size for size in line]
 
 

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from linbench.verify.gradient_panels import short
 from linbench.verify.update_rules import Trials
+from tests.helpers.cells import tiny_settings
 from tests.pages.regression import load
 
 
@@ -153,6 +155,48 @@ def test_gradients_stand_by_model_and_distance_and_are_drawn(
     ]
 
 
+def trained_words(**more: str) -> list[str]:
+    settings = {**tiny_settings(8), **{name.replace("__", "."): value for name, value in more.items()}}
+    return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+
+
+def test_gradients_before_and_after_training_stand_side_by_side(
+    linbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    words = (
+        "untrained",
+        "gradient",
+        "--after",
+        "mqar",
+        "--model",
+        "rnn,rnn",
+        "--trials",
+        "2",
+        *trained_words(),
+    )
+    folder = ("--save", str(tmp_path))
+    lines = linbench(*words, *folder).out.splitlines()
+    ended = linbench(*words, *folder, "--json")
+    rows = json.loads(ended.out)
+    assert ended.err == ""
+    assert re.findall(r"mqar|\d+", lines[1]) == ["mqar", "16", "16"]
+    assert lines[3].split() == ["model", "training", *(str(row["distance"]) for row in rows), "accuracy"]
+    for line, when in zip(lines[4:], ("before", "after"), strict=True):
+        assert line.split()[:-1] == ["rnn", when, *(short(row[when]) for row in rows)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "gradient-after",
+        *(f"gradient-after.{suffix}" for suffix in ("png", "svg", "txt")),
+    ]
+
+
+def test_a_model_that_cannot_be_trained_is_told_of(linbench: Callable[..., Any]) -> None:
+    words = trained_words(protocol__lr="1e20", protocol__clip="null")
+    ended = linbench("untrained", "gradient", "--after", "mqar", "--model", "rnn", *words)
+    assert (ended.code, ended.out) == (3, "")
+    assert "1 of 1 cells" in ended.err
+    assert "rnn diverged: " in ended.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -185,13 +229,36 @@ def test_gradients_stand_by_model_and_distance_and_are_drawn(
         (["blend", "--set", "task.keys=3"], "--preset and --set need a task; "),
         (
             ["gradient", "--set", "task.keys=3"],
-            "--preset and --set need a task; gradient is a question about l",
+            "--preset and --set need a task; gradient is a question about layers, with --after TASK.",
         ),
         (
             ["blend", "--model", "gla"],
-            "--model and --form are for the question gradient; blend has no layers.",
+            "--model, --form and --after are for the question gradient; blend has no layers.",
         ),
-        (["regression", "--form", "native"], "--model and --form are for the question gradient; regression"),
+        (["blend", "--after", "mqar"], "--model, --form and --after are for the question gradient; blend"),
+        (["gradient", "--after", "mqra"], "unknown task 'mqra'; did you mean 'mqar'? "),
+        (
+            ["gradient", "--after", "regression", "--model", "rnn"],
+            "--after needs a task whose inputs are tokens, such as mqar; those of regression are vectors.",
+        ),
+        (["gradient", "--after", "mqar", "--preset", "quik"], "unknown preset of mqar 'quik'; did you mean "),
+        (["gradient", "--after", "mqar", "--model", "gla+rnn"], "'gla+rnn' is a pattern of several mixers; "),
+        (["gradient", "--after", "mqar", "--model", "rnnn"], "unknown model 'rnnn'; did you mean 'rnn'? "),
+        (
+            ["gradient", "--after", "mqar", "--dim", "8"],
+            "--dim is the width of layers that are not trained; ",
+        ),
+        (
+            [
+                *("gradient", "--after", "mqar/quick", "--model", "rnn"),
+                *("--set", "protocol.schedule=wsd", "--set", "protocol.rungs=3"),
+            ],
+            "--after trains a model once; protocol.rungs = 3 asks for several budgets.",
+        ),
+        (
+            ["regression", "--form", "native"],
+            "--model, --form and --after are for the question gradient; regression",
+        ),
         (["gradient", "--model", "glaa"], "unknown model 'glaa'; did you mean 'gla'? "),
         (
             ["gradient", "--model", "gla+rnn"],

@@ -132,7 +132,13 @@ MISTAKES: dict[str, list[list[str]]] = {
         ["show", "task", "mqar", "--set", "model.heads=2"],
     ],
     "figures": [["figures", "learning-curve"]],
-    "untrained": [["untrained", "capacity", "--seed", f"1{'0' * 30}"]],
+    "untrained": [
+        ["untrained", "capacity", "--seed", f"1{'0' * 30}"],
+        ["untrained", "capacity", "--after", "mqar"],
+        ["untrained", "gradient", "--after", "mqra"],
+        ["untrained", "gradient", "--after", "regression", "--model", "rnn"],
+        ["untrained", "gradient", "--after", "mqar", "--model", "rnn", "--dim", "8"],
+    ],
     "bench": [
         ["bench", "length", "--models", "", "--device", "cpu"],
         ["bench", "length", "--repeat", "0"],

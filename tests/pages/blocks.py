@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tests.bench import speed_page
 from tests.helpers import starting_gates
-from tests.pages import gradient, regression, variants
+from tests.pages import gradient, regression, trained_gradient, variants
 from tests.pages.compared import compare
 from tests.pages.numbers import MADE_TABLE
 from tests.results import beyond, doublings, rungs_of_searches, schedules, softmax
@@ -87,6 +87,7 @@ def blocks() -> list[Block]:
         Block("docs/which-optimiser.md", "learners", MADE, variants.learners),
         Block("docs/which-optimiser.md", "regression", MADE, regression.table),
         Block("docs/gradients.md", "gradient", MADE, gradient.table),
+        Block("docs/gradients.md", "gradient-after", MADE, trained_gradient.table),
         Block("docs/initial-values.md", "starting-gates", MADE, starting_gates.table),
         *(Block(page, file, FILES, partial(kept_table, file)) for page, file in files_shown()),
     ]

@@ -7,7 +7,7 @@ from linbench.experiments.plan_tasks import make_task
 from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.experiments.registry import registry
 from linbench.verify.split_overlap import collisions
-from tests.pages import gradient, regression, result_facts, speed_facts, variants
+from tests.pages import gradient, regression, result_facts, speed_facts, trained_gradient, variants
 from tests.pages.fact import Fact, short
 from tests.results import beyond, doublings
 from tests.results.drawn import compared
@@ -106,6 +106,7 @@ def overlap(*presets: str) -> list[str]:
 FACTS = [
     *regression.FACTS,
     *gradient.FACTS,
+    *trained_gradient.FACTS,
     *result_facts.RESULT_FACTS,
     *speed_facts.FACTS,
     Fact(
