@@ -29,7 +29,9 @@ class TTTMLP(TTTLinear):
     token.
 
     Known for: a larger and nonlinear memory at the same width of heads, which pays off in long contexts; and
-    for its cost.
+    for its cost. Hidden units start small, and the smaller the shorter keys are: with keys of length one, as
+    in the controlled form, a step changes b_2 far more than what its key recalls. Longer keys with larger
+    steps (`qk_norm=rms`, `inner_rate=1`) change that.
 
     Differences: as `ttt_linear`. Published code warms the inner learning rate up from a tenth of it, which is
     left to the outer one here.

@@ -30,7 +30,7 @@ def check(
         typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the model: model.NAME."),
     ] = None,
     learn: Annotated[
-        bool, typer.Option("--learn", help="Also train it on mqar quick, which takes about a minute.")
+        bool, typer.Option("--learn", help="Also train it on mqar quick, a minute or more.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -45,7 +45,8 @@ def check(
 
     The exit code is 1 if any law is broken. A mixer may leave out what it does not declare. With --learn, one
     without a convolution or token shift may fail to learn, since two layers that see no neighbours learn too
-    slowly; --form controlled adds a convolution.
+    slowly; --form controlled adds a convolution. One whose forget gates start by forgetting within a few
+    tokens may fail, too; --set model.forget_bias=6 starts them open.
     """
     from linbench.engine.layer_under_test import MOST_FLOATS, NEUTRAL_PRESET, different_layers
     from linbench.experiments.pattern import split_models

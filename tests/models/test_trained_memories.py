@@ -118,6 +118,23 @@ def test_a_fresh_ttt_steps_by_half_its_rate_and_by_means() -> None:
     assert 0.01 < memory[:, :-1].std() < 0.03
 
 
+@torch.no_grad()
+def test_with_unit_keys_a_fresh_ttt_mlp_changes_its_bias_and_not_what_a_key_recalls(
+    generator: torch.Generator,
+) -> None:
+    mixer = build_mixer(TTTMLP)
+    weights, keys = mixer.initial.maps[0][:, :-1], drawn(generator, HEADS)[..., : D // HEADS]
+
+    def beside_bias(keys: Tensor) -> float:
+        """Return what a step adds to its own key's answer by weights, over what it adds by the bias."""
+        hidden = F.gelu(torch.einsum("bhk,hkn->bhn", keys, weights), approximate="tanh")
+        return hidden.square().sum(-1).mean().item()
+
+    short = beside_bias(unit(keys))
+    assert short < 0.01
+    assert beside_bias(unit(keys) * (D // HEADS) ** 0.5) > 2 * short
+
+
 def lact_by_hand(mixer: Any, x: Tensor) -> Tensor:
     """LaCT as published: matrices [O, I] and the gradients of its three, applied with a plus."""
     s, w = mixer.settings, dict(mixer.named_parameters())

@@ -11,12 +11,13 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from linbench.engine.layer_under_test import MOST_FLOATS, NEUTRAL_PRESET, LayerUnderTest
+from linbench.experiments.cell import Cell
 from linbench.experiments.registry import SHIPPED, registry
 from linbench.tasks.mqar import MQAR
-from linbench.verify import laws
+from linbench.verify import laws, learning
 from linbench.verify.check import Finding, check
 from linbench.verify.laws import all_laws
-from linbench.verify.learning import learns
+from linbench.verify.learning import ENOUGH, learns
 from tests.helpers.cells import plan
 from tests.helpers.faulty_mixers import CAUGHT, FRAME
 from tests.helpers.models import SHARING
@@ -331,14 +332,17 @@ BRIEF = {"protocol.tokens": 4096, "protocol.validation_examples": 32, "protocol.
             "not expected",
             "without convolution or token shift .*; --form controlled has a convolution$",
         ),
-        ("mlstm", "controlled", {}, "WRONG", " s$"),
-        ("deltanet", "native", {}, "WRONG", " s$"),
+        ("mlstm", "controlled", {}, "WRONG", "forget gates .* --set model.forget_bias=6 they start open;"),
+        ("mlstm", "controlled", {"model.forget_bias": 3}, "WRONG", " s; linbench show model mlstm"),
+        ("deltanet", "native", {}, "WRONG", " s; linbench show model .*; .*: --set protocol.lr=0.002$"),
+        ("deltanet", "native", {"protocol.lr": 0.002}, "WRONG", " tells what is known of it$"),
         ("deltanet[conv=0]", "native", {}, "not expected", "stands beside which key$"),
         ("deltanet", "controlled", {"model.conv": 0}, "not expected", "stands beside which key$"),
-        ("rwkv5", "native", {}, "WRONG", " s$"),
+        ("rwkv5", "native", {}, "WRONG", "they start open;"),
+        ("rfa", "controlled", {}, "WRONG", " s; linbench show model rfa"),
         ("rwkv5[token_shift=false]", "native", {}, "not expected", "--form controlled"),
         ("base_conv", "native", {}, "not expected", "it has no memory"),
-        ("Forgets", "native", {}, "WRONG", " s$"),
+        ("Forgets", "native", {}, "WRONG", " s; a smaller learning rate may do"),
         ("Plain", "native", {}, "not declared", "it declares no state"),
     ],
 )
@@ -356,6 +360,20 @@ def test_what_sees_no_neighbours_need_not_learn(
     finding = learns(cell)
     assert (finding.verdict, finding.ok) == (verdict, verdict != "WRONG")
     assert re.search(says, finding.found)
+
+
+def test_training_ends_once_it_has_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[Cell] = []
+
+    def measure(cells: list[Cell], on_report: Any) -> list[dict[str, Any]]:
+        trained.extend(cells)
+        return [{"status": "ok", "metrics": {"accuracy": 1.0}, "seconds": 1.0}]
+
+    monkeypatch.setattr(learning, "measure", measure)
+    for settings, stop_at in (({}, ENOUGH), ({"protocol.stop_at": 0.99}, 0.99)):
+        (cell,) = plan("mqar", ["gla"], preset="quick", device="cpu", settings=settings)
+        assert learns(cell).ok
+        assert trained.pop().protocol.stop_at == stop_at
 
 
 @pytest.mark.slow
