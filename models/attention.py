@@ -170,7 +170,8 @@ class Attention(Mixer):
         if self.settings.window is not None and x.shape[1] > 1:
             # the first of these tokens may see keys that the last of them overwrites
             return super().decode(x, state, cross_layer)
-        if self.is_plain and reads_next(state.keys, state.values, x):
+        biased = self.slopes is not None or state.log_left is not None
+        if self.is_plain and reads_next(state.keys, state.values, state.seen, x, biased=biased):
             return self._decode_next(x, state, cross_layer)
         new = self._project_tokens(x, state)
         cache = self._append(state, new, in_place=True)

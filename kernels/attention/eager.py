@@ -52,13 +52,20 @@ def dense(
     groups = q.shape[2] // k.shape[2]
     if groups > 1 and key_positions is not None:
         rows, mask = _as_rows(q, mask, groups)
-        read: Tensor = attend(rows, k, v, mask, plain, scale)
-        apart = read.reshape(len(q), groups, q.shape[1], k.shape[2], -1)
-        return apart.movedim(1, 3).flatten(2, 3)
+        return _apart(attend(rows, k, v, mask, plain, scale), groups)
     if groups > 1:  # beside all queries a copy is small
         k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
     o: Tensor = attend(q, k, v, mask, plain, scale)
     return o
+
+
+def unmasked(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """Return attention from q [B, T, H, K] to all of k and v [B, S, Hk, K or V], [B, T, H, V]."""
+    groups = q.shape[2] // k.shape[2]
+    if groups == 1:
+        return _attend(q, k, v, None, False, scale)
+    rows, _ = _as_rows(q, None, groups)
+    return _apart(_attend(rows, k, v, None, False, scale), groups)
 
 
 def _used_places(key_positions: Tensor) -> int:
@@ -87,6 +94,12 @@ def _as_rows(q: Tensor, mask: Tensor | None, groups: int) -> tuple[Tensor, Tenso
     else:
         apart = mask.reshape(batch, shared, groups, *mask.shape[2:])
     return rows, apart.flatten(2, 3)
+
+
+def _apart(read: Tensor, groups: int) -> Tensor:
+    """Return what rows of `_as_rows` read [B, groups T, Hk, V] as [B, T, Hk groups, V]."""
+    batch, rows, heads, width = read.shape
+    return read.reshape(batch, groups, rows // groups, heads, width).movedim(1, 3).flatten(2, 3)
 
 
 def differences(c_q: Tensor, c_k: Tensor, dtype: torch.dtype) -> Tensor:

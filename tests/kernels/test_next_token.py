@@ -1,24 +1,24 @@
 """One more token in one launch: what turning it, writing it into the cache and reading the cache give."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from linbench.kernels.attention import EMPTY, attention
+from linbench.kernels.attention import EMPTY
 from linbench.kernels.attention.caches import read_next, reads_next
 from linbench.kernels.operators import INTERPRETED, runs_triton
-from linbench.kernels.rotary import rotate_at
 from linbench.models.attention import Attention
 from linbench.models.fox import FoX
 from linbench.models.gated_attention import GatedAttention
 from tests.helpers.gradients import error
 from tests.helpers.models import build_mixer
+from tests.helpers.next_token import DEVICE, Next, held_to_the_reference, next_token
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-LIMITS = {torch.float32: 1e-5, torch.bfloat16: 8e-3}
+DTYPES = [torch.float32, torch.bfloat16]
 
 pytestmark = [
     pytest.mark.interpreter,
@@ -27,108 +27,12 @@ pytestmark = [
 ]
 
 
-class Next(NamedTuple):
-    """A token of each sequence, q [B, 1, H, K], k and v, and a cache [B, Hk, S, K or V] of `seen` others."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    keys: Tensor
-    values: Tensor
-    there: Tensor
-    seen: Tensor
-
-    def copy(self, dtype: torch.dtype | None = None) -> "Next":
-        """Return a copy, its floats in another dtype."""
-        return Next(
-            *(x.to(dtype or x.dtype, copy=True) if x.is_floating_point() else x.clone() for x in self)
-        )
-
-
 @pytest.fixture
 def make(generator: torch.Generator) -> Callable[..., Next]:
-    def build(
-        seen: tuple[int, ...],
-        places: int,
-        heads: int,
-        key_dim: int,
-        value_dim: int,
-        *,
-        key_heads: int | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> Next:
-        """Row b has seen seen[b] tokens; unused places hold what is not a number."""
-
-        def draw(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
-
-        batch, shared = len(seen), key_heads or heads
-        there = torch.full((batch, places), EMPTY)
-        for row, count in enumerate(seen):
-            for position in range(count):
-                there[row, position % places] = position
-        there = there.to(DEVICE)
-        empty = (there == EMPTY)[:, None, :, None]
-        # the heads of q, k and v lie side by side, as a linear map makes them
-        q, k, v = draw(batch, 1, heads * key_dim + shared * (key_dim + value_dim)).split(
-            [heads * key_dim, shared * key_dim, shared * value_dim], dim=-1
-        )
-        return Next(
-            q.unflatten(-1, (heads, key_dim)),
-            k.unflatten(-1, (shared, key_dim)),
-            v.unflatten(-1, (shared, value_dim)),
-            draw(batch, shared, places, key_dim).masked_fill(empty, float("nan")),
-            draw(batch, shared, places, value_dim).masked_fill(empty, float("nan")),
-            there,
-            torch.tensor(seen, device=DEVICE),
-        )
-
-    return build
+    return partial(next_token, generator)
 
 
-def held_to_the_reference(
-    token: Next, *, turned: int = 0, gates: tuple[Tensor, Tensor] | None = None, **options: Any
-) -> None:
-    """Hold the launch to a rotation, a copy into the cache and the step-by-step reference in float64."""
-    dtype, places = token.q.dtype, token.keys.shape[2]
-    exact, given = token.copy(torch.float64), token.copy()
-    here, place = token.seen[:, None], token.seen % places
-    rows = torch.arange(len(place), device=DEVICE)
-    q, k = exact.q, exact.k
-    if turned:  # a turned token is rounded before it is kept
-        q, k = (x.to(dtype).double() for x in rotate_at((q, k), here, turned, base=500.0))
-    for cache, x in ((exact.keys, k), (exact.values, exact.v), (exact.there[:, None], here[:, :, None])):
-        cache[rows, :, place] = x[:, 0]
-    kept = None
-    if gates is not None:
-        left = gates[1].double() + gates[0].double()
-        left[rows, place] = 0.0
-        kept = torch.zeros_like(gates[0], dtype=torch.float64), -left.nan_to_num()
-    wide = {name: x.double() if isinstance(x, Tensor) else x for name, x in options.items()}
-    expected = attention(
-        q, exact.keys.transpose(1, 2), exact.values.transpose(1, 2), query_positions=here,
-        key_positions=exact.there, kept=kept, backend="reference", **wide,
-    )  # fmt: skip
-
-    assert reads_next(given.keys, given.values, given.q)
-    o, after, fits, left_after = read_next(*given, turned=turned, base=500.0, gates=gates, **options)
-
-    assert o.dtype == dtype
-    assert error(o, expected) <= LIMITS[dtype]
-    assert torch.equal(after, token.seen + 1)
-    assert fits.tolist() == [bool((token.seen < places).all())]
-    assert torch.equal(given.there, exact.there)
-    limit = max(LIMITS[dtype], 1e-4)  # float32 has an angle of a thousand to 1e-4
-    for found, wanted in ((given.keys, exact.keys), (given.values, exact.values)):
-        torch.testing.assert_close(found.double(), wanted, rtol=limit, atol=limit, equal_nan=True)
-    if gates is not None:
-        assert left_after is not None
-        used = exact.there != EMPTY
-        torch.testing.assert_close(left_after.double()[used], left[used], rtol=1e-6, atol=1e-6)
-        assert not left_after[~used].any()
-
-
-@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("turned", [0, 8])
 @pytest.mark.parametrize(
     ("seen", "places", "shape"),
@@ -163,13 +67,13 @@ def test_fewer_heads_of_keys(make: Callable[..., Next], key_heads: int, turned: 
     held_to_the_reference(make((7, 299), 300, 4, 16, 16, key_heads=key_heads), turned=turned)
 
 
-@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("key_dim", "value_dim"), [(16, 100), (200, 256)])
 def test_wide_heads(make: Callable[..., Next], key_dim: int, value_dim: int, dtype: torch.dtype) -> None:
     held_to_the_reference(make((600,), 601, 2, key_dim, value_dim, dtype=dtype), turned=key_dim)
 
 
-@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("places", [40, 700])
 def test_gates_slopes_and_scales_of_heads(
     make: Callable[..., Next], generator: torch.Generator, places: int, dtype: torch.dtype
@@ -186,15 +90,19 @@ def test_gates_slopes_and_scales_of_heads(
 
 def test_it_is_there_for_one_token_without_gradient(make: Callable[..., Next]) -> None:
     token = make((3, 4), 20, 2, 16, 16)
-    assert reads_next(token.keys, token.values, token.q)
-    assert not reads_next(token.keys, token.values, token.q.clone().requires_grad_())
-    assert not reads_next(token.keys, token.values, token.q.expand(-1, 2, -1, -1))
-    assert not reads_next(token.keys.mT.contiguous().mT, token.values, token.q)
-    assert not reads_next(token.keys, token.values, token.q.double())
-    assert not reads_next(*(x.new_empty(1, 1, 4, 300) for x in token[:2]), token.q)
-    assert not torch.vmap(lambda q: q.new_tensor(reads_next(token.keys, token.values, q)))(
-        token.q[None]
-    ).any()
+
+    def taken(x: Tensor = token.q, keys: Tensor = token.keys, values: Tensor = token.values) -> bool:
+        return reads_next(keys, values, token.seen, x, biased=True)
+
+    assert taken()
+    assert not taken(token.q.clone().requires_grad_())
+    assert not taken(token.q.expand(-1, 2, -1, -1))
+    assert not taken(keys=token.keys.mT.contiguous().mT)
+    assert not taken(token.q.double())
+    assert not taken(keys=token.keys.new_empty(1, 1, 4, 300))
+    traced: list[bool] = []
+    torch.vmap(lambda q: traced.append(taken(q)) or q)(token.q[None])
+    assert traced == [False]
 
 
 @pytest.mark.skipif(INTERPRETED, reason="a capture needs a GPU")
@@ -228,7 +136,7 @@ def test_layers_decode_as_they_see_whole_sequences(
         expected, whole = mixer(x).y, mixer.prefill(x, capacity=12).state
         state, outputs = mixer.prefill(x[:, :3], capacity=12).state, []
         for t in range(3, 12):
-            assert reads_next(state.keys, state.values, x[:, t : t + 1])
+            assert reads_next(state.keys, state.values, state.seen, x[:, t : t + 1], biased=True)
             y, _, _ = mixer.decode(x[:, t : t + 1], state)
             # of the same state once more, as a benchmark asks
             again, state, _ = mixer.decode(x[:, t : t + 1], state)
