@@ -294,17 +294,18 @@ def decoding(
 
 
 def decoding_beside(device: str, commit: str, width: int, peer: str) -> str:
-    """One more token beside a peer's, of one run: thousands of them per second, and ratios."""
-    rows = []
+    """One more token beside a peer's, of one run: thousands of them per second, and ratios.
+
+    On a GPU they are of the device alone, with the ratio as called beside.
+    """
+    rows, hows = [], (AS_CALLED,) if device == "cpu" else (REPLAYED, AS_CALLED)
     for result in layers(device, commit, "decode", width, peer=peer):
         shape, sides = result["bench"]["shape"], result["sides"]
-        device_time, called = (
-            (sides[OURS][how]["median"], sides[peer][how]["median"]) for how in (REPLAYED, AS_CALLED)
-        )
-        each = [number(shape["batch"] / seconds / 1e3) for seconds in device_time]
-        ratios = [number(theirs / ours) for ours, theirs in (device_time, called)]
+        times = [(sides[OURS][how]["median"], sides[peer][how]["median"]) for how in hows]
+        each = [number(shape["batch"] / seconds / 1e3) for seconds in times[0]]
+        ratios = [number(theirs / ours) for ours, theirs in times]
         rows.append([f"`{result['label']}`", str(shape["batch"]), f"{shape['length']:,}", *each, *ratios])
-    head = ["layer", "sequences", "after", "thousands/s", f"{peer}'s", "ratio", "as called"]
+    head = ["layer", "sequences", "after", "thousands/s", f"{peer}'s", "ratio", "as called"][: 5 + len(hows)]
     return table(head, sorted(rows, key=lambda row: (row[0], -int(row[1]), row[2])))
 
 
@@ -389,6 +390,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "beside-2048": lambda: beside("h200", "63c8d0f7", 2048),
     "beside-2048-h100": lambda: beside("h100", "271b42c0", 2048),
     "decode-2048": lambda: decoding("h200", "0278fdba", 2048, 64),
+    "decode-beside-cpu": lambda: decoding_beside("cpu", "f9304fac", 2048, "sdpa"),
     "decode-beside": lambda: decoding_beside("h200", "792a6f52", 2048, "sdpa"),
     "decode-1024": lambda: decoding("h200", "b9dbdfb6", 1024, 64, contexts=[256, 4096, 65536]),
     "lengths-h200": lambda: lengths("h200", "63c8d0f7", 1024),
