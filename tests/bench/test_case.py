@@ -62,6 +62,7 @@ def test_what_each_verb_asks() -> None:
         form_cases(lambda preset: [], SMALL, [5])
 
 
+@pytest.mark.slow
 def test_layers_have_the_width_and_the_heads_of_the_preset_unless_told_otherwise() -> None:
     found = layer_cases([], SMALL, device="cpu")
     assert {case.mixer for case in found} >= {"attention", "deltanet", "lstm", "base_conv", "rwkv7"}

@@ -87,6 +87,7 @@ def test_states_that_are_decoded_from_hold_the_context() -> None:
     assert all(part.is_contiguous() for part in tensor_leaves(state))
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_tensors_and_states_are_counted(tmp_path: Path) -> None:
     found = run([a_case(model, question="memory") for model in ("attention", "deltanet")], tmp_path)
     attention, deltanet = (one["state"] for one in found)

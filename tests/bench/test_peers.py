@@ -109,6 +109,7 @@ def test_a_peer_from_another_folder_is_timed_beside_kernels(
     assert other.err.strip() == snapshot
 
 
+@pytest.mark.slow
 def test_finding_peers_imports_none_of_their_packages() -> None:
     script = (
         "import sys; from linbench.bench.peers import find_peers; assert len(find_peers()) >= 5;"

@@ -47,6 +47,7 @@ def a_case(*, workers: int = 0, **more: Any) -> SweepCase:
     return plan("small", cells, executor=executor, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW)])
 def test_a_suite_is_measured_and_nothing_else_is_kept(
     linbench: Callable[..., Any], suite: str, workers: int
@@ -74,6 +75,7 @@ def test_a_suite_is_measured_and_nothing_else_is_kept(
     assert "deltanet" not in again.err, "nothing was trained"
 
 
+@pytest.mark.slow
 def test_the_table(linbench: Callable[..., Any], suite: str, snapshot: SnapshotAssertion) -> None:
     words = ["--device", "cpu", "--workers", "0", "--results", "kept"]
     linbench("bench", "sweep", suite, *words)

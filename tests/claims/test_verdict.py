@@ -277,6 +277,7 @@ def test_of_a_search_those_at_the_rate_that_it_finds_count(
     assert verdict(claim, stored).reason == "delta not run yet"
 
 
+@pytest.mark.slow
 def test_a_verdict_says_that_learning_rates_were_chosen_on_one_seed(
     kept: Callable[..., Stored], snapshot: SnapshotAssertion
 ) -> None:

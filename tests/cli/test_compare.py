@@ -93,6 +93,7 @@ def test_a_layer_of_ones_own_beside_stored_ones(
     assert [row[at] for row in rows if row[1:2] == ["mqar"]] == snapshot
 
 
+@pytest.mark.slow
 def test_a_path_may_have_spaces_in_every_verb(
     compare: Callable[..., Any], linbench: Callable[..., Any], tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_path_may_have_spaces_in_every_verb(
     assert {row["model"] for row in json_rows(linbench)} == {mine, "deltanet"}
 
 
+@pytest.mark.slow
 def test_a_failure_has_its_code_and_no_verdict(
     compare: Callable[..., Any], tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:

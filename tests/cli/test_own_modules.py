@@ -180,6 +180,7 @@ def test_a_task_by_path_is_found_by_every_verb(
     assert f"{length} tokens" in shown.out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn", "tasks")
 def test_a_task_with_its_preset_is_run(linbench: Callable[..., Any], tiny: list[str]) -> None:
     given = [word for word in tiny if "=" in word and not word.startswith("task.")]
@@ -191,6 +192,7 @@ def test_a_task_with_its_preset_is_run(linbench: Callable[..., Any], tiny: list[
     assert "'deep/er/tk.py:Full/two' and --preset one" in ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn", "unprobed")
 def test_a_model_in_a_folder_with_signs_in_its_name_is_run(
     linbench: Callable[..., Any], tiny: list[str]

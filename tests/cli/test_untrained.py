@@ -78,6 +78,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Trials]:
     return found
 
 
+@pytest.mark.slow
 def test_update_rules_on_regression_stand_before_the_baselines_of_the_task(
     linbench: Callable[..., Any], asked: list[Trials], tmp_path: Path
 ) -> None:

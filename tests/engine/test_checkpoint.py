@@ -364,6 +364,7 @@ def flipped(content: bytes, generator: random.Random) -> bytes:
     return content[:place] + bytes([content[place] ^ 1 << generator.randrange(8)]) + content[place + 1 :]
 
 
+@pytest.mark.slow
 def test_another_group_does_not_take_it(tmp_path: Path) -> None:
     with pytest.raises(BrokenOff):
         run_cells(cells(seeds=[0, 1]), Store(tmp_path), Breaking(10), stack=8)

@@ -229,6 +229,7 @@ def test_known_rungs_stop_where_results_do() -> None:
     assert [rung.protocol.doublings for rung in known_rungs(cell, lambda rung: None)] == [0]
 
 
+@pytest.mark.slow
 def test_a_ladder_that_is_asked_again_looks_at_its_next_rung_alone(tmp_path: Path) -> None:
     """A launcher asks every ladder after every result: what is known must not be worked out anew."""
     (cell,) = ladder_cells(seeds=[0])

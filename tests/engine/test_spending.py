@@ -46,6 +46,7 @@ def test_a_meter_counts_for_one_part_at_a_time() -> None:
     assert sum(meter.seconds.values()) <= all_seconds - 0.02
 
 
+@pytest.mark.slow
 def test_a_run_tells_what_it_took(tmp_path: Path) -> None:
     cells = build_cells("deltanet", "attention", settings=TINY)
     heard = RecordingProgress()
@@ -67,6 +68,7 @@ def test_a_run_tells_what_it_took(tmp_path: Path) -> None:
     assert (again.cells, again.tokens, sum(again.parts.values())) == (0, 0, 0.0)
 
 
+@pytest.mark.slow
 def test_workers_tell_it_too(tmp_path: Path) -> None:
     cells = build_cells("deltanet", "attention", settings=TINY)
     spending = Spending(NoProgress())
@@ -91,6 +93,7 @@ def test_steps_that_compile_and_capture_are_counted_apart(monkeypatch: pytest.Mo
     assert meter.seconds[TRAINING] > 0
 
 
+@pytest.mark.slow
 def test_a_rung_counts_what_it_trained_itself(tmp_path: Path) -> None:
     settings = TINY | {"protocol.schedule": "wsd", "protocol.rungs": 3}
     (cell,) = build_cells("deltanet", seeds=[0], settings=settings)

@@ -161,6 +161,7 @@ def test_a_file_that_exports_a_class_of_another_counts_and_so_does_that(
     assert len({first.digest, second.digest, third.digest}) == 3
 
 
+@pytest.mark.slow
 def test_two_plugins_with_a_helper_of_one_name_have_each_their_own(write: Callable[..., None]) -> None:
     lazily = layer(lazily="from helper import gain")
     write(
@@ -192,6 +193,7 @@ def test_files_of_one_folder_share_a_helper_that_runs_once(write: Callable[..., 
     assert again is one
 
 
+@pytest.mark.slow
 def test_what_was_read_is_what_runs_whatever_stands_there_later(write: Callable[..., None]) -> None:
     write({"mine.py": layer(lazily="from helper import gain"), "helper.py": "gain = 2\n"})
     before = find("./mine.py:Mine")

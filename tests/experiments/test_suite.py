@@ -472,6 +472,7 @@ def test_a_suite_is_one_file(
     assert len(json.loads(planned.out)["cells"]) == len(expand(load("zebra"), device="cpu").cells) == 1
 
 
+@pytest.mark.slow
 def test_capacity_raises_the_pairs_at_one_number_of_recurrent_floats() -> None:
     suite_ = load("capacity")
     assert [model.model for model in suite_.models] == [model.model for model in load("zoo").models]
@@ -503,6 +504,7 @@ def test_capacity_quick_is_short_first_and_tested_beyond() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_suite_and_the_task_of_one_name_are_told_apart(linbench: Callable[..., Any]) -> None:
     """`sweep` takes the suite, `run` and `show task` the task."""
     assert "capacity" in completion.suites("cap")

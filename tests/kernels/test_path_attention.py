@@ -243,6 +243,7 @@ def test_the_future_is_not_seen(make: Make, backend: str) -> None:
         assert not torch.equal(o[:, t:], whole[:, t:])
 
 
+@pytest.mark.slow
 def test_near_parallel_directions_keep_their_digits(
     make: Make, relative_error: Error, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def test_the_sentences_follow_from_the_scores() -> None:
     assert f"either, {gained[steady].sum()} did" in text
 
 
+@pytest.mark.slow
 def test_all_that_is_unmarked_is_at_the_optimum() -> None:
     scores = load()
     unmarked = scores[~marked(scores)[RULE]]

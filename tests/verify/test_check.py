@@ -102,6 +102,7 @@ def assert_no_law_is_broken(findings: list[Finding], undeclared: Collection[str]
     }
 
 
+@pytest.mark.slow
 def test_a_law_is_one_file(
     linbench: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
