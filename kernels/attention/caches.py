@@ -1,4 +1,4 @@
-"""One more token of a cache, written in place, and read if one launch can do both."""
+"""One more token over a cache: written in place, and where one step can do both, read with all others."""
 
 from torch import Tensor
 
@@ -12,9 +12,7 @@ from linbench.kernels.rotary import rotate_at
 def appends_at_once(keys: Tensor, values: Tensor, k: Tensor, v: Tensor) -> bool:
     """Tell whether `append_one` takes k and v [B, T, H, K or V] for a cache [B, H, S, K or V]."""
     laid = keys.is_contiguous() and values.is_contiguous()
-    return (
-        k.shape[1] == 1 and laid and k.numel() > 0 and all(map(runs_triton, (keys, k, v))) and not is_traced()
-    )
+    return k.shape[1] == 1 and laid and k.numel() > 0 and _launches(keys, k, v) and not is_traced()
 
 
 def append_one(
@@ -49,12 +47,17 @@ def reads_next(keys: Tensor, values: Tensor, seen: Tensor, x: Tensor, *, biased:
     """
     if x.shape[1] != 1 or not keys.numel() or is_traced() or may_require_grad((x,)):
         return False
-    if all(map(runs_triton, (keys, values, x))):
+    if _launches(keys, values, x):
         narrow = max(keys.shape[3], values.shape[3]) <= WIDEST
         return narrow and keys.is_contiguous() and values.is_contiguous()
     if keys.is_cuda or biased:
         return False
     return len(seen) == 1 or bool((seen == seen[0]).all())
+
+
+def _launches(*tensors: Tensor) -> bool:
+    """Tell whether one launch takes a token, on a GPU or in the interpreter."""
+    return all(map(runs_triton, tensors))
 
 
 def read_next(
@@ -93,7 +96,7 @@ def read_next(
     and with gates the logarithm of what is left of the keys after the token [B, S, H].
     """
     given = q, k, v, keys, values, there, seen, turned, base
-    if not runs_triton(keys):
+    if not _launches(keys, values, q):
         return _read_together(*given, scale)
     from linbench.kernels.attention.triton import next_token  # not installed everywhere, slow to import
 

@@ -43,15 +43,15 @@ def dense(
             mask = left if slopes is None else left + mask
         mask = mask.expand(len(q), -1, -1, -1)
         if not biased and weigh == "softmax" and decides_here and bool(seen.all()):
-            mask = None  # torch is faster without
+            return unmasked(q, k, v, scale)  # which is faster
     if weigh == "squared_relu" and mask is not None:
         return squared_relu(q, k, v, seen, mask if biased else None, scale)
     # torch's own rule of torch.vmap was seen to lay results out so that backward refuses them or reads beside
     # them (CUDA, torch 2.11), and there is none for the CPU's kernel
     attend = partial(call_folded, _attend)
     groups = q.shape[2] // k.shape[2]
-    if groups > 1 and key_positions is not None:
-        rows, mask = _as_rows(q, mask, groups)
+    if groups > 1 and key_positions is not None and mask is not None:
+        rows, mask = _as_rows(q, groups), _mask_of_rows(mask, groups)
         return _apart(attend(rows, k, v, mask, plain, scale), groups)
     if groups > 1:  # beside all queries a copy is small
         k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
@@ -64,8 +64,7 @@ def unmasked(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     groups = q.shape[2] // k.shape[2]
     if groups == 1:
         return _attend(q, k, v, None, False, scale)
-    rows, _ = _as_rows(q, None, groups)
-    return _apart(_attend(rows, k, v, None, False, scale), groups)
+    return _apart(_attend(_as_rows(q, groups), k, v, None, False, scale), groups)
 
 
 def _used_places(key_positions: Tensor) -> int:
@@ -74,26 +73,27 @@ def _used_places(key_positions: Tensor) -> int:
     return int(holding[-1]) + 1 if len(holding) else 1
 
 
-def _as_rows(q: Tensor, mask: Tensor | None, groups: int) -> tuple[Tensor, Tensor | None]:
+def _as_rows(q: Tensor, groups: int) -> Tensor:
     """Return queries that share keys as more tokens of one head, so that a cache is read where it lies.
 
     Args:
         q: [B, T, Hk groups, K].
-        mask: [B, 1 or Hk groups, T, S], or None.
         groups: number of heads of queries to a head of keys.
 
-    Returns: q [B, groups T, Hk, K] and the mask [B, 1 or Hk, groups T, S], or None.
+    Returns: [B, groups T, Hk, K].
     """
     batch, length, heads, width = q.shape
-    shared = heads // groups
-    rows = q.reshape(batch, length, shared, groups, width).movedim(3, 1).flatten(1, 2)
-    if mask is None:
-        return rows, None
-    if mask.shape[1] == 1:
+    return q.reshape(batch, length, heads // groups, groups, width).movedim(3, 1).flatten(1, 2)
+
+
+def _mask_of_rows(mask: Tensor, groups: int) -> Tensor:
+    """Return the mask [B, 1 or Hk groups, T, S] of queries for `_as_rows` [B, 1 or Hk, groups T, S]."""
+    batch, heads, *lengths = mask.shape
+    if heads == 1:
         apart = mask[:, :, None].expand(-1, -1, groups, -1, -1)
     else:
-        apart = mask.reshape(batch, shared, groups, *mask.shape[2:])
-    return rows, apart.flatten(2, 3)
+        apart = mask.reshape(batch, heads // groups, groups, *lengths)
+    return apart.flatten(2, 3)
 
 
 def _apart(read: Tensor, groups: int) -> Tensor:
