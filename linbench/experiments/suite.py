@@ -193,22 +193,22 @@ def narrow(
 
 
 def _without_settings_of_others(suite: Suite, models: Sequence[SuiteModel]) -> Suite:
-    """Return the suite without shared settings that only models have which are left out."""
+    """Return the suite without shared settings that only models have which are left out.
+
+    A model that is not installed has no settings that could be asked for.
+    """
+
+    def any_has(each: Sequence[SuiteModel], setting: str) -> bool:
+        return any(_model_is_installed(one, {}) and has_setting(one.model, setting) for one in each)
 
     def is_for_others(name: str) -> bool:
         kind, _, setting = name.partition(".")
-        if kind != "model" or any(has_setting(each.model, setting) for each in models):
-            return False
-        return any(_has_installed_setting(each, setting) for each in suite.models)
+        return kind == "model" and any_has(suite.models, setting) and not any_has(models, setting)
 
     def kept(part: PartT) -> PartT:
         return part.model_copy(update={"set": without(part.set, [*filter(is_for_others, part.set)])})
 
     return kept(suite).model_copy(update={"tasks": tuple(map(kept, suite.tasks))})
-
-
-def _has_installed_setting(model: SuiteModel, setting: str) -> bool:
-    return _model_is_installed(model, {}) and has_setting(model.model, setting)
 
 
 def _with_budget(suite: Suite, tokens: int) -> Suite:
