@@ -13,7 +13,7 @@ usage: compare.sh --models NAMES --out DIR [options]      in a checkout of the r
   --rounds N        seeds are run in so many parts, base and head in turn; default: 3
   --policy FILE     of the gate
   --against DIR     folder of stored results, or reference; shown beside these in the comparison, never gated
-  --form FORM       native or controlled, whatever the suite says; a plain nn.Module is native only
+  --form FORM       native or controlled, whatever the suite says; an nn.Module without `controlled` is native only
   --device DEVICE   default: auto
   --workers N       processes side by side, as `linbench sweep` takes them
   --time LENGTHS    such as 64,256: the variants' layers are timed, too, training, prompts and decoding at these lengths, base and head in turn

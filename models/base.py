@@ -1,6 +1,7 @@
 """The contract of a sequence mixer: from (x, state) to (y, state)."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -114,6 +115,10 @@ class Mixer(nn.Module, ABC):
     """
     is_plain_module: ClassVar[bool] = False
     """True if this wraps a plain module, whose constructor is given only what the user sets."""
+    streams: ClassVar[bool] = True
+    """False if no state can be carried on, as of a plain module without `init_state`."""
+    own_names: ClassVar[Mapping[str, str]] = {}
+    """A plain module's own names of settings, by the names that linbench's layers have for them."""
     only_at_start: ClassVar[tuple[str, ...]] = ()
     """Names of modules whose parameters only the start of a sequence reads: learned initial states."""
     causality: ClassVar[Literal["exact", "rounding"]] = "exact"

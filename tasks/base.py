@@ -103,6 +103,11 @@ class Task(ABC):
     """
     skill: ClassVar[Skill]
     """Skill that the task tests."""
+    solved_by: ClassVar[tuple[str, ...]] = ()
+    """Shallow baselines that do what the task asks for, such as finding what stood beside a key.
+
+    They are those of `linbench/verify/shallow.py`, and no other may score well (docs/tasks.md).
+    """
     Settings: ClassVar[type[Settings]]
     presets: ClassVar[dict[str, Preset]] = {}
     """Presets by name; the first is the default."""
@@ -122,6 +127,14 @@ class Task(ABC):
         The default is one vocabulary of `vocab_size` for inputs and answers.
         """
         return IO(self.settings.vocab_size, self.settings.vocab_size)
+
+    @property
+    def one_vocabulary(self) -> bool:
+        """True if an answer's id means what it means in the inputs, so that one token stands for both.
+
+        The default: both vocabularies have one size.
+        """
+        return self.io.vocab_in is not None and self.io.vocab_in == self.io.vocab_out
 
     @property
     def loss(self) -> Literal["nll", "mse"]:

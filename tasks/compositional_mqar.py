@@ -88,6 +88,7 @@ class CompositionalMQAR(PairsThenQueries):
     name = "compositional_mqar"
     slot = 3
     skill = "remember"
+    solved_by = ("suffix",)
     Settings = CompositionalMQARSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

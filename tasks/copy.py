@@ -194,6 +194,7 @@ class Copy(_Strings):
     name = "copy"
     version = 2
     skill = "remember"
+    solved_by = ("suffix", "beside_last", "beside_first")
     Settings = CopySettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

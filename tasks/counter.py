@@ -108,6 +108,11 @@ class Counter(Task):
         return IO(1 + 3 * self.settings.counters, self.settings.outputs)
 
     @property
+    def one_vocabulary(self) -> bool:
+        """False: answers are counts, and inputs are statements, however many there are of each."""
+        return False
+
+    @property
     def answers(self) -> int:
         """One for each counter."""
         return self.settings.counters

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
+from linbench.tasks.blocks.label_every import count_labelled, label_every_field, thin_labels
 from linbench.tasks.blocks.lengths import Lengths, draw_length
 from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.blocks.words import words
@@ -29,6 +30,7 @@ class DyckSettings(Lengths):
         ge=2,
         description="brackets in the longest word; even. All even lengths between are equally likely",
     )
+    label_every: int = label_every_field("closing brackets")
 
     @model_validator(mode="after")
     def _even(self) -> Self:
@@ -150,7 +152,8 @@ class Dyck(Task):
             "depth": torch.where(used, level.gather(1, opened), 0),
             "distance": torch.where(used, closed - opened, 0),
         }
-        return Batch(inputs, torch.where(used, closed, 0), torch.where(used, s.kinds + kind, IGNORE), slices)
+        batch = Batch(inputs, torch.where(used, closed, 0), torch.where(used, s.kinds + kind, IGNORE), slices)
+        return thin_labels(batch, s.label_every, split)
 
     def solve(self, batch: Batch) -> Tensor:
         """Keep a stack: opening brackets go onto it, closing ones take the last from it."""
@@ -177,11 +180,12 @@ class Dyck(Task):
             )
             for token in tokens
         )
+        asked = count_labelled(sum(due.tolist()), len(tokens) // 2)
         last = batch.positions[row][due].argmax()
         at, target = int(batch.positions[row][due][last]), int(batch.targets[row][due][last])
         shown = f"{word[:SHOWN]} ... ({len(tokens)} brackets)" if len(word) > SHOWN else word.strip()
         return (
             f"After a first token the word {shown}; {kinds} kinds open as tokens 0 to {kinds - 1} and close"
-            f" as {kinds} to {2 * kinds - 1}. At the token before each of the {len(tokens) // 2} that close,"
+            f" as {kinds} to {2 * kinds - 1}. At the token before {asked} that close,"
             f" that one is due: the last at position {at}, {target}."
         )

@@ -9,6 +9,7 @@ from torch import Tensor
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
+from linbench.tasks.blocks.label_every import count_labelled, label_every_field, thin_labels
 from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream
 
@@ -31,6 +32,7 @@ class FlipFlopSettings(Settings):
         le=1,
         description="share of instructions that are ignored; writes and reads have half of the rest each",
     )
+    label_every: int = label_every_field("reads")
 
     @model_validator(mode="after")
     def _even(self) -> Self:
@@ -121,12 +123,13 @@ class FlipFlop(Task):
         positions = torch.where(asked, 2 * at[1:], 0)
         distance = torch.where(asked, 2 * (at - last)[:, 1:] - 1, 0)
         writes = torch.where(asked, wrote.cumsum(dim=1)[:, 1:], 0)
-        return Batch(
+        batch = Batch(
             torch.stack([instructions, bits], dim=2).flatten(1),
             positions,
             targets,
             {"distance": distance, "writes": writes},
         )
+        return thin_labels(batch, s.label_every, split)
 
     def solve(self, batch: Batch) -> Tensor:
         """Keep a bit that every write replaces."""
@@ -144,11 +147,11 @@ class FlipFlop(Task):
         tokens = batch.inputs[row].tolist()
         names = {WRITE: "w", READ: "r", SKIP: "i"}
         said = [f"{names[tokens[at]]}{tokens[at + 1]}" for at in range(0, len(tokens), 2)]
-        reads = sum(batch.is_answer[row].tolist())
+        asked = count_labelled(sum(batch.is_answer[row].tolist()), tokens[::2].count(READ))
         first = int(batch.positions[row][batch.is_answer[row]][0])
         more = f" ... ({len(said)} in all)" if len(said) > SHOWN else ""
         return (
             f"Instructions (write, read, ignore; tokens {WRITE}, {READ}, {SKIP}) with their bits:"
-            f" {' '.join(said[:SHOWN])}{more}. At each of the {reads} reads the bit that was last written is"
+            f" {' '.join(said[:SHOWN])}{more}. At {asked} reads the bit that was last written is"
             f" due, before it is shown: at position {first} it is {tokens[first + 1]}."
         )

@@ -88,6 +88,7 @@ class ForgettingMQAR(PairsThenQueries):
 
     name = "forgetting_mqar"
     skill = "overwrite"
+    solved_by = ("suffix", "beside_last")
     Settings = ForgettingMQARSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -84,6 +84,7 @@ class FormalLanguage(Task):
 
     name = "formal_language"
     skill = "learn"
+    solved_by = ("suffix", "ngram")
     optimum_kind = "upper bound"
     Settings = FormalLanguageSettings
     presets: ClassVar[dict[str, Preset]] = {

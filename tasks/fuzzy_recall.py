@@ -81,6 +81,7 @@ class FuzzyRecall(Recall):
 
     name = "fuzzy_recall"
     skill = "remember"
+    solved_by = ("suffix",)
     Settings = FuzzyRecallSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

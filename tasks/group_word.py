@@ -9,6 +9,7 @@ from torch import Tensor
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
 from linbench.tasks.blocks.groups import group, multiplication, prefix_products
+from linbench.tasks.blocks.label_every import label_every_field, refuse_single, thin_labels
 from linbench.tasks.blocks.lengths import Lengths, draw_length
 from linbench.tasks.blocks.prefix_accuracy import prefix_correct
 from linbench.tasks.blocks.words import words
@@ -50,6 +51,7 @@ class GroupWordSettings(Lengths):
             " product of the whole word is the identity (0 for yes, 1 for no)"
         ),
     )
+    label_every: int = label_every_field("products")
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -63,6 +65,8 @@ class GroupWordSettings(Lengths):
                 "answer = identity needs words of two elements or more, any of which may be the last, so"
                 " min_length must be at least 2 and moves null"
             )
+        if self.answer == "identity":
+            refuse_single(self.label_every, "answer", "identity")
         return self
 
 
@@ -177,6 +181,11 @@ class GroupWord(Task):
         return IO(vocabulary, vocabulary)
 
     @property
+    def one_vocabulary(self) -> bool:
+        """True if answers are elements, as the inputs are; yes and no are no elements."""
+        return not self._identity
+
+    @property
     def seq_len(self) -> int:
         """Tokens of the longest word."""
         return self.settings.bos + self.settings.max_length * self.settings.tokens_per_element
@@ -260,7 +269,8 @@ class GroupWord(Task):
                 {"position": length},
             )
         positions, targets = torch.where(used, ends, 0), torch.where(used, products, IGNORE)
-        return Batch(inputs, positions, targets, {"position": torch.where(used, place + 1, 0)})
+        batch = Batch(inputs, positions, targets, {"position": torch.where(used, place + 1, 0)})
+        return thin_labels(batch, s.label_every, split)
 
     def _draw_last_element(self, stream: Stream, elements: Tensor, length: Tensor) -> Tensor:
         """Return elements [B, T] with the last of each word chosen: half of the words are the identity.
@@ -328,10 +338,13 @@ class GroupWord(Task):
                 f"{said}Elements{each}: {shown}{more}. At position {positions[0]} the answer is {targets[0]}:"
                 f" multiplied from the right, {yes}."
             )
+        products = dict(zip(positions, targets, strict=True))
+        ends = range(s.bos + s.tokens_per_element - 1, self.seq_len, s.tokens_per_element)
         pairs = ", ".join(
-            f"{element} -> {product}" for element, product in list(zip(word, targets, strict=True))[:SHOWN]
+            f"{element} -> {products[at]}" if at in products else str(element)
+            for at, element in list(zip(ends, word, strict=False))[:SHOWN]
         )
         return (
-            f"{said}Elements{each}, with the product of all so far that is due there: {pairs}{more}. The"
-            f" first is due at position {positions[0]}."
+            f"{said}Elements{each}, with the product of all so far where it is due: {pairs}{more}. The first"
+            f" is due at position {positions[0]}."
         )

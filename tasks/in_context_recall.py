@@ -50,6 +50,7 @@ class InContextRecall(Recall):
     """
 
     name = "in_context_recall"
+    solved_by = ("suffix", "beside_last", "beside_first")
     skill: ClassVar[Skill] = "remember"
     Settings = InContextRecallSettings
     presets: ClassVar[dict[str, Preset]] = {

@@ -61,6 +61,7 @@ class Memorization(MacroAccuracy):
 
     name = "memorization"
     skill = "remember"
+    solved_by = ("question", "ngram", "bag", "suffix", "beside_last", "beside_first")
     Settings = MemorizationSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

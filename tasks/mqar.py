@@ -80,6 +80,7 @@ class MQAR(PairsThenQueries):
     name = "mqar"
     version = 2
     skill = "remember"
+    solved_by = ("suffix", "beside_last", "beside_first")
     Settings = MQARSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -115,6 +115,7 @@ class Needle(Task):
 
     name = "needle"
     skill = "filter"
+    solved_by = ("suffix", "beside_last", "beside_first")
     Settings = NeedleSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -85,6 +85,7 @@ class NoiseRecall(Task):
 
     name = "noise_recall"
     skill = "filter"
+    solved_by = ("suffix", "beside_last", "beside_first")
     Settings = NoiseRecallSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(

@@ -1,13 +1,14 @@
 """Parity."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
+from linbench.tasks.blocks.label_every import label_every_field, refuse_single, thin_labels
 from linbench.tasks.blocks.lengths import Lengths, draw_length
 from linbench.tasks.blocks.prefix_accuracy import prefix_correct
 from linbench.tasks.blocks.words import words
@@ -35,6 +36,13 @@ class ParitySettings(Lengths):
             " bit, the parity up to it"
         ),
     )
+    label_every: int = label_every_field("parities")
+
+    @model_validator(mode="after")
+    def _sparse(self) -> Self:
+        if self.answer == "last":
+            refuse_single(self.label_every, "answer", "last")
+        return self
 
 
 class Parity(Task):
@@ -142,7 +150,8 @@ class Parity(Task):
         if self._last:
             return Batch(inputs, length, 1 + parity.gather(1, length - 1), {"length": length})
         positions, targets = torch.where(used, place, 0), torch.where(used, 1 + parity, IGNORE)
-        return Batch(inputs, positions, targets, {"length": torch.where(used, place + 1, 0)})
+        batch = Batch(inputs, positions, targets, {"length": torch.where(used, place + 1, 0)})
+        return thin_labels(batch, s.label_every, split)
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """Return also "sequence" if every bit is asked for: whether all answers so far are right."""
@@ -170,7 +179,8 @@ class Parity(Task):
                 f"{said}At position {length}, which is empty, the answer is {targets[0]}: {ones} ones are an"
                 f" {'odd' if ones % 2 else 'even'} number."
             )
-        return (
-            f"{said}At every bit the parity up to it is due, coded likewise:"
-            f" {''.join(str(target - 1) for target in targets)}."
-        )
+        parities = "".join(str(target - 1) for target in targets)
+        if len(targets) == length:
+            return f"{said}At every bit the parity up to it is due, coded likewise: {parities}."
+        places = ", ".join(map(str, batch.positions[row][due].tolist()))
+        return f"{said}The parity so far is due at positions {places}, coded likewise: {parities}."

@@ -61,6 +61,7 @@ class Phonebook(Task):
 
     name = "phonebook"
     skill = "remember"
+    solved_by = ("suffix",)
     Settings = PhonebookSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset("minutes on a laptop: six entries", protocol={"tokens": 2_000_000, "lr": 3e-3}),

@@ -66,6 +66,7 @@ class VariableOverwrite(Task):
 
     name = "variable_overwrite"
     skill = "overwrite"
+    solved_by = ("suffix", "beside_last")
     Settings = VariableOverwriteSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
@@ -126,6 +127,15 @@ class VariableOverwrite(Task):
             5_000,
             {"variables": 46, "overwrites": (8,), "values": 512, "seq_len": 1024},
         ),
+        **{
+            f"pi-{updates}": _preset(
+                f"the 46 keys of PI-LLM, each updated {updates} times, without filler between writes; to"
+                " compare accuracy and `stale` over the number of updates",
+                5_000,
+                {"variables": 46, "overwrites": (updates,), "values": 1152, "seq_len": 92 * updates + 230},
+            )
+            for updates in (2, 3, 4, 6, 8, 12, 17, 24)
+        },
     }
 
     settings: VariableOverwriteSettings

@@ -16,11 +16,15 @@ from linbench.models.base import LayerInfo
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "pulse.py"
+GUEST = ROOT / "examples" / "carried.py"
 
 
-@pytest.mark.parametrize("page", ["docs/usage.md", "docs/adding-a-variant.md"])
-def test_pages_show_the_example_as_it_is(page: str) -> None:
-    assert f"```python\n{EXAMPLE.read_text(encoding='utf-8')}```" in (ROOT / page).read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("page", "example"),
+    [("docs/usage.md", EXAMPLE), ("docs/adding-a-variant.md", EXAMPLE), ("docs/your-layer.md", GUEST)],
+)
+def test_pages_show_the_example_as_it_is(page: str, example: Path) -> None:
+    assert f"```python\n{example.read_text(encoding='utf-8')}```" in (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_the_readme_is_short() -> None:
@@ -59,6 +63,16 @@ def test_the_layer_of_the_readme_is_sound_and_can_be_trained(
 @pytest.mark.slow
 def test_the_example_is_sound(linbench: Callable[..., Any]) -> None:
     assert linbench("check", f"{EXAMPLE}:Pulse").code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["native", "controlled"])
+def test_the_example_of_a_plain_module_is_sound_in_both_forms(
+    linbench: Callable[..., Any], form: str
+) -> None:
+    told = linbench("check", f"{GUEST}:Carried", "--form", form)
+    assert told.code == 0
+    assert {line.split()[-1] for line in told.err.splitlines() if line[:5] in ("strea", "state")} == {"ok"}
 
 
 def test_the_example_is_about_twenty_lines() -> None:

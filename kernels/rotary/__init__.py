@@ -114,4 +114,8 @@ def rotate_at(
 
         return tuple(triton.rotate_one(x, positions, dims, base) for x in parts)
     cos, sin = angles(positions, dims, at_least_float32(parts[0].dtype), base)
+    if positions.shape[1] == 1 and len({(x.dtype, x.shape[3]) for x in parts}) == 1:
+        # of one token the calls cost more than the work, so all parts are turned by the same ones
+        together = rotate_first(torch.cat(tuple(parts), dim=2), cos, sin, backend=backend)
+        return torch.split(together, [x.shape[2] for x in parts], dim=2)
     return tuple(rotate_first(x, cos, sin, backend=backend) for x in parts)

@@ -128,7 +128,7 @@ def build_layer(case: LayerCase) -> Side:
     mixer = subject.build(torch.float32).to(case.device, DTYPES[case.precision])
 
     def prefill(x: Tensor) -> Any:
-        return mixer(x) if subject.cls.is_plain_module else mixer.prefill(x, capacity=x.shape[1])
+        return mixer.prefill(x, capacity=x.shape[1]) if subject.cls.streams else mixer(x)
 
     def after(batch: int, context: int) -> Callable[[Tensor], Any]:
         state = prefilled_state(subject, mixer, batch, context)

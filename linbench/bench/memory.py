@@ -34,15 +34,15 @@ def measure(case: LayerCase) -> dict[str, Any]:
     """Measure the peak of a training step and the state of one sequence.
 
     Returns:
-        `sides`, with `peak_bytes` beyond weights and input; `first_call` in seconds; unless the layer comes
-        from elsewhere `state`: `bytes` of its tensors, `floats` among them, and the floats it declares; and
+        `sides`, with `peak_bytes` beyond weights and input; `first_call` in seconds; if the layer
+        declares one `state`: `bytes` of its tensors, `floats` among them, and the floats it declares; and
         the mark `MISCOUNTED` if these two differ.
     """
     side = build_layer(case)
     step, seconds = first_call(case, training_call, side)
     peak = measure_peak_bytes(step) if case.device != "cpu" else peak_allocated(step)
     result: dict[str, Any] = {"sides": {OURS: {"peak_bytes": peak}}, "first_call": seconds}
-    if LayerUnderTest(case.cell).cls.is_plain_module:
+    if not LayerUnderTest(case.cell).cls.streams:
         return result
     mixer: Any = side.module
     state = list(tensor_leaves(mixer.init_state(1, capacity=case.length)))

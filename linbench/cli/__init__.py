@@ -21,6 +21,7 @@ from linbench.cli import (
     figures,
     gate,
     listing,
+    probe,
     report,
     results,
     run,
@@ -60,6 +61,7 @@ app = typer.Typer(
 VERBS: dict[str, Callable[..., Any]] = {
     "run": run.run,
     "sweep": sweep.sweep,
+    "probe": probe.probe,
     "compare": compare.compare,
     "gate": gate.gate,
     "table": table.table,
@@ -121,6 +123,8 @@ def answer() -> int:
         code = result if isinstance(result, int) else 0
     except UserError as error:
         code = _say(f"linbench: {error}", error.exit_code)
+        if error.adapter:
+            print(f"\n{escape.visible(error.adapter)}", file=sys.stderr)
     except (Signalled, KeyboardInterrupt) as signalled:
         _ignore_signals()
         number = signalled.args[0] if isinstance(signalled, Signalled) else signal.SIGINT

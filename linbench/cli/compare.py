@@ -101,7 +101,8 @@ def compare(
     A table has each model's score, its difference to the first with an interval, a verdict, sizes, and the
     speed of its layers if `linbench bench` has measured it. Verdicts are better, worse, or no difference
     shown, with the seeds that are lacking. What they must be read with stands beside them: marks, and sizes
-    that differ. Finished cells are not repeated.
+    that differ. A layer that declares no state is compared at equal parameters. Finished cells are not
+    repeated.
     """
     from linbench.cli.running import run_with_progress
     from linbench.engine.compare import plan_comparison

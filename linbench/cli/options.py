@@ -138,14 +138,20 @@ def exit_if_failed(results: "Sequence[Result]", *, of: int | None = None) -> Non
         raise typer.Exit(EXIT_CELLS_FAILED)
 
 
-def parse_names(option: str, text: str | None) -> list[str]:
+def parse_names(option: str, text: str | None, *, required: bool = False) -> list[str]:
     """Return the names in a comma-separated list; none if the option is not given.
+
+    Args:
+        option: its name, for messages.
+        text: the list.
+        required: whether the option must be given.
 
     Raises UserError: a name in the list is empty.
     """
     parts = [] if text is None else [part.strip() for part in split(text, ",")]
     if not all(parts):
-        raise UserError(f"{option} takes comma-separated names, not '{text}'; leave it out to take all.")
+        end = "." if required else "; leave it out to take all."
+        raise UserError(f"{option} takes comma-separated names, not '{text}'{end}")
     return parts
 
 

@@ -28,7 +28,7 @@ def report(
     from linbench.report.page.page import page, save_page
     from linbench.results.record import benchmark_results
     from linbench.results.reference import place_beside, store_at, stores_below
-    from linbench.results.store import CELL, SPEED, SWEEP
+    from linbench.results.store import CELL, PROBE, SPEED, SWEEP
 
     store, path = store_at(results), save or place_beside(results, "report.html", "--save")
     stores = [] if store.read_only else stores_below(results)
@@ -47,11 +47,12 @@ def report(
             speeds=kinds[SPEED],
             benched=benchmark_results(kinds),
             sweeps=kinds[SWEEP],
+            pretrained=kinds[PROBE],
             claims=claim_sections(stored),
         ),
     )
     warn_ignored_files(stored.set_aside)
-    others = len(kinds[SPEED]) + len(benchmark_results(kinds)) + len(kinds[SWEEP])
+    others = len(kinds[SPEED]) + len(benchmark_results(kinds)) + len(kinds[SWEEP]) + len(kinds[PROBE])
     count = len(kinds[CELL]) + others
     if not count:
         tell(f"linbench: there are no results in {results}; the page has none of its own.")

@@ -115,6 +115,17 @@ def run(
     executor: ExecutorChoice = DEFAULT_EXECUTOR,
     again: Annotated[bool, typer.Option("--again", help="Repeat finished cells.")] = False,
     allow: AllowOption = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export",
+            metavar="FOLDER",
+            help=(
+                "Train the only cell in this process, finished or not, and write its model into this folder"
+                " for linbench probe and transformers."
+            ),
+        ),
+    ] = None,
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
@@ -126,7 +137,7 @@ def run(
     """
     from rich.console import Console
 
-    from linbench.cli.running import run_with_progress
+    from linbench.cli.running import export_with_progress, run_with_progress
     from linbench.common.parsing import parse_lengths, parse_seeds
     from linbench.experiments.learning_rates import default_search, refuse_rate
     from linbench.experiments.pattern import split_models
@@ -158,17 +169,20 @@ def run(
         cells = plan(spec)
         store = store_at(results)
         rates = default_search() if search else None
-        results_of_cells = run_with_progress(
-            cells,
-            store,
-            search=rates,
-            stack=stack,
-            retry=True,
-            again=again,
-            allow=allow or (),
-            executor=executor,
-            here=True,
-        )
+        if export is not None:
+            results_of_cells = [export_with_progress(cells, store, export, search=search)]
+        else:
+            results_of_cells = run_with_progress(
+                cells,
+                store,
+                search=rates,
+                stack=stack,
+                retry=True,
+                again=again,
+                allow=allow or (),
+                executor=executor,
+                here=True,
+            )
     # imported late: drawing takes a second to load
     from linbench.report.tables.comparison import table
     from linbench.results.comparison import comparisons

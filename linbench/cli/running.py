@@ -1,8 +1,10 @@
 """Running cells with a progress display, for the verbs that run many of them."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from linbench.common.errors import UserError
 from linbench.common.streams import tell
 from linbench.common.text import format_duration, pluralize
 
@@ -58,3 +60,34 @@ def run_with_progress(
         rate = f"{progress.tokens / progress.seconds:,.0f} tokens/s"
         tell(f"linbench: trained {pluralize(progress.cells, 'cell')} in {duration}, {rate}.")
     return results
+
+
+def export_with_progress(
+    cells: "Sequence[Cell]", store: "Store", folder: Path, *, search: bool
+) -> "CellResult":
+    """Train a single cell with a progress display, export its model, and store and return its result.
+
+    Args:
+        cells: the cells of the run.
+        store: where the result is kept.
+        folder: where the model is written.
+        search: whether learning rates were to be searched for.
+
+    Raises UserError: there is more than one cell or a search, or the model cannot be exported.
+    """
+    from rich.console import Console
+
+    from linbench.engine.display import display_on
+    from linbench.engine.pretrained.export import refuse_export, train_and_export
+
+    if len(cells) > 1 or search:
+        asked = "a search" if search else f"{len(cells)} cells"
+        raise UserError(f"--export writes one model, of one seed and a given learning rate, not {asked}.")
+    refuse_export(cells[0], folder)
+    store.may_add()
+    store.prepare()
+    result = train_and_export(cells[0], folder, display_on(Console(stderr=True)))
+    store.put(result)
+    if result["status"] == "ok":
+        tell(f"exported {folder}")
+    return result

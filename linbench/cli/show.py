@@ -120,6 +120,7 @@ def _task(name: str, preset: str | None, pairs: list[str]) -> dict[str, Any]:
         ),
         "splits": str(collisions(task, protocol)),
         **({"baselines": _baselines(name, task)} if has_baselines(type(task)) else {}),
+        **({"shallow baselines": shallow} if (shallow := _shallow(name, task)) else {}),
         "one example": example,
     }
 
@@ -144,6 +145,27 @@ def _baselines(name: str, task: Any) -> list[list[str]]:
             rows.append([baseline, *(f"{metric} {value:.3f}" for metric, value in scores.metrics.items())])
     by = " and ".join(task.slice_sizes())
     return [*_aligned(rows), [f"`linbench untrained {name}` shows them by {by}"]]
+
+
+def _shallow(name: str, task: Any) -> list[list[str]]:
+    """Return a row for each shallow baseline as it was measured, and what that says; none for vectors."""
+    from linbench.experiments.floors import stored_floor, task_key
+    from linbench.verify.shallow import BASELINES, applies
+
+    if not applies(task):
+        return []
+    floor = stored_floor(task_key(task))
+    if floor is None:
+        return [[f"not measured with these settings; `linbench untrained {name} --shallow` measures them"]]
+    rows = [
+        [
+            baseline,
+            f"{accuracy:.3f}",
+            BASELINES[baseline] + (" (this is what the task asks)" if baseline in floor.solved_by else ""),
+        ]
+        for baseline, accuracy in floor.accuracy.items()
+    ]
+    return [*_aligned(rows), [floor.describe()]]
 
 
 def _pairs(preset: Any) -> str:

@@ -11,6 +11,7 @@ import typer
 from linbench.cli import completion
 from linbench.cli.options import JsonOption, task_settings, whole_option
 from linbench.cli.untrained_gradient import plan_trained, show_gradient, show_trained
+from linbench.cli.untrained_shallow import show_shallow
 from linbench.common import escape
 from linbench.common.errors import UserError, unknown
 from linbench.common.numbers import LARGEST
@@ -90,6 +91,14 @@ def untrained(
             rich_help_panel=_TASKS_PANEL,
         ),
     ] = None,
+    shallow: Annotated[
+        bool,
+        typer.Option(
+            "--shallow",
+            help="Score predictors that need no memory, on any task: half a minute.",
+            rich_help_panel=_TASKS_PANEL,
+        ),
+    ] = False,
     model: Annotated[
         str | None,
         typer.Option(
@@ -155,8 +164,14 @@ def untrained(
 
     Given a task, its baselines are scored: predictors that learn from the context alone. They see the
     examples that a model of the same seed is tested on. The optimum, or an upper bound of it, stands beside
-    them.
+    them. With --shallow these are predictors that read next to nothing of a sequence, such as its last
+    answer. A model must do better to have shown anything; docs/tasks.md says how much.
     """
+    if shallow:
+        if what in list(Question) or any(x is not None for x in (dim, model, form, after, save)):
+            raise UserError("--shallow needs a task, and takes --preset, --set, --seed and --json only.")
+        show_shallow(what, preset, set_ or [], trials=trials, seed=seed, as_json=as_json)
+        return
     layers = what == Question.gradient
     of_task = (preset is not None or bool(set_)) and not (layers and after is not None)
     if what in list(Question) and what != Question.regression and of_task:
@@ -270,7 +285,10 @@ def _show_baselines(
     _refuse_unknown(name)
     task, _, chosen = make_task(name, preset=preset, settings=task_settings(pairs, "untrained"))
     if not has_baselines(type(task)):
-        raise UserError(f"{name} has no baselines; {', '.join(_tasks_with_baselines())} have.")
+        raise UserError(
+            f"{name} has no baselines of its own; {', '.join(_tasks_with_baselines())} have. --shallow scores"
+            " those of any task."
+        )
     examples = trials or {**default_protocol(), **chosen.protocol}["test_examples"]
     scores = baselines(task, examples=examples, seed=seed, device=pick_device(device))
     if as_json:

@@ -48,12 +48,16 @@ class UserError(Exception):
     """An error the user can correct. Its message is shown without a traceback.
 
     The message repeats at most `MOST_CHARACTERS` of any input. The process exits with `exit_code`.
+
+    Attributes:
+        adapter: lines of Python that the user can copy, printed below the message; empty if there are none.
     """
 
     exit_code = EXIT_USAGE
 
-    def __init__(self, message: str = "") -> None:
+    def __init__(self, message: str = "", *, adapter: str = "") -> None:
         super().__init__(brief(message))
+        self.adapter = adapter
 
 
 class StorageError(UserError):

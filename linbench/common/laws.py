@@ -18,12 +18,13 @@ class Law(StrEnum):
 
 
 def parse_laws(names: Iterable[str]) -> frozenset[Law]:
-    """Return the laws of these names.
+    """Return the laws of these names, which may be written with `_` as well.
 
     Raises UserError: a name that is no law.
     """
     known = [law.value for law in Law]
-    for name in names:
+    spelt = [name.replace("_", "-") for name in names]
+    for name in spelt:
         if name not in known:
             raise unknown("law for --allow", name, known)
-    return frozenset(map(Law, names))
+    return frozenset(map(Law, spelt))

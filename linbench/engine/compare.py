@@ -7,6 +7,7 @@ from linbench.common.errors import UserError
 from linbench.engine.former import cells_to_run, results_at_chosen_rates
 from linbench.engine.ladder import final_result
 from linbench.experiments.cell import Cell
+from linbench.experiments.equal_parameters import match_parameters
 from linbench.experiments.learning_rates import SearchSettings
 from linbench.experiments.registry import registry
 from linbench.experiments.suite import Suite, SuiteBlock, blocks, narrow
@@ -68,6 +69,8 @@ def plan_comparison(
 ) -> ComparisonPlan:
     """Plan a comparison of models on the tasks of a suite, with its settings and seeds.
 
+    Models whose state is undeclared are compared at equal parameters, see `match_parameters`.
+
     Args:
         models: names or patterns; the others are compared with the first.
         suite: the suite.
@@ -94,7 +97,7 @@ def plan_comparison(
     if budget is not None:
         _refuse_epochs(all_blocks)
     # a block without the first model has nothing to compare with
-    compared = [block for block in all_blocks if block.rows[0][0].model == names[0]]
+    compared = match_parameters([block for block in all_blocks if block.rows[0][0].model == names[0]])
     refuse_left_out(names, compared, missing)
     cells_of = _cells_by_model(compared)
     known = stored_results([cell for cells in cells_of.values() for cell in cells], stores, chosen.search)

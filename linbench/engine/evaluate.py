@@ -149,7 +149,7 @@ class _Scorer:
         with arithmetic(self.streams.protocol.precision, self.streams.device):
             outputs = self.stack(batch.inputs, batch.positions).float()
         for r, total in enumerate(self.totals):
-            prediction = _prediction(outputs[r], batch.targets[r])
+            prediction = prediction_of(outputs[r], batch.targets[r])
             add_scores(total, self.test.task.score(replica(batch, r), prediction, slices=self.test.slices))
 
 
@@ -167,7 +167,7 @@ def collect_metrics(totals: Sequence[Scores]) -> list[TestMetrics]:
     return [_test_metrics(total) for total in _read(totals)]
 
 
-def _prediction(outputs: Tensor, targets: Tensor) -> Prediction:
+def prediction_of(outputs: Tensor, targets: Tensor) -> Prediction:
     """Return the prediction and its loss, from logits or vectors [B, N, ...]."""
     if targets.is_floating_point():
         return Prediction(outputs, (outputs - targets).square().mean(dim=-1))

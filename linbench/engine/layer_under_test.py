@@ -146,8 +146,8 @@ class LayerUnderTest:
 
     def initial_state(self, mixer: Mixer, rows: int, capacity: int) -> Any:
         """Return the state before the first token. Raises UndeclaredError: the mixer declares none."""
-        if self.cls.is_plain_module:
-            raise UndeclaredError("it declares no state; a Mixer with init_state would")
+        if not self.cls.streams:
+            raise UndeclaredError("it declares no state; init_state would (docs/your-layer.md)")
         return mixer.init_state(rows, capacity=capacity)
 
     def stream(

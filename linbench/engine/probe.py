@@ -88,6 +88,8 @@ class ProbeResult(NamedTuple):
     trouble: str | None = None
     refusal: str | None = None
     """A sentence if linbench itself cannot use the layer, such as a constructor that takes an object."""
+    adapter: str = ""
+    """Lines of Python with which it can, to copy."""
 
 
 _known: dict[str, ProbeResult] = {}
@@ -119,7 +121,8 @@ class Marks:
         sentences = [_refusal(probe, _known[key], self.allow) for key, probe in probes.items()]
         refusals = [sentence for sentence in sentences if sentence]
         if refusals:
-            raise UserError(" ".join(dict.fromkeys(refusals)))
+            adapters = dict.fromkeys(_known[key].adapter for key in probes)
+            raise UserError(" ".join(dict.fromkeys(refusals)), adapter="\n\n".join(filter(None, adapters)))
         for name, probes_of_cell in by_cell.items():
             marks = [mark for key in probes_of_cell for mark in _marks(_known[key])]
             self._by_cell[name] = list(dict.fromkeys(marks))
@@ -210,7 +213,7 @@ def examine(probe: Probe) -> ProbeResult:
                     tuple(_breaches(LayerUnderTest(probe.cell, probe.layer, device), probe.lengths))
                 )
         except PluginError as error:
-            return ProbeResult(refusal=str(error))
+            return ProbeResult(refusal=str(error), adapter=error.adapter)
         # the layer will raise again when its cell is trained, and the result will tell
         except Exception as error:
             trouble = describe_error(error)

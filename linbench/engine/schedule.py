@@ -59,6 +59,8 @@ def _factor(step: int, steps: int, protocol: Protocol, warmup: int, epoch: float
         falling = _cooldown_steps(steps, protocol)
         return min(1.0, (steps + 1 - step) / (falling + 1))
     done, total = step - warmup, max(1, steps - warmup)
+    if protocol.schedule == "linear":
+        return 1 - done / total
     if protocol.schedule == "epoch_cosine":
         assert epoch is not None
         done, total = int((step - 1) / epoch), max(1, round(steps / epoch))

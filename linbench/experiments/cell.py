@@ -131,7 +131,7 @@ class Cell:
                 "name": self.task_entry.name,
                 "version": self.task.version,
                 "draws": random.VERSION,
-                "settings": self.task.settings.model_dump(mode="json"),
+                "settings": self.task.settings.identity(),
                 "source": self.task_entry.digest,
                 **self._mixture(),
             },
@@ -149,10 +149,10 @@ class Cell:
 
     def _mixture(self) -> dict[str, Any]:
         train = [
-            {"settings": segment.task.settings.model_dump(mode="json"), "examples": segment.examples}
+            {"settings": segment.task.settings.identity(), "examples": segment.examples}
             for segment in self.segments
         ]
-        test = [{"settings": test.settings.model_dump(mode="json")} for test in self.tests]
+        test = [{"settings": test.settings.identity()} for test in self.tests]
         return {name: values for name, values in (("train", train), ("test", test)) if values}
 
     @cached_property

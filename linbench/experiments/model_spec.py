@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 from linbench.common.errors import UserError
 from linbench.common.hashing import stable_key
 from linbench.common.settings import Settings
+from linbench.common.task_io import IO
 from linbench.experiments import generators
 from linbench.experiments.registry import Entry
 from linbench.models import backbone as backbones
@@ -77,19 +78,32 @@ class ModelSpec:
         }
 
     def build(self, task: Task, *, seed: int) -> Backbone:
-        """Build the model with the initial weights of a seed, and restore the global generators."""
+        """Build the model for a task with the initial weights of a seed, and restore global generators."""
+        return self.build_for(task.io, seed=seed)
+
+    def build_for(self, io: IO, *, seed: int) -> Backbone:
+        """Build the model for inputs and outputs of some sizes, otherwise as `build` does."""
         with generators.preserve():
             generators.seed_all(stable_key("model", seed))
             return Backbone(
                 self.backbone,
                 [Layer(layer.entry.cls, layer.settings) for layer in self.layers],
-                task.io,
+                io,
                 seed=seed,
             )
 
     def sketch(self, task: Task) -> Backbone:
         """Build the model on the meta device, without memory or initial weights, to read its sizes."""
         with torch.device("meta"), _Undrawn():
+            return self.build(task, seed=0)
+
+    def sketch_or_build(self, task: Task) -> Backbone:
+        """Sketch the model; build it where a constructor from elsewhere needs memory or initial values."""
+        try:
+            return self.sketch(task)
+        except UserError:
+            raise
+        except Exception:
             return self.build(task, seed=0)
 
     def rehearse(self, task: Task) -> None:

@@ -1,156 +1,181 @@
-"""Wrapping of any nn.Module from [B, T, D] to [B, T, D] as a mixer, with no declared state or cost."""
+"""Wrapping of any nn.Module from [B, T, D] to [B, T, D] as a mixer.
+
+A module may declare a state, how to carry it, and a controlled form, by methods and attributes of its class
+that need no import of linbench (docs/your-layer.md).
+"""
 
 import inspect
-import re
-from types import MethodType, SimpleNamespace
-from typing import Annotated, Any, get_type_hints
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from pydantic import BeforeValidator, ConfigDict, create_model
 from torch import Tensor, nn
 
 from linbench.common.docstrings import docstring
 from linbench.common.errors import PluginError
-from linbench.common.scalars import JSON, NOTHING, Reader, any_of, reader_like, reader_of
-from linbench.common.settings import Settings
+from linbench.experiments.module_constructor import BATCH_FIRST, PAGE, constructor_of
 from linbench.models.base import LayerInfo, Mixer, Out, StateSize
+from linbench.models.blocks.convolution import InputConvolution
+from linbench.models.blocks.heads import FAMILIES
+from linbench.models.blocks.init import zero_init
+from linbench.models.blocks.linear import Linear
+from linbench.models.blocks.norms import RMSNorm
 
-WIDTH_NAMES = ("d_model", "hidden_size", "dim", "width", "embed_dim", "n_embd")
-INDEX_NAMES = ("layer_idx", "layer_index")
+OUTER = {"outer_conv": 4, "outer_norm": "rms", "outer_map": True}
+"""Settings of the controlled form: the same surroundings as of linbench's own recurrences."""
 
 
-def wrap(module: type[nn.Module]) -> type[Mixer]:
-    """Return a mixer that builds `module` from the model's width, the layer's index and a user's settings.
+class GuestState(NamedTuple):
+    """State of a plain module and of the short convolution before it [B, kernel-1, D], None without one."""
 
-    The width is given to the first parameter of the constructor among `WIDTH_NAMES`, or else to its first one
-    if that has no default. A constructor without either gets none; the index is given if it has a parameter
-    for it.
+    module: Any
+    conv: Tensor | None
+
+
+def wrap(guest: type[nn.Module]) -> type[Mixer]:
+    """Return a mixer that builds `guest` from the model's width, the layer's index and a user's settings.
+
+    Raises PluginError: the constructor takes an object, or `forward` needs more than x.
     """
-    has_constructor = module.__init__ is not nn.Module.__init__
-    # a bound method, so that `self` is not among the parameters whatever it is called
-    parameters = (
-        dict(inspect.signature(MethodType(module.__init__, module)).parameters) if has_constructor else {}
-    )
-    names = [name for name, p in parameters.items() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}]
-    first_if_required = [name for name in names[:1] if parameters[name].default is inspect.Parameter.empty]
-    width = next(iter([*(name for name in WIDTH_NAMES if name in names), *first_if_required]), None)
-    index = next((name for name in INDEX_NAMES if name in names), None)
-    for name in names:
-        if (
-            name != index
-            and parameters[name].default is inspect.Parameter.empty
-            and _is_object(module, parameters[name], width=name == width)
-        ):
-            raise PluginError(_object_sentence(module, name))
+    constructor = constructor_of(guest)
+    start: Any = getattr(guest, "init_state", None)
+    carries = callable(start)
+    _refuse_forward(guest, most=2 if carries else 1)
+    declares_size = callable(getattr(guest, "state_floats", None))
+    takes_capacity = carries and "capacity" in inspect.signature(start).parameters
 
     class Wrapped(Mixer):
-        __doc__ = f"{module.__name__}, an nn.Module. {docstring(module) or 'It has no docstring.'}"
+        module: Any
+        __doc__ = f"{guest.__name__}, an nn.Module. {docstring(guest) or 'It has no docstring.'}"
         is_plain_module = True
-        version = 2  # since 2 what is marked `_no_weight_decay` does not decay
-        Settings = _settings(module, [p for name, p in parameters.items() if name not in {width, index}])
+        version = 3  # since 3 all widths that a constructor needs are filled, and batch_first is true
+        kernel_families = FAMILIES
+        streams = carries
+        own_names = {"heads": constructor.heads} if constructor.heads else {}
+        Settings = constructor.settings()
+        controlled = _controlled(guest)
 
         def __init__(self, settings: Any, layer: LayerInfo) -> None:
             super().__init__(settings, layer)
-            given = {name: getattr(settings, name) for name in settings.model_fields_set}
-            place = {width: layer.d_model, index: layer.index}
+            self.conv = InputConvolution(layer.d_model, settings.outer_conv)
             try:
-                self.module = module(**{name: value for name, value in place.items() if name}, **given)
+                self.module = guest(**constructor.fill(settings, layer))
             except (AttributeError, TypeError) as error:
-                if width in WIDTH_NAMES or not _USED_AS_OBJECT.match(str(error)):
+                refusal = constructor.as_plugin_error(error)
+                if refusal is None:
                     raise
-                raise PluginError(
-                    f"{_object_sentence(module, str(width))} It failed with: {error}."
-                ) from error
+                raise refusal from error
+            if _has_torchs_forward(guest) and BATCH_FIRST not in settings.model_fields_set:
+                self.module.batch_first = True
+            self.norm = RMSNorm(layer.d_model) if settings.outer_norm == "rms" else nn.Identity()
+            self.map = (
+                zero_init(Linear(layer.d_model, layer.d_model)) if settings.outer_map else nn.Identity()
+            )
 
-        def forward(self, x: Tensor, state: Any = None, cross_layer: Any = None) -> Out:
-            """Return the module's output, or the first of a tuple of outputs."""
-            if state is not None:
-                raise PluginError(f"{module.__name__} declares no state, so a sequence cannot be continued.")
-            y = self.module(x)
-            y = y[0] if isinstance(y, tuple) else y
+        def forward(self, x: Tensor, state: GuestState | None = None, cross_layer: Any = None) -> Out:
+            """Mix x as `Mixer.forward` says; of a tuple that the module returns the first is the output."""
+            if state is not None and not carries:
+                raise PluginError(f"{guest.__name__} declares no state, so a sequence cannot be continued.")
+            u, conv = self.conv(x, state and state.conv)
+            result = self.module(u, state and state.module) if carries else self.module(u)
+            y, after = (result[0], result[1:]) if isinstance(result, tuple) else (result, ())
             if not isinstance(y, Tensor) or y.shape != x.shape:
                 got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-                raise PluginError(f"{module.__name__} must return [B, T, D] = {tuple(x.shape)}, not {got}.")
-            return Out(y, None, cross_layer)
+                raise PluginError(f"{guest.__name__} must return [B, T, D] = {tuple(x.shape)}, not {got}.")
+            if carries and len(after) != 1:
+                raise PluginError(f"{guest.__name__} has init_state, so its forward must return (y, state).")
+            kept = GuestState(after[0], conv) if carries else None
+            return Out(self.map(self.norm(y)), kept, cross_layer)
 
-        def init_state(self, batch: int, *, capacity: int) -> Any:
-            """Raise PluginError: the module declares no state."""
-            raise PluginError(f"{module.__name__} declares no state.")
+        def init_state(self, batch: int, *, capacity: int) -> GuestState:
+            """Return the state before the first token. Raises PluginError: the module declares none."""
+            if not carries:
+                raise PluginError(f"{guest.__name__} declares no state.")
+            own = self.module.init_state(batch, **({"capacity": capacity} if takes_capacity else {}))
+            return GuestState(own, self.conv.init_state(batch))
 
         def state_floats(self, seq_len: int) -> StateSize | None:
-            """Return None: the module does not declare it."""
-            return None
+            """Return what the module declares and what the convolution carries; None if it declares none."""
+            if not declares_size:
+                return None
+            first, size = (self.module.state_floats(length) for length in (1, seq_len))
+            outer = StateSize(convolution=self.conv.state_floats())
+            return outer.plus(_state_size(guest.__name__, size, grows=first != size))
 
         def recurrence_flops(self, seq_len: int) -> float | None:
             """Return None: the module does not declare it."""
             return None
 
-    Wrapped.__name__ = Wrapped.__qualname__ = module.__name__
+    Wrapped.__name__ = Wrapped.__qualname__ = guest.__name__
     return Wrapped
 
 
-_USED_AS_OBJECT = re.compile("'int' object (has no attribute|is not subscriptable|is not iterable)")
-_OBJECT_NAMES = {"config", "cfg", "conf", "configuration", "hparams", "args"}
+def _controlled(module: type[nn.Module]) -> dict[str, Any] | None:
+    """Return the settings of the controlled form that a class declares: its own, and those of `OUTER`.
+
+    It declares its own settings by `controlled`; True stands for none. None without a declaration.
+    """
+    own = getattr(module, "controlled", None)
+    return {**({} if own is True else own), **OUTER} if own is True or isinstance(own, Mapping) else None
 
 
-def _is_object(module: type[nn.Module], parameter: inspect.Parameter, *, width: bool) -> bool:
-    """Return whether a required parameter takes an object, such as a configuration, that no text can give."""
-    annotation = _resolve(module, parameter.annotation)
-    if not isinstance(annotation, type) or annotation is parameter.empty:
-        return width and parameter.name in _OBJECT_NAMES
-    if width:
-        return not issubclass(int, annotation) and annotation is not float
-    return annotation.__module__ != "builtins" and reader_of(annotation) is JSON
+def _has_torchs_forward(module: type[nn.Module]) -> bool:
+    """Return whether x reaches one of torch's recurrent networks as it is."""
+    return issubclass(module, nn.RNNBase) and module.forward.__module__ == nn.RNNBase.__module__
 
 
-def _object_sentence(module: type[nn.Module], name: str) -> str:
+def _state_size(name: str, declared: Any, *, grows: bool) -> StateSize:
+    """Return a declared size: a number of floats, or numbers by the names of `StateSize`.
+
+    A number that grows with the length counts as a cache, any other as recurrent.
+    """
+    sizes = declared if isinstance(declared, Mapping) else {"cache" if grows else "recurrent": declared}
+    if not sizes.keys() <= {*StateSize._fields} or not all(_is_count(each) for each in sizes.values()):
+        raise PluginError(
+            f"{name}.state_floats must return a number of floats, or a dictionary of such numbers by"
+            f" {', '.join(StateSize._fields)}, not {declared!r} ({PAGE})."
+        )
+    return StateSize(**sizes)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _refuse_forward(module: type[nn.Module], *, most: int) -> None:
+    """Raise PluginError if a module's `forward` cannot be called with x alone, or x and a state.
+
+    Args:
+        module: the class.
+        most: the most arguments that linbench gives.
+    """
+    try:  # of an instance, so that `self` is not among the parameters, nor missed if there is none
+        takes = [*inspect.signature(object.__new__(module).forward).parameters.values()]
+    except (TypeError, ValueError):  # what has no signature may be called with x
+        return
+    positional = [
+        p for p in takes if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL}
+    ]
+    needed = [
+        p.name for p in takes if p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
+    ]
+    keywords = [p.name for p in takes if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if positional and len(needed) <= most and not keywords:
+        return
     cls = module.__name__
-    return (
-        f"{cls} takes an object as `{name}`, but linbench gives a constructor only numbers and text: the"
-        f" model's width as the first of {', '.join(WIDTH_NAMES)} or else as its first parameter, the layer's"
-        " number as layer_idx if it takes that, and the settings that you give. Write a subclass that makes"
-        f" the object: class Small{cls}({cls}): def __init__(self, d_model): super().__init__(...)."
+    given = ["x" if i == 0 or name in _READ_X else f"{name}=..." for i, name in enumerate(needed)]
+    given += [f"{p.name}=..." for p in takes if p.name in _MASKS and p.name not in needed]
+    has = f"takes {', '.join(needed)}" if needed else "takes no x"
+    raise PluginError(
+        f"{cls}.forward {has}, but linbench calls a layer with x [B, T, D] alone ({PAGE}). Write a"
+        " subclass that gives it the rest, such as a causal mask.",
+        adapter=(
+            f"class Adapted{cls}({cls}):\n"
+            f"    def forward(self, x):\n"
+            f"        return super().forward({', '.join(given) or '...'})"
+        ),
     )
 
 
-def _settings(module: type[nn.Module], parameters: list[inspect.Parameter]) -> type[Settings]:
-    """Return a settings class with the constructor's parameters."""
-    fields: dict[str, Any] = {}
-    for p in parameters:
-        if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}:
-            default = ... if p.default is p.empty else p.default
-            fields[p.name] = Annotated[Any, BeforeValidator(_reader(module, p).accept)], default
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
-
-    class Base(Settings):
-        model_config = ConfigDict(
-            extra="allow" if open_ended else "forbid", frozen=True, arbitrary_types_allowed=True
-        )
-        __pydantic_extra__: dict[str, Annotated[Any, BeforeValidator(JSON.accept)]]
-
-        @classmethod
-        def _read(cls, name: str, value: Any) -> Any:
-            return value  # the parameter's reader reads it
-
-    return create_model(f"{module.__name__}Settings", __base__=Base, **fields)
-
-
-def _reader(module: type[nn.Module], parameter: inspect.Parameter) -> Reader:
-    """Return the reader of a parameter by its annotation, and by a default of another type or without one."""
-    default = parameter.default
-    if parameter.annotation is parameter.empty:
-        return JSON if default is parameter.empty else reader_like(default)
-    reader = reader_of(_resolve(module, parameter.annotation))
-    if default is parameter.empty or reader.takes(default):
-        return reader
-    return any_of([reader, NOTHING if default is None else reader_like(default)])
-
-
-def _resolve(module: type[nn.Module], annotation: Any) -> Any:
-    """Return the type that an annotation names as text; the annotation itself if there is no such type."""
-    if not isinstance(annotation, str):
-        return annotation
-    names = getattr(inspect.unwrap(module.__init__), "__globals__", {})
-    try:
-        return get_type_hints(SimpleNamespace(__annotations__={"it": annotation}), names)["it"]
-    except Exception:  # a name that only a type checker imports, or of another version of Python
-        return annotation
+_MASKS = {"mask", "attn_mask", "attention_mask"}
+_READ_X = {"q", "k", "v", "query", "key", "value", "queries", "keys", "values"}
+"""Names of arguments that are x itself in self-attention."""

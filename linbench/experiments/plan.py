@@ -126,5 +126,5 @@ def _matching_preset(task: Task, model: ModelSpec, protocol: Protocol) -> str | 
         for layer in model.layers
         if not layer.entry.cls.is_plain_module
     ]
-    settings = task.settings.model_dump(mode="json")
+    settings = task.settings.identity()
     return matching_preset(type(task), settings, protocol.identity(), layers)

@@ -160,9 +160,10 @@ def _specify_layer(
     values: dict[str, Any] = {}
     if form == "controlled":
         if mixer.controlled is None:
+            declare = ", or declare `controlled` in its class (docs/your-layer.md)"
             raise UserError(
                 f"{term.name} has no controlled form, since it does not declare what surrounds its"
-                " recurrence; run it with --form native."
+                f" recurrence; run it with --form native{declare if mixer.is_plain_module else ''}."
             )
         values |= mixer.controlled
     # the settings of a preset are meant for mixers of linbench
@@ -178,7 +179,8 @@ def _specify_layer(
 def _settings_for(term: Term, entry: Entry, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the settings that this layer has; `MIXER.NAME` overrides a bare NAME."""
     mixer: type[Mixer] = entry.cls
-    settings = {name: value for name, value in given.items() if _has_setting(mixer, name)}
+    settings = {mixer.own_names[name]: given[name] for name in mixer.own_names if name in given}
+    settings |= {name: value for name, value in given.items() if _has_setting(mixer, name)}
     for prefix in (f"{term.name}.", f"{entry.name}."):
         for name, value in given.items():
             if name.startswith(prefix):
@@ -215,7 +217,7 @@ def refuse_unused_settings(given: Mapping[str, Any], models: Sequence[ModelSpec]
     known = {*BackboneSettings.model_fields, *_CHOOSES}
     for layer in (layer for model in models for layer in model.layers):
         fields = type(layer.settings).model_fields
-        known |= {*layer.settings.model_fields_set, *fields}
+        known |= {*layer.settings.model_fields_set, *fields, *layer.entry.cls.own_names}
         for prefix in (layer.entry.name, f"./{layer.entry.name}"):
             known |= {f"{prefix}.{name}" for name in fields}
     for name in given:

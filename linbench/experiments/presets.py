@@ -53,7 +53,7 @@ def matching_preset(
 
     Args:
         task: the task.
-        settings: the task's settings, as JSON values.
+        settings: the task's settings, as an identity has them.
         protocol: the protocol's settings, as JSON values.
         layers: the settings of each layer, as `layer_settings` returns them. A setting that a layer lacks is
             no difference.
@@ -64,7 +64,7 @@ def matching_preset(
         of_protocol = Protocol.parse({**default_protocol(), **preset.protocol}, where="protocol")
         of_model = without({"form": "native", **preset.model}, but)
         if (
-            of_task.model_dump(mode="json") == settings
+            of_task.identity() == settings
             and without(of_protocol.identity(), but) == without(protocol, but)
             and all(_agrees(layer, of_model) for layer in layers)
         ):

@@ -59,10 +59,10 @@ class Protocol(Settings):
         json_schema_extra={ABSENT: 1},
     )
     lr: float = Field(gt=0, description="peak learning rate of AdamW")
-    schedule: Literal["cosine", "epoch_cosine", "constant", "wsd"] = Field(
+    schedule: Literal["cosine", "epoch_cosine", "linear", "constant", "wsd"] = Field(
         description=(
-            "learning rate after the warm-up; epoch_cosine changes it only between epochs; wsd"
-            " (warm-up, stable, decay) is constant and falls linearly at the end"
+            "learning rate after the warm-up; epoch_cosine changes it only between epochs; linear falls to"
+            " zero; wsd (warm-up, stable, decay) is constant and falls linearly at the end"
         )
     )
     cooldown: float = Field(

@@ -92,7 +92,9 @@ def channel_width_for_parameters(make: Callable[[int], ModelSpec], task: Task, p
 
     Raises UserError: no width is within `TOLERANCE`.
     """
-    narrow, wide = (make(width).sketch(task).parameter_count() for width in (WIDTH_STEP, 2 * WIDTH_STEP))
+    narrow, wide = (
+        make(width).sketch_or_build(task).parameter_count() for width in (WIDTH_STEP, 2 * WIDTH_STEP)
+    )
     if narrow == wide:
         raise UserError(
             "model.parameters chooses the width of the channel mixer, but model.channel_mixer ="
@@ -131,7 +133,7 @@ def _state(model: ModelSpec, task: Task, setting: str) -> StateSize:
     name = digest(model.identity())
     if name in _CONSTANT:
         return _CONSTANT[name]
-    sketch = model.sketch(task)
+    sketch = model.sketch_or_build(task)
     size = sketch.state_size(task.seq_len)
     if size is None:
         raise UserError(

@@ -340,8 +340,10 @@ def _able_models(
 
 def _has_controlled_form(pattern: str, missing: dict[str, str]) -> bool:
     for term in parse_layers(pattern):
-        if registry("model").find(term.name).cls.controlled is None:
-            missing[f"model {pattern}, controlled"] = f"{term.name} has no controlled form."
+        mixer = registry("model").find(term.name).cls
+        if mixer.controlled is None:
+            declare = "; its class can declare one (docs/your-layer.md)" if mixer.is_plain_module else ""
+            missing[f"model {pattern}, controlled"] = f"{term.name} has no controlled form{declare}."
             return False
     return True
 

@@ -11,7 +11,8 @@ from linbench.results.record import benchmark_results
 from linbench.results.schema import Result, ResultsByKind
 from linbench.results.schema.benchmarks import SpeedResult, SweepResult, TimingResult
 from linbench.results.schema.cells import CellResult
-from linbench.results.store import CELL, SPEED, SWEEP
+from linbench.results.schema.pretrained import PretrainedResult
+from linbench.results.store import CELL, PROBE, SPEED, SWEEP
 
 
 @dataclass(frozen=True)
@@ -23,17 +24,20 @@ class ReportData:
         speeds: measurements of single layers.
         benchmarks: measurements of kernels, training steps and the drawing of examples.
         sweeps: measurements of whole suites.
+        pretrained: answers of language models that were trained elsewhere.
     """
 
     cells: Sequence[CellResult] = ()
     speeds: Sequence[SpeedResult] = ()
     benchmarks: Sequence[TimingResult] = ()
     sweeps: Sequence[SweepResult] = ()
+    pretrained: Sequence[PretrainedResult] = ()
 
     @classmethod
     def from_kinds(cls, results: ResultsByKind) -> "ReportData":
         """Return the data for what a store holds, by kind of result."""
-        return cls(results[CELL], results[SPEED], benchmark_results(results), results[SWEEP])
+        benchmarks = benchmark_results(results)
+        return cls(results[CELL], results[SPEED], benchmarks, results[SWEEP], results[PROBE])
 
     def at_budget(self, times: int) -> "ReportData":
         """Return the ladders as they stood with so many times their base budget.
@@ -52,4 +56,4 @@ class ReportData:
     @property
     def results(self) -> list[Result]:
         """All results."""
-        return [*self.cells, *self.speeds, *self.benchmarks, *self.sweeps]
+        return [*self.cells, *self.speeds, *self.benchmarks, *self.sweeps, *self.pretrained]

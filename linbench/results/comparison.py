@@ -30,7 +30,7 @@ from linbench.results.record import (
 )
 from linbench.results.schema import Result
 from linbench.results.schema.cells import CellResult
-from linbench.results.scores import accuracy
+from linbench.results.scores import accuracy, further_metrics
 from linbench.results.sizes import count_of, matched_part, spread
 from linbench.results.undertrained import judged
 
@@ -68,8 +68,8 @@ class Row:
         """The metrics other than accuracy and nll, each with a value for every seed that has it."""
         found: dict[str, list[float]] = {}
         for result in self.results:
-            for name, value in result["metrics"].items() if result["status"] == "ok" else ():
-                if name not in {"accuracy", "nll"}:
+            for name, value in further_metrics(result).items():
+                if name != "nll":
                     found.setdefault(name, []).append(value)
         return found
 

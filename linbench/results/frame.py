@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from linbench.common.hashing import canonical
 from linbench.results.record import model_size_of
 from linbench.results.schema.cells import CellResult
-from linbench.results.scores import above_chance, accuracy
+from linbench.results.scores import above_chance, accuracy, further_metrics
 from linbench.results.undertrained import judged
 
 if TYPE_CHECKING:
@@ -22,9 +22,8 @@ def frame(results: Iterable[CellResult]) -> "pd.DataFrame":
 
 def _row(result: CellResult) -> dict[str, Any]:
     cell, score = result["cell"], accuracy(result)
-    metrics = {
-        name: result["metrics"].get(name) for name in ("nll", *result["metrics"]) if name != "accuracy"
-    }
+    further = further_metrics(result)
+    metrics = {name: further.get(name) for name in ("nll", *further)}
     return {
         "task": cell["task"]["name"],
         "preset": result["preset"],

@@ -30,7 +30,7 @@ from linbench.results.packs import (
     write_manifest,
     write_pack,
 )
-from linbench.results.record import is_cell
+from linbench.results.record import is_cell, is_pretrained
 from linbench.results.result_text import NewerResultError, check_text, read_file, result_text
 from linbench.results.schema import Result
 from linbench.results.schema.cells import CellResult
@@ -146,14 +146,15 @@ def verify(store: Store) -> list[str]:
 def pack_names(results: Sequence[Result], folder: Path) -> dict[str, str]:
     """Return the name of the pack that each result goes to, by its id.
 
-    In a folder called `claims` that is `claims`; else `speeds` for what benchmarks measured, and for cells
-    the shipped suite that asks the same of its models, where there is one, or `cells`.
+    In a folder called `claims` that is `claims`; else `speeds` for what benchmarks measured, `probes` for
+    what language models answered, and for cells the shipped suite that asks the same of its models, where
+    there is one, or `cells`.
     """
     if folder.resolve().name == "claims":
         return {result["id"]: "claims" for result in results}
     cells = [result for result in results if is_cell(result)]
     suites = _suites(cells, folder.resolve().name)
-    names = {result["id"]: "speeds" for result in results}
+    names = {result["id"]: "probes" if is_pretrained(result) else "speeds" for result in results}
     return names | {cell["id"]: suites.get(_suite_settings_text(cell["cell"]), "cells") for cell in cells}
 
 
@@ -291,7 +292,9 @@ def _command(name: str, folder: Path) -> str:
     """Return the command that usually measures what a pack of that name holds."""
     if name in shipped():
         return f"linbench sweep {name} --results {folder}"
-    return {"speeds": "linbench bench", "claims": "linbench claims --run"}.get(name, UNKNOWN)
+    return {"speeds": "linbench bench", "probes": "linbench probe", "claims": "linbench claims --run"}.get(
+        name, UNKNOWN
+    )
 
 
 def _remove(found: Sequence[_Loose]) -> None:

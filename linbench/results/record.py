@@ -16,7 +16,8 @@ from linbench.results.schema.benchmarks import (
     TimingResult,
 )
 from linbench.results.schema.cells import CellIdentity, CellResult
-from linbench.results.schema.fields import CELL, DRAW, OPERATION, SPEED, STEP, SWEEP
+from linbench.results.schema.fields import CELL, DRAW, OPERATION, PROBE, SPEED, STEP, SWEEP
+from linbench.results.schema.pretrained import PretrainedIdentity, PretrainedResult
 
 DIVERGED = "diverged"
 """The status of a run whose loss was not finite; it counts as chance."""
@@ -69,20 +70,34 @@ def is_cell(result: Result) -> TypeIs[CellResult]:
     return result.get("kind", CELL) == CELL
 
 
-def identity_of(result: Result) -> CellIdentity | BenchmarkIdentity:
-    """Return the identity of what was measured: of the cell, or of the benchmark's case."""
+def is_pretrained(result: Result) -> TypeIs[PretrainedResult]:
+    """Return whether a result is that of a language model that was trained elsewhere."""
+    return result.get("kind") == PROBE
+
+
+def is_benchmark(result: Result) -> TypeIs[BenchmarkResult]:
+    """Return whether a result is that of a benchmark."""
+    return not is_cell(result) and not is_pretrained(result)
+
+
+def identity_of(result: Result) -> CellIdentity | BenchmarkIdentity | PretrainedIdentity:
+    """Return the identity of what was measured: the cell, the benchmark's case, or what a model was asked."""
+    if is_pretrained(result):
+        return result["probe"]
     return result["cell"] if is_cell(result) else result["bench"]
 
 
 def no_results() -> ResultsByKind:
     """Return an empty list for each kind of result."""
-    return {CELL: [], SPEED: [], OPERATION: [], STEP: [], DRAW: [], SWEEP: []}
+    return {CELL: [], SPEED: [], OPERATION: [], STEP: [], DRAW: [], SWEEP: [], PROBE: []}
 
 
 def add_result(results: ResultsByKind, result: Result) -> None:
     """Append a result to the list of its kind."""
     if is_cell(result):
         results[CELL].append(result)
+    elif is_pretrained(result):
+        results[PROBE].append(result)
     elif result["kind"] == SPEED:
         results[SPEED].append(result)
     elif result["kind"] == OPERATION:

@@ -12,7 +12,7 @@ from linbench.common.files import folder_below
 from linbench.results.packs import Line
 from linbench.results.record import FINAL, add_result, benchmark_results, no_results
 from linbench.results.schema import Result, ResultsByKind
-from linbench.results.schema.fields import CELL, SPEED, SWEEP
+from linbench.results.schema.fields import CELL, PROBE, SPEED, SWEEP
 from linbench.results.store import Store, find_stores
 
 REFERENCE = "reference"
@@ -49,7 +49,7 @@ class Reference(Store):
         latest: dict[str, Result] = {}
         for part in self.parts:
             results = part.by_kind()
-            others = [*results[SPEED], *benchmark_results(results), *results[SWEEP]]
+            others = [*results[SPEED], *benchmark_results(results), *results[SWEEP], *results[PROBE]]
             for result in [*results[CELL], *others]:
                 latest[result["id"]] = result
         merged = no_results()

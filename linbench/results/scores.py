@@ -13,6 +13,24 @@ def accuracy(result: CellResult) -> float | None:
     return result["metrics"].get("accuracy") if result["status"] == "ok" else None
 
 
+BITS = "_bits"
+"""End of the names of metrics that say how many bits all weights of a model hold."""
+
+
+def further_metrics(result: CellResult) -> dict[str, float]:
+    """Return the metrics beside accuracy; none unless the run ended well.
+
+    Where bits are among them, "bits_per_parameter" is added: the sum of all bits, each number at least 0,
+    over the parameters of the model (arXiv:2404.05405, definition 4.3).
+    """
+    if result["status"] != "ok":
+        return {}
+    found = {name: value for name, value in result["metrics"].items() if name != "accuracy"}
+    bits = [max(0.0, value) for name, value in found.items() if name.endswith(BITS)]
+    parameters = result["model"].get("parameters")
+    return {**found, "bits_per_parameter": sum(bits) / parameters} if bits and parameters else found
+
+
 class Levels(NamedTuple):
     """The accuracy of the best blind guess, and the one that can be expected of the exact solver."""
 

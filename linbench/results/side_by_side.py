@@ -226,7 +226,8 @@ def remarks(row: Row, first: Row) -> tuple[str, ...]:
     if apart := _size_difference(row, first):
         found.append(apart)
     if undeclared:
-        found.append(f"the state of {' and of '.join(undeclared)} is undeclared")
+        equal = "" if apart else ", numbers of parameters agree"
+        found.append(f"the state of {' and of '.join(undeclared)} is undeclared{equal}")
     return tuple(found)
 
 

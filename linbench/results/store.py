@@ -17,7 +17,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from linbench.common.errors import StorageError
 from linbench.common.files import LEFTOVER, storage_sentence, write_whole
 from linbench.results.packs import SUFFIX, Line, Packs
-from linbench.results.record import add_result, is_cell, no_results
+from linbench.results.record import add_result, is_benchmark, is_cell, no_results
 from linbench.results.rescore import with_current_chance
 from linbench.results.result_text import FILE_REFUSALS, NewerResultError, check_text, read_file, result_text
 from linbench.results.schema import Result, ResultsByKind, misfit
@@ -26,6 +26,7 @@ from linbench.results.schema.cells import CellResult
 from linbench.results.schema.fields import CELL as CELL
 from linbench.results.schema.fields import DRAW as DRAW
 from linbench.results.schema.fields import OPERATION as OPERATION
+from linbench.results.schema.fields import PROBE as PROBE
 from linbench.results.schema.fields import SPEED as SPEED
 from linbench.results.schema.fields import STEP as STEP
 from linbench.results.schema.fields import SWEEP as SWEEP
@@ -88,7 +89,7 @@ class Store:
     def get_benchmark(self, case_id: str) -> BenchmarkResult | None:
         """Return the result of a benchmark, or None. Raises StorageError as `find` does."""
         result = self.find(case_id)
-        return None if result is None or is_cell(result) else result
+        return result if result is not None and is_benchmark(result) else None
 
     def find(self, result_id: str) -> Result | None:
         """Return the result of an id, of any kind; None if there is none, or only one of an older schema.

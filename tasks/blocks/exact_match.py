@@ -1,20 +1,28 @@
 """Values of several tokens, right only if every token is."""
 
 import torch
+from torch import Tensor
+from torch.nn.functional import pad
 
 from linbench.tasks.base import Batch, Prediction, WeightedMean
 
 __all__ = ["exact_match"]
 
 
-def exact_match(batch: Batch, prediction: Prediction, *, length: int) -> WeightedMean:
-    """Return whether values at `length` adjacent places are right at all their used places.
+def exact_match(batch: Batch, prediction: Prediction, *, length: int | Tensor) -> WeightedMean:
+    """Return whether values at adjacent places are right at all their used places.
 
     Each value counts once, at its first place, which must be used.
+
+    Args:
+        batch: examples.
+        prediction: of these.
+        length: places of every value; or how many a value takes at its first place, and 0 at others [B, N].
     """
-    due, right = (
-        x.reshape(x.shape[0], -1, length) for x in (batch.is_answer, prediction.answers == batch.targets)
-    )
-    first = torch.arange(length, device=due.device) == 0
-    whole = (right | ~due).all(dim=2, keepdim=True)
-    return WeightedMean((whole & first).flatten(1), (due & first).flatten(1))
+    place = torch.arange(batch.targets.shape[1], device=batch.targets.device)
+    if isinstance(length, int):
+        length = length * (batch.is_answer & (place % length == 0)).to(torch.int64)
+    wrong = batch.is_answer & (prediction.answers != batch.targets)
+    before = pad(wrong.cumsum(dim=1), (1, 0))
+    whole = before.gather(1, place + length) == before[:, :-1]
+    return WeightedMean(whole & (length > 0), length > 0)

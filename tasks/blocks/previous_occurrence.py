@@ -17,3 +17,12 @@ def previous_occurrence(ids: Tensor) -> tuple[Tensor, Tensor]:
     count = rank - torch.where(first, rank, 0).cummax(dim=1).values
     empty = torch.empty_like(place)
     return empty.scatter(1, place, before), empty.scatter(1, place, count)
+
+
+def token_after_previous(inputs: Tensor, positions: Tensor) -> Tensor:
+    """Return, for each position, the token that followed the last earlier place of the token there [B, N].
+
+    Without an earlier place it is the token at the position itself.
+    """
+    place, _ = previous_occurrence(inputs)
+    return inputs.gather(1, (place.gather(1, positions) + 1).minimum(positions))

@@ -101,6 +101,7 @@ def test_a_path_may_have_spaces_in_every_verb(
     (tmp_path / "my layers" / "mine.py").write_text(
         "from torch import nn\nclass Mine(nn.Linear):\n    def __init__(it, width):\n       "
         " super().__init__(width, width)\n"
+        "    def state_floats(it, seq_len):\n        return 0\n"  # or compare would train it at another size
     )
     mine = "./my layers/mine.py:Mine"
     ended = compare(f" {mine} ,deltanet", "--seeds", "0")

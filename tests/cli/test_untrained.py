@@ -206,11 +206,15 @@ def test_a_model_that_cannot_be_trained_is_told_of(linbench: Callable[..., Any])
             ["regresion"],
             (
                 "unknown question 'regresion'; did you mean 'regression'? "
-                "Allowed: blend, capacity, formal_language, gradient, overwriting, reflections, regression,"
-                " retention."
+                "Allowed: blend, capacity, formal_language, gradient, lano, overwriting, reflections,"
+                " regression, retention."
             ),
         ),
-        (["mqar"], "mqar has no baselines; formal_language, regression have."),
+        (
+            ["mqar"],
+            "mqar has no baselines of its own; formal_language, lano, regression have. --shallow scores"
+            " those of any task.",
+        ),
         (
             ["regression", "--preset", "drift", "--dim", "8"],
             "--dim sets the size of random keys and values; regression has settings of its own, ",

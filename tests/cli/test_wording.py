@@ -20,6 +20,7 @@ BENCHMARKS = [command.name or "" for command in bench.registered_commands]
 PATHS = [["linbench"], *([verb] for verb in VERBS), ["bench"], *(["bench", name] for name in BENCHMARKS)]
 
 RUN = ["run", "mqar", "--model", "deltanet"]
+PROBE = ["probe", "./no-such-folder"]
 DRY = ["sweep", "quick", "--dry-run", "--device", "cpu"]
 NINES = "9" * 5000
 
@@ -42,6 +43,7 @@ MISTAKES: dict[str, list[list[str]]] = {
         ["run", "mqar", "--model", "no such.module:Mine"],
         ["run", "mqar", "--model", "no_such_module:Mine"],
         ["run", "mqar", "--model", "torch.nn:MultiheadAttention"],
+        ["run", "mqar", "--model", "torch.nn:Linear"],
         ["run", "mqar", "--model", "torch.nn.functional:pi"],
         ["run", "mqar", "--model", "base_conv", "--form", "controlled"],
         ["run", "mqar", "--model", "lstm", "--set", "model.state_floats=100"],
@@ -132,6 +134,23 @@ MISTAKES: dict[str, list[list[str]]] = {
         ["show", "task", "mqar", "--set", "model.heads=2"],
     ],
     "figures": [["figures", "learning-curve"]],
+    "probe": [
+        ["probe", "./no-such-folder"],
+        [*PROBE, "--task", "mqr"],
+        [*PROBE, "--task", "mqar,,needle"],
+        [*PROBE, "--task", "mqar", "--preset", "quck"],
+        [*PROBE, "--task", "mqar", "--set", "model.d_model=8"],
+        [*PROBE, "--task", "mqar", "--shots", "-1"],
+        [*PROBE, "--task", "mqar", "--answers", "writen"],
+        [*PROBE, "--task", "mqar", "--device", "mps"],
+        [*PROBE, "--task", "mqar", "--dtype", "fp16"],
+        [*PROBE, "--task", "regression"],
+        [*PROBE, "--task", "stacked_mqar"],
+        [*PROBE, "--task", "compression"],
+        [*PROBE, "--task", "variable_overwrite/fused"],
+        [*PROBE, "--task", "capacity/schlag-1-60"],
+        [*PROBE, "--task", "mqar"],
+    ],
     "untrained": [
         ["untrained", "capacity", "--seed", f"1{'0' * 30}"],
         ["untrained", "capacity", "--after", "mqar"],
@@ -183,7 +202,9 @@ def test_messages(linbench: Callable[..., Any], wording: SnapshotAssertion, verb
         ended = linbench(*words)
         assert ended.out == "", words
         assert len(ended.err) < 4000, words
-        assert ended.err.count("\n") == 1, words
+        sentence, _, adapter = ended.err.partition("\n\n")
+        assert len(sentence.splitlines()) == 1, words
+        assert adapter[:6] in ("", "class "), words
         assert ended.code in (2, 6), words
         assert ended.code == 2 or verb == "gate" or "--against" in words
         command = " ".join(_quoted(word) for word in words)

@@ -57,8 +57,8 @@ ENCODER = "torch.nn:TransformerEncoderLayer[nhead=2,dim_feedforward=32,dropout=0
     ("Same", ["non-causal"], "with the tokens from 16 of 32 on replaced, its output at token 15 moves by "),
     ("SilentAtFirst", ["non-causal"], "token 15"),
     ("Faint", ["non-causal"], "token 15"),
-    (f"{ENCODER},batch_first=true]", ["non-causal"], "from 16 of 32"),
-    (f"{ENCODER}]", ["batch-mixing"], "other rows"),
+    (f"{ENCODER}]", ["non-causal"], "from 16 of 32"),
+    (f"{ENCODER},batch_first=false]", ["batch-mixing"], "other rows"),
     ("RowsFirst", ["batch-mixing"], "a row of 32 tokens gives other outputs alone than in a batch of 3"),
     ("Batched", ["batch-mixing"], "other rows"),
     ("Normed", ["non-causal", "batch-mixing"], ", in training"),
@@ -121,6 +121,10 @@ def probed(cells: Sequence[Cell], *allow: str) -> Marks:
     marks = Marks(parse_laws(allow))
     marks.probe(cells)
     return marks
+
+
+def test_a_law_may_be_written_with_either_sign() -> None:
+    assert parse_laws(["non_causal", "batch-mixing"]) == {Law.non_causal, Law.batch_mixing}
 
 
 def test_a_constructor_that_draws_from_a_generator_of_its_own_is_nondeterministic_and_nothing_else(

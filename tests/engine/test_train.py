@@ -29,6 +29,13 @@ def test_the_rate_warms_up_then_falls_to_zero() -> None:
     assert all(later < earlier for earlier, later in itertools.pairwise(rates[9:]))
 
 
+def test_a_linear_rate_falls_by_as_much_at_every_step() -> None:
+    protocol = Protocol.parse({**default_protocol(), "schedule": "linear", "warmup": 0.1}, where="protocol")
+    rates = learning_rate_factors(100, protocol)
+    rising, falling = [i / 10 for i in range(1, 11)], [i / 90 for i in reversed(range(90))]
+    assert rates == pytest.approx(rising + falling)
+
+
 def test_a_constant_rate_stays() -> None:
     protocol = Protocol.parse({**default_protocol(), "schedule": "constant"}, where="protocol")
     assert set(learning_rate_factors(100, protocol)[4:]) == {1.0}

@@ -1,14 +1,17 @@
 """Guesses blind to the question or to the sequence, which measure what `Task.chance` promises."""
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import perm
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from linbench.tasks.base import Batch, Task
+from linbench.tasks.base import Batch, Prediction, Task
+from linbench.tasks.blocks.names import read_words
+from tests.helpers.story import told
 
 Guesser = Callable[[Task, Batch, Batch], Tensor]
 """A function of a task, examples to learn from and examples to guess, that returns answers."""
@@ -88,7 +91,7 @@ def agreeing(candidates: Iterable[Sequence[int]], said: Sequence[int]) -> int:
 
 
 def associative(task: Task, tokens: list[int], at: list[int]) -> list[int]:
-    return [commonest(dict(zip(tokens[:-2:2], tokens[1:-2:2], strict=True)).values())]
+    return [commonest(dict(zip(tokens[:-2:2], tokens[1:-2:2], strict=True)).values())] * len(at)
 
 
 def in_context(task: Task, tokens: list[int], at: list[int]) -> list[int]:
@@ -251,7 +254,20 @@ def the_agent(_: Task, __: Batch, batch: Batch) -> Tensor:
 
 
 def first_constant(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    """Some constant; of bits with negations the commonest among the variables that may be asked for."""
+    if task.settings.negations:
+        return [_commonest_bit(task, tokens, at[0] - 1)] * len(at)
     return [next(token for token in tokens if token >= 3 + task.settings.names)] * len(at)
+
+
+def _commonest_bit(task: Task, tokens: list[int], end: int) -> int:
+    zero = 3 + task.settings.names
+    said = [tokens[t : t + 3] for t in range(end % 3, end, 3)]
+    known = {x: y - zero for x, _, y in said if y >= zero}
+    roots = len(known)
+    for _ in said:
+        known |= {x: known[y] ^ (verb > 1) for x, verb, y in said if y in known}
+    return zero + commonest(list(known.values())[roots:])
 
 
 def nothing(_: Task, __: Batch, batch: Batch) -> Tensor:
@@ -270,6 +286,101 @@ def counted(task: Task, tokens: list[int], at: list[int]) -> list[int]:
     return [commonest(counts.values())] * len(at)
 
 
+def commonest_shown(_: Task, tokens: list[int], at: list[int]) -> list[int]:
+    """The commonest of the values before the questions, whichever is asked for."""
+    return [commonest(token for token in tokens[: at[0]] if token)] * len(at)
+
+
+def of_some_key(_: Task, __: Batch, batch: Batch) -> Tensor:
+    """The answer of the last key that was asked for, whichever this one is."""
+    return batch.targets[:, -1:].expand_as(batch.targets)
+
+
+def of_some_key_or_version(task: Task, learnt: Batch, batch: Batch) -> Tensor:
+    """The same; if a version is named, the first value that counts and has it."""
+    if task.settings.ask == "highest":
+        return of_some_key(task, learnt, batch)
+    counts, _, version, value = task._read(batch.inputs)  # type: ignore[attr-defined]
+    named = batch.inputs.gather(1, batch.positions)
+    matches = counts[:, None] & (version[:, None] == named[:, :, None])
+    return value.gather(1, matches.long().argmax(dim=2))
+
+
+def likeliest_place(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    """The likeliest place of an object that may be asked for, which is carried in half of cases."""
+    s, share = task.settings, Counter[int]()
+    story = told(tokens[: 3 * s.facts], s.first_object, s.first_place)
+    for carried in (True, False):
+        fit = story.fit(carried=carried, before=s.before)
+        for thing in fit:
+            share[(story.before if s.before else story.place)[thing]] += 840 // len(fit)  # up to 8 divide it
+    return [share.most_common(1)[0][0] if share else 0] * len(at)
+
+
+def unnamed(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    """The first word that was not yet named."""
+    return [
+        next(word for word in range(1, task.io.vocab_out or 0) if word not in tokens[at[0] : place + 1])
+        for place in at
+    ]
+
+
+Words = list[tuple[int, ...]]
+
+
+def read_so_far(
+    task: Task, tokens: list[int], at: list[int], first: int
+) -> Iterator[tuple[Words, tuple[int, ...]]]:
+    """The words of the instance at each position, and the tokens of a name that is not at its end there."""
+    read = list(read_words(tokens, task.settings, first))
+    ends = [begun + len(word) for begun, word in read]
+    for t in at:
+        count = bisect_right(ends, max(t, 0) + 1)
+        begin = max(n for n in range(count) if read[n][1] == (1,))
+        yield [word for _, word in read[begin + 1 : count]], tuple(tokens[ends[count - 1] : t + 1])
+
+
+def on_a_cycle(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+    """The commonest next token among names of the cycle, whatever is asked."""
+    first, answers = 3 + task.settings.hops, []
+    for words, said in read_so_far(task, tokens, at, first):
+        asks = next((n for n, word in enumerate(words) if 3 <= word[0] < first), 0)
+        answers.append(agreeing(set(words[:asks]), said))
+    return answers
+
+
+def in_order(task: Task, learnt: Batch, batch: Batch) -> Tensor:
+    """The end, the query or another node that is not said, whichever was right most often at this step."""
+
+    def another(query: bool) -> Row:
+        def guess(task: Task, tokens: list[int], at: list[int]) -> list[int]:
+            answers = []
+            for words, said in read_so_far(task, tokens, at, 5):
+                asks = words.index((2,)) if (2,) in words else 0
+                asked = set(words[asks + 1 : asks + 2])
+                left = set(words[:asks]) - set(words[asks + 3 :]) - (set() if said else asked)
+                answers.append(agreeing(asked if query and not said else left, said))
+            return answers
+
+        return guess
+
+    def options(batch: Batch) -> Tensor:
+        found = [by_row(another(query))(task, learnt, batch) for query in (False, True)]
+        return torch.stack([*found, torch.full_like(found[0], 4).where(batch.facts["prefix"] == 0, found[0])])
+
+    few = Batch(
+        *(x[:1000] for x in learnt[:3]),
+        {name: x[:1000] for name, x in learnt.slices.items()},
+        {name: x[:1000] for name, x in learnt.facts.items()},
+    )
+    scores = [
+        task.score(few, Prediction(guess, torch.zeros(guess.shape)))["accuracy/step"][0]
+        for guess in options(few)
+    ]
+    best = torch.stack(scores).argmax(dim=0)[batch.slices["step"]]
+    return options(batch).gather(0, best[None])[0]
+
+
 GUESSERS: dict[str, Guesser] = {
     **dict.fromkeys(("mqar", "compositional_mqar", "forgetting_mqar", "stacked_mqar"), by_slot),
     **dict.fromkeys(("in_context_recall", "noisy_recall"), by_row(in_context)),
@@ -279,29 +390,39 @@ GUESSERS: dict[str, Guesser] = {
             "parity",
             "dyck",
             "flip_flop",
+            "majority",
             "compression",
             "selective_copy",
             "induction",
+            "lano",
+            "mano",
             "memorization",
             "reachability",
         ),
         by_place(),
     ),
     "associative_recall": by_row(associative),
+    "brevo": in_order,
     "capacity": capacity,
+    "capo": by_place("value"),
     "counter": by_row(counted),
+    "depo": by_row(on_a_cycle),
     "formal_language": by_place("word"),
+    "frequent": by_row(unnamed),
     "fuzzy_recall": by_row(fuzzy),
     "group_word": by_place("position"),
     "modular_arithmetic": by_place("length"),
     "needle": by_row(needle),
     "noise_recall": by_row(noise),
+    "object_locations": by_row(likeliest_place),
+    "nth": by_row(commonest_shown),
     "p_hop": by_place("hops", token=True),
     "phonebook": by_row(phonebook),
     "regression": nothing,
     "role_binding": the_agent,
     "stack": by_row(stack),
     "stack_manipulation": by_place("place", "length"),
+    "versioned_overwrite": of_some_key_or_version,
     "variable_chain": by_row(first_constant),
     "variable_overwrite": by_row(overwritten),
 }

@@ -14,7 +14,13 @@ def _first_of_each_path() -> set[tuple[str, str]]:
         seen = set()
         for which, preset in cls.presets.items():
             values = cls.Settings.parse(preset.task, where="task").model_dump()
-            path = str({field: value for field, value in values.items() if type(value) not in (int, float)})
+            path = str(
+                {
+                    field: len(value) if isinstance(value, tuple) else value
+                    for field, value in values.items()
+                    if type(value) not in (int, float)
+                }
+            )
             if path not in seen:
                 first.add((name, which))
             seen.add(path)
@@ -22,4 +28,7 @@ def _first_of_each_path() -> set[tuple[str, str]]:
 
 
 FIRST_OF_EACH_PATH = _first_of_each_path()
-"""Task and preset of all but those presets that differ from an earlier one of the task in numbers alone."""
+"""Task and preset of all but those presets that differ from an earlier one of the task in numbers alone.
+
+Lists of equally many numbers count as such.
+"""

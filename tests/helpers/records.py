@@ -70,3 +70,41 @@ def a_record(cell_id: str, **more: Any) -> Result:
         "stack": {"size": 1, "note": None},
         "environment": ENVIRONMENT,
     } | more
+
+
+def a_probe(result_id: str, label: str = "some-model", accuracy: float = 0.5, **asked: Any) -> Any:
+    """Return the whole result of a language model on mqar; `asked`: changed fields of its identity."""
+    at = {"at": [1, 3], "accuracy": {"sum": [2 * accuracy, 2 * accuracy], "weight": [2, 2]}}
+    identity = {
+        "version": 1,
+        "task": {"name": "mqar", "version": 1, "draws": 1, "settings": {"seq_len": 16}, "source": None},
+        "model": {"digest": "d" * 64},
+        "tokens": "t" * 64,
+        "shots": 0,
+        "answers": "hidden",
+        "seed": 0,
+        "examples": 4,
+        "precision": "fp32",
+        "device": "cpu",
+    }
+    return {
+        "schema": SCHEMA,
+        "kind": "probe",
+        "id": result_id,
+        "label": label,
+        "preset": "quick",
+        "probe": identity | asked,
+        "chance": 0.2,
+        "optimum": 1.0,
+        "scoring": 1,
+        "status": "ok",
+        "reason": None,
+        "marks": [],
+        "metrics": {"accuracy": accuracy, "nll": 1.5, "stale": 0.25},
+        "slices": {"distance": at},
+        "choices": 256,
+        "parameters": 1_000_000,
+        "state": {"recurrent": 4096, "cache": 0, "tokens": 16},
+        "seconds": 1.0,
+        "environment": ENVIRONMENT,
+    }

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tests.bench import speed_page
 from tests.helpers import starting_gates
-from tests.pages import gradient, regression, trained_gradient, variants
+from tests.pages import floors, gradient, regression, trained_gradient, variants
 from tests.pages.compared import compare
 from tests.pages.numbers import MADE_TABLE
 from tests.results import beyond, doublings, rungs_of_searches, schedules, softmax
@@ -84,6 +84,7 @@ def blocks() -> list[Block]:
         Block("docs/decisions/0015-rungs-of-searches.md", "lost", MADE, rungs_of_searches.table),
         Block("docs/results.md", "softmax", MADE, softmax.table),
         Block("docs/ci.md", "compare", MADE, compare),
+        Block("docs/tasks.md", "floors", MADE, floors.table),
         Block("docs/which-optimiser.md", "learners", MADE, variants.learners),
         Block("docs/which-optimiser.md", "regression", MADE, regression.table),
         Block("docs/gradients.md", "gradient", MADE, gradient.table),

@@ -30,6 +30,7 @@ def _pattern(page: str, words: str, reason: str) -> Definition:
 
 INITIAL, CI, FIGURES, TASKS = "docs/initial-values.md", "docs/ci.md", "docs/figures.md", "docs/tasks.md"
 USAGE, SPEED, RESULTS = "docs/usage.md", "docs/speed.md", "docs/results.md"
+YOUR_LAYER = "docs/your-layer.md"
 LADDERS, VALIDATION = "docs/decisions/0011-ladders.md", "docs/decisions/0014-validation.md"
 
 DEFINITIONS = [
@@ -57,6 +58,9 @@ DEFINITIONS = [
     _phrase(TASKS, "196 of 256 tokens are noise", "counted from the preset's settings"),
     _phrase(TASKS, "870 of 1,024", "counted from the preset's settings"),
     _phrase(USAGE, "parameters that differ by more than 5 %", "the tolerance of matched sizes"),
+    _phrase(YOUR_LAYER, "transformers 5.24, minGRU-pytorch .2 and local-attention 1.11", "versions"),
+    _phrase(YOUR_LAYER, "within 5 %", "the tolerance of matched sizes"),
+    _phrase(YOUR_LAYER, "`run` and `sweep` change no size. `--set model.parameters=120000`", "a setting"),
     _phrase("docs/adding-a-variant.md", "longer than five minutes", "the limit of a probe (engine/probe.py)"),
     _phrase(USAGE, "14 of 14, 22 of 24 or 27 of 32 seeds", "computed by linbench/claims/looks.py"),
     _phrase(USAGE, "any verdict is wrong is at most 5 %", "the level of claims"),

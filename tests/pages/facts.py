@@ -7,7 +7,7 @@ from linbench.experiments.plan_tasks import make_task
 from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.experiments.registry import registry
 from linbench.verify.split_overlap import collisions
-from tests.pages import gradient, regression, result_facts, speed_facts, trained_gradient, variants
+from tests.pages import floors, gradient, regression, result_facts, speed_facts, trained_gradient, variants
 from tests.pages.fact import Fact, short
 from tests.results import beyond, doublings
 from tests.results.drawn import compared
@@ -166,4 +166,7 @@ FACTS = [
         ),
         slow=True,
     ),
+    Fact("docs/tasks.md", "upper ones, with an error of {} %", floors.error),
+    Fact("docs/tasks.md", "Up to {} % of the way a preset passes. Up to {} % the", floors.limits),
+    Fact("docs/tasks.md", "The short ones of `lano/quick` ({} %)", lambda: overlap("lano/quick"), slow=True),
 ]

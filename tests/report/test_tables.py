@@ -15,8 +15,9 @@ from linbench.report.table import Table, save_tables
 from linbench.report.tables import all_tables
 from linbench.report.tables.comparison import caption, table
 from linbench.results.comparison import Comparison, comparisons
+from linbench.results.frame import frame
 from linbench.results.schema import Result
-from linbench.results.scores import above_chance
+from linbench.results.scores import above_chance, further_metrics
 
 Make = Callable[..., Result]
 SEARCH = {
@@ -163,6 +164,19 @@ def test_the_error_of_vectors_is_among_other_metrics(a_result: Make) -> None:
     assert table(comparison).appendix["Other metrics"].frame.to_dict("records") == [
         {"model": "deltanet", "mse": "0.125"}
     ]
+
+
+def test_bits_in_weights_are_divided_by_parameters(a_result: Make) -> None:
+    """Bits below 0 count as none, and one model that was not built has no quotient."""
+    held = {"accuracy": 0.5, "name_bits": -50.0, "value_bits": 300.0}
+    result = a_result("deltanet", metrics=held)
+    parameters = result["model"]["parameters"]
+    assert further_metrics(result)["bits_per_parameter"] == 300 / parameters
+    assert frame([result])["bits_per_parameter"].tolist() == [300 / parameters]
+    (comparison,) = comparisons([result])
+    assert table(comparison).appendix["Other metrics"].names[-1] == "bits_per_parameter"
+    assert "bits_per_parameter" not in further_metrics({**result, "model": {}})
+    assert "bits_per_parameter" not in further_metrics(a_result("gla"))
 
 
 def test_accuracy_is_also_given_above_chance(a_result: Make) -> None:

@@ -19,7 +19,7 @@ PACKED = (
     "h200/claims",
     "h200/softmax",
 )
-MOST_FILES = 1_500
+MOST_FILES = 1_700
 MOST_CLONED_BYTES = 25_000_000
 
 

@@ -135,6 +135,9 @@ def test_a_state_that_is_undeclared_is_said_beside_the_verdict(
     assert [line.remarks for line in table.lines[1:]] == snapshot(name="beside a declared state")
     (turned,) = tables(("gla", 0.8, plain_module), ("deltanet", 0.6, {}), ("retnet", 0.6, plain_module))
     assert [line.remarks for line in turned.lines[1:]] == snapshot(name="beside an undeclared state")
+    (declared,) = tables(("deltanet", 0.6, {}), ("gla", 0.8, {}))
+    captions = [table_of(each).caption for each in (table, turned, declared)]
+    assert ["at equal parameters" in caption for caption in captions] == [True, True, False]
 
 
 def test_two_growing_states_are_compared_at_the_tested_length(tables: Callable[..., Any]) -> None:

@@ -2,15 +2,16 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 
 from linbench.common.task_io import IO
 from linbench.tasks.associative_recall import AssociativeRecall
-from linbench.tasks.base import Batch
-from tests.helpers.tasks import assert_refused, build_task, sample
+from linbench.tasks.base import IGNORE, Batch, Split
+from tests.helpers.cells import plan
+from tests.helpers.tasks import assert_refused, build_task, sample, unanswered
 
 N = 20_000
 ALPHA = 1e-3
@@ -21,21 +22,28 @@ build = partial(build_task, AssociativeRecall)
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"seq_len": 4, "vocab_size": 4}, {"vocab_size": 21}, {"seq_len": 256, "vocab_size": 256}]
+    "values",
+    [
+        {},
+        {"seq_len": 4, "vocab_size": 4},
+        {"vocab_size": 21},
+        {"seq_len": 256, "vocab_size": 256},
+        {"unused": 3},
+    ],
 )
 def test_structure(values: dict[str, Any]) -> None:
     task = build(**values)
     s, T, count = task.settings, task.seq_len, 200
     batch = sample(task, count)
     assert batch.inputs.shape == (count, T)
-    assert s.keys + s.values == s.vocab_size - 1
+    assert s.keys + s.values == s.vocab_size - s.unused - 1
     assert s.values - s.keys in (0, 1)
     for row, (tokens, target) in enumerate(
         zip(batch.inputs.tolist(), batch.targets.flatten().tolist(), strict=True)
     ):
         means: dict[int, int] = {}
         for key, value in zip(tokens[:-2:2], tokens[1:-2:2], strict=True):
-            assert 1 <= key <= s.keys < value < s.vocab_size
+            assert 1 <= key <= s.keys < value <= s.keys + s.values
             assert means.setdefault(key, value) == value
         assert tokens[-2] == 0
         assert means[tokens[-1]] == target
@@ -110,19 +118,71 @@ def test_tokens() -> None:
     assert build().io == IO(20, 20)
 
 
+@pytest.fixture
+def published() -> AssociativeRecall:
+    task: AssociativeRecall = build(**AssociativeRecall.presets["seq-icl"].task)
+    return task
+
+
+def test_the_published_preset_is_as_published(published: AssociativeRecall) -> None:
+    """20 pairs of 9 keys and 9 values, and 400 epochs of 5,000 sequences in 157 steps, but for their last."""
+    s, protocol = published.settings, AssociativeRecall.presets["seq-icl"].protocol
+    assert (published.seq_len, s.keys, s.values, published.io) == (42, 9, 9, IO(20, 20))
+    assert sample(published, 500).inputs.max() == 18
+    assert protocol["epochs"] * protocol["examples"] / protocol["batch_size"] == 62_500
+    later = build(**AssociativeRecall.presets["seq-icl-2024"].task)
+    assert (later.seq_len, later.settings.keys, later.settings.values) == (386, 19, 19)
+
+
+def test_chance_of_the_published_preset(published: AssociativeRecall) -> None:
+    later = build(**AssociativeRecall.presets["seq-icl-2024"].task)
+    assert published.chance() == pytest.approx(0.310, abs=5e-4)
+    assert later.chance() == pytest.approx(0.168, abs=5e-4)
+
+
+def test_training_labels_every_token_and_tests_label_the_answer(published: AssociativeRecall) -> None:
+    one = build(seq_len=42, unused=1)
+    for split in get_args(Split):
+        batch, alone = sample(published, 50, split), sample(one, 50, split)
+        assert torch.equal(batch.inputs, alone.inputs)
+        assert torch.equal(batch.positions, torch.arange(42).expand(50, -1))
+        assert torch.equal(batch.targets[:, -1:], alone.targets)
+        assert torch.equal(batch.slices["distance"][:, -1:], alone.slices["distance"])
+        before = batch.inputs[:, 1:] if split == "train" else torch.full((50, 41), IGNORE)
+        assert torch.equal(batch.targets[:, :-1], before)
+
+
+def test_the_value_of_a_key_that_returns_can_be_foretold(published: AssociativeRecall) -> None:
+    """There are 11.9 of 20 such pairs in a sequence."""
+    batch = sample(published, 4000)
+    right = (published.solve(unanswered(batch)) == batch.targets)[:, :40:2].sum(dim=1).double()
+    returns = 20 - torch.tensor([len(set(row)) for row in batch.inputs[:, :40:2].tolist()]).double()
+    assert torch.equal(right, returns)
+    assert float(right.mean()) == pytest.approx(11.9, abs=0.1)
+
+
+def test_older_cells_keep_their_identity() -> None:
+    assert build().settings.identity() == {"seq_len": 40, "vocab_size": 20}
+    (cell,) = plan("associative_recall", ["deltanet"], device="cpu")
+    assert cell.identity["task"]["settings"] == {"seq_len": 40, "vocab_size": 20}
+    assert cell.preset == "quick"
+
+
 @pytest.mark.parametrize(
     ("values", "facts"),
     [
         ({"seq_len": 41}, "seq_len 41 42"),
         ({"vocab_size": 3}, "vocab_size 3 4"),
         ({"seq_len": 2}, "seq_len 2 4"),
+        ({"unused": 17}, "20 unused 17 4 vocab_size 21"),
+        ({"unused": -1}, "unused 0"),
     ],
 )
 def test_impossible_settings_are_refused(values: dict[str, Any], facts: str) -> None:
     assert_refused(AssociativeRecall, values, facts)
 
 
-@pytest.mark.parametrize("values", [{}, {"seq_len": 1024, "vocab_size": 512}])
+@pytest.mark.parametrize("values", [{}, {"seq_len": 1024, "vocab_size": 512}, {"labels": "all"}])
 def test_explain_says_what_is_asked(values: dict[str, Any]) -> None:
     task = build(**values)
     batch = sample(task, 1)
@@ -130,5 +190,5 @@ def test_explain_says_what_is_asked(values: dict[str, Any]) -> None:
     tokens = batch.inputs[0].tolist()
     assert f"{tokens[0]} means {tokens[1]}" in text
     assert f"at position {task.seq_len - 1} stands {tokens[-1]}" in text
-    assert f"is {int(batch.targets)}." in text
+    assert f"is {int(batch.targets[0, -1])}." in text
     assert len(text) < 1500

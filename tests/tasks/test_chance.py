@@ -12,17 +12,23 @@ from tests.helpers.presets import FIRST_OF_EACH_PATH, SHIPPED_TASKS
 EXAMPLES, TOKENS = 10_000, 1 << 17
 
 OTHERS: dict[str, list[dict[str, Any]]] = {
-    "associative_recall": [{"seq_len": 4}, {"seq_len": 60, "vocab_size": 9}],
+    "associative_recall": [{"seq_len": 4}, {"seq_len": 60, "vocab_size": 9, "unused": 1}],
+    "brevo": [
+        {"nodes": 5, "query": "quarter"},
+        {"nodes": 6, "letters": 2, "longest": 4, "seq_len": 256},
+    ],
     "capacity": [
         {"keys": 8, "values": 4},
         {"keys": 8, "values": 4, "loss": "squared"},
         {"keys": 5, "writes": "replaced", "values": 3},
         {"keys": 5, "writes": "replaced", "loss": "squared"},
     ],
+    "capo": [{"order": "fixed", "people": 20}, {"people": 60, "divisor": 100, "biographies": 2}],
     "copy": [
         {"variant": "suffix", "letters": 5, "min_length": 8, "max_length": 12},
         {"variant": "prefix", "min_length": 6, "max_length": 6},
     ],
+    "depo": [{"letters": 3, "longest": 3, "seq_len": 256}],
     "forgetting_mqar": [{"kv_pairs": 4, "updates": 1, "power_a": 1.0}],
     "fuzzy_recall": [
         {"multi_query": False},
@@ -60,12 +66,19 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     ],
     "stack_manipulation": [{"length": 2, "shortest": 1}],
     "stacked_mqar": [{"kv_pairs": 1}],
+    "variable_chain": [
+        {"negations": True, "values": 2, "chains": chains, "hops": 2, "seq_len": 40} for chains in (1, 3)
+    ],
     "variable_overwrite": [
         {"midstream": 6},
         {"midstream": 6, "schedule": "blockwise", "noise": 0.5, "noise_kind": "decoy", "seq_len": 96},
         {"midstream": 6, "schedule": "sequential"},
         {"values": 8, "variables": 4, "overwrites": (3,), "seq_len": 64},
         {"values": 6, "variables": 4, "overwrites": (3,), "midstream": 8, "seq_len": 96},
+    ],
+    "versioned_overwrite": [
+        {"ask": "version"},
+        {"ask": "version", "retracted": 1, "writes": 3, "seq_len": 64},
     ],
 }
 
@@ -94,7 +107,8 @@ def examples(task: Task) -> tuple[Batch, Batch]:
     count = max(
         100, min(EXAMPLES, TOKENS // task.seq_len, 16 * TOKENS // (task.answers * (task.io.d_out or 1)))
     )
-    split = "train" if task.name == "formal_language" else "test"  # of which there are more languages
+    # of which there are more languages, or no law is computed
+    split = "train" if task.name in ("formal_language", "lano") else "test"
     # a guess is only as good as what it was learnt from
     indices = torch.arange(5 * count).split((count, 4 * count))
     guessed, learnt = (task.sample(which, seed=1, split=split) for which in indices)  # type: ignore[arg-type]

@@ -70,9 +70,32 @@ def test_the_published_preset_is_as_published() -> None:
     assert preset.protocol["tokens"] / preset.protocol["batch_size"] / task.seq_len == 204_800
 
 
+def test_the_special_token_stands_anywhere_as_published(chi_squared: Probability) -> None:
+    """Preset `seq-icl` has it at each place but the last three of 31, among 18 ordinary tokens."""
+    task = build(**Induction.presets["seq-icl"].task)
+    batch = sample(task, N, "test")
+    first = (batch.inputs == 0).long().argmax(dim=1)
+    assert batch.inputs.shape == (N, 31)
+    assert chi_squared(first.bincount(minlength=28), torch.full((28,), N / 28)) > ALPHA
+    assert chi_squared(batch.targets[:, -1].bincount(minlength=20)[1:19], torch.full((18,), N / 18)) > ALPHA
+    assert task.io == IO(20, 20)
+    assert task.chance() == 1 / 18
+    assert not batch.is_answer[:, :-1].any()
+    trained = sample(task, 10)
+    assert torch.equal(trained.targets[:, :-1], trained.inputs[:, 1:])
+    later = build(**Induction.presets["seq-icl-2024"].task)
+    places = (sample(later, N).inputs == 0).long().argmax(dim=1)
+    assert (int(places.max()), later.seq_len, later.settings.ordinary) == (253, 257, 14)
+
+
+def test_older_cells_keep_their_identity() -> None:
+    assert build().settings.identity() == {"seq_len": 64, "vocab_size": 16, "early": 0.5}
+
+
 @pytest.mark.parametrize(
     ("values", "facts"),
     [
+        ({"unused": 14}, "16 unused 14 3 vocab_size 17"),
         ({"seq_len": 3}, "seq_len 3 4"),
         ({"vocab_size": 2}, "vocab_size 2 3"),
         ({"early": 0}, "early 0"),

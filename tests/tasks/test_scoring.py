@@ -13,7 +13,17 @@ PINNED: dict[str, dict[str, dict[str, float]]] = json.loads(
 )
 TASKS = {name: entry.cls for name, entry in registry("task").entries.items() if entry.source == SHIPPED}
 
-SLOW = {"compositional_mqar", "forgetting_mqar", "fuzzy_recall", "mqar", "stack"}
+SLOW = {
+    "brevo",
+    "compositional_mqar",
+    "depo",
+    "forgetting_mqar",
+    "fuzzy_recall",
+    "lano",
+    "mqar",
+    "object_locations",
+    "stack",
+}
 """Tasks whose chance takes half a second for all presets together."""
 
 

@@ -14,7 +14,11 @@ from tests.helpers.tasks import assert_refused, build_task, sample, task_fixture
 N = 20_000
 ALPHA = 1e-3
 SETTINGS: dict[str, dict[str, Any]] = {
-    **{name: dict(preset.task) for name, preset in VariableChain.presets.items()},
+    **{
+        name: dict(preset.task)
+        for name, preset in VariableChain.presets.items()
+        if not name.startswith("lego")
+    },
     "reversed": {"order": "reversed"},
     "no room to spare": {"chains": 2, "hops": 1, "questions": 3, "seq_len": 18, "names": 4, "values": 2},
     "one token over": {"chains": 2, "hops": 1, "questions": 3, "seq_len": 19, "names": 5, "values": 3},
@@ -75,6 +79,59 @@ def test_structure(task: VariableChain) -> None:
     assert torch.equal(task.solve(batch), batch.targets)
     assert task.io == IO(3 + s.names + s.values, 3 + s.names + s.values)
     assert task.chance() == 1 / s.chains
+
+
+LEGO: dict[str, Any] = {"negations": True, "values": 2, "chains": 1, "questions": 1, "names": 26}
+
+
+@pytest.mark.parametrize("chains", [1, 3])
+def test_negations(chains: int) -> None:
+    """Every answer is worked out statement by statement."""
+    task = build(**{**LEGO, "chains": chains, "hops": 4, "questions": 3, "seq_len": 55})
+    batch = sample(task, 100)
+    zero, negates = 3 + 26, 3 + 26 + 2
+    for tokens, targets, hops in zip(
+        batch.inputs.tolist(), batch.targets.tolist(), batch.slices["hops"].tolist(), strict=True
+    ):
+        said = {
+            tokens[at - 1]: (tokens[at] == negates, tokens[at + 1])
+            for at in range(1, 49)
+            if tokens[at] in (1, negates) and tokens[at - 1] >= 3
+        }
+        assert len(said) == 5 * chains
+        for asked, target, far in zip(tokens[50::2], targets, hops, strict=True):
+            negated, meaning = said[asked]
+            way = 0
+            while meaning < zero:
+                more, meaning = said[meaning]
+                negated, way = negated ^ more, way + 1
+            assert (target - zero, far) == ((meaning - zero) ^ negated, way)
+            assert 1 <= far <= 4
+    assert torch.equal(task.solve(batch), batch.targets)
+    assert task.io == IO(32, 32)
+    assert "= not x" in task.explain(batch, 0)
+    scores = task.score(batch, Prediction(batch.targets, torch.zeros(batch.targets.shape)))
+    assert "wrong_chain" not in scores
+
+
+@pytest.mark.parametrize(("variables", "chance"), [(3, 0.75), (6, 0.6875), (12, 0.623)])
+def test_chance_with_negations(variables: int, chance: float) -> None:
+    """One chain of bits: of 12 variables 11 may be asked for."""
+    task = build(**{**LEGO, "hops": variables - 1, "seq_len": 3 * variables + 2})
+    assert task.chance() == pytest.approx(chance, abs=5e-4)
+
+
+def test_bits_negations_and_questions_are_even(chi_squared: Probability) -> None:
+    task = build(**{**LEGO, "hops": 2, "seq_len": 11})
+    batch = sample(task, N)
+    bit, far = batch.targets[:, 0] - 29, batch.slices["hops"][:, 0] - 1
+    turns = (batch.inputs[:, 1:9:3] == 31).sum(dim=1) % 2
+    together = 4 * bit + 2 * far + turns
+    assert chi_squared(together.bincount(minlength=8), torch.full((8,), N / 8)) > ALPHA
+
+
+def test_older_cells_keep_their_identity() -> None:
+    assert "negations" not in build().settings.identity()
 
 
 def test_a_hand_made_sequence() -> None:
@@ -158,7 +215,8 @@ def test_errors_are_told_apart() -> None:
         ({"chains": 8, "hops": 8}, "8 chains 9 72 names 64"),
         ({"chains": 4, "values": 3}, "4 chains 3 values"),
         ({"chains": 4, "hops": 4}, "20 3 4 questions 2 seq_len 68 64"),
-        ({"chains": 1}, "chains 1 2"),
+        ({"chains": 1}, "chains 1 2 negations"),
+        ({"negations": True}, "negations values 2 64"),
         ({"order": "sorted"}, "order"),
     ],
 )

@@ -29,6 +29,7 @@ from linbench.results.record import fingerprint
 from linbench.results.schema import Result
 from linbench.results.schema.benchmarks import SpeedResult, SweepResult, TimingResult
 from linbench.results.schema.cells import CellResult
+from linbench.results.schema.pretrained import PretrainedResult
 
 
 class Claimed(NamedTuple):
@@ -74,6 +75,7 @@ def page(
     speeds: Sequence[SpeedResult] = (),
     benched: Sequence[TimingResult] = (),
     sweeps: Sequence[SweepResult] = (),
+    pretrained: Sequence[PretrainedResult] = (),
     claims: Sequence[Claimed] = (),
 ) -> str:
     """Return the report as HTML, the same for the same results.
@@ -85,9 +87,10 @@ def page(
         speeds: measurements of layers.
         benched: measurements of kernels, training steps and the drawing of examples.
         sweeps: measurements of whole suites.
+        pretrained: answers of language models that were trained elsewhere.
         claims: what the results say of claims.
     """
-    data = ReportData(results, speeds, benched, sweeps)
+    data = ReportData(results, speeds, benched, sweeps, pretrained)
     tables = {kind: kind.make(data) for kind in table_kinds() if kind.of_comparison is None}
     in_overview = [one for kind, made in tables.items() if kind.source == "models" for one in made]
     of_speeds = [one for kind, made in tables.items() if kind.source == "speeds" for one in made]

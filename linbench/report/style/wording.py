@@ -1,8 +1,9 @@
 """Sentences and numbers in words that tables and figures share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from linbench.common.text import pluralize
+from linbench.experiments.floors import Floor, stored_floor
 from linbench.experiments.labels import distinguishing_labels
 from linbench.experiments.sizing import TOLERANCE
 from linbench.results.comparison import Comparison
@@ -157,8 +158,28 @@ def training(comparison: Comparison) -> str:
         f"{comparison.title} ({task}); training: {_budget(comparison, protocol)} in batches of"
         f" {protocol['batch_size']}, learning rate {rates}{_search(comparison)}, {protocol['precision']}; all"
         f" models have {model}; {seed_words}; {comparison.device}; {commits(comparison.results)}."
-        f" {form}{_matching(comparison)}"
+        f" {form}{_matching(comparison)}{_floor(first['cell']['task'])}"
     )
+
+
+def _floor(task: Task) -> str:
+    """Return a sentence on the floor of a task, if a shallow baseline scores well on it."""
+    floor = _high_floor(task)
+    return f" {floor.warning}." if floor else ""
+
+
+def floors_of(tasks: Mapping[str, Task]) -> str:
+    """Return a sentence for each task on which a shallow baseline scores well; tasks are by their titles."""
+    found = {title: floor for title, task in tasks.items() if (floor := _high_floor(task))}
+    return "".join(f" {title}: {floor.warning}." for title, floor in found.items())
+
+
+def _high_floor(task: Task) -> Floor | None:
+    """Return the highest floor of a task's tests that is above chance; None if there is none."""
+    settings = [part["settings"] for part in task.get("test", [])] or [task["settings"]]
+    floors = [floor for each in settings if (floor := stored_floor({**task, "settings": each}))]
+    high = [floor for floor in floors if floor.verdict != "passes"]
+    return max(high, key=lambda floor: floor.level, default=None)
 
 
 def _task(task: Task) -> str:

@@ -161,11 +161,12 @@ def _by_metric(records: Records) -> Pivoted:
     return _pivot(
         (one["model"], one["metric"], Cell(_three(one["mean"]), one["mean"]))
         for one in records
-        if _is_shown(one["metric"])
+        if is_shown(one["metric"])
     )
 
 
-def _is_shown(metric: str) -> bool:
+def is_shown(metric: str) -> bool:
+    """Return whether a metric has a column: of numbered ones the first have, and the powers of two."""
     number = metric.rpartition("_")[2]
     return not number.isdigit() or int(number) <= MANY_METRICS or int(number).bit_count() == 1
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from linbench.common.files import file_name
 from linbench.report.data import ReportData
-from linbench.report.style.wording import accuracy_words
+from linbench.report.style.wording import accuracy_words, floors_of
 from linbench.report.table import ABSENT, Cell, Column, Records, Table
 from linbench.report.tables import TableKind
 from linbench.results.comparison import Comparison, Row
@@ -47,7 +47,7 @@ def _overview(name: str, comparisons: Sequence[Comparison]) -> Table:
         tuple(
             (Cell(label), *(_cell(rows.get(label, [])) for rows in by_column.values())) for label in labels
         ),
-        CAPTION,
+        CAPTION + floors_of({each.title: each.results[0]["cell"]["task"] for each in comparisons}),
         file_name(f"by task {name}"),
         records=_records(comparisons),
     )

@@ -12,6 +12,7 @@ from linbench.report.style.wording import (
     FORMS,
     TITLES,
     accuracy_words,
+    floors_of,
     million_tokens,
     probability,
     thousands,
@@ -166,9 +167,15 @@ def caption(found: VariantComparison) -> str:
         f"{about} {_budget(found)} Test accuracy, mean ± standard deviation over seeds ({seeds}; {devices});"
         f" diverged runs count as chance. Difference: to {first}, with its own 95 % interval by Welch's t."
         f" {_verdicts(found)}{_former(results)} State floats are those of one sequence at the longest tested"
-        f" length.{_speeds(found)} {law_warning([line.row for line in found.lines])}"
+        f" length.{_floors(found)}{_speeds(found)} {law_warning([line.row for line in found.lines])}"
     )
     return words.rstrip()
+
+
+def _floors(found: VariantComparison) -> str:
+    """Return in Markdown what shallow baselines score on tasks where they score well."""
+    tasks = {line.task: line.row.results[0]["cell"]["task"] for line in found.lines if line.row.results}
+    return escape.markdown(floors_of(tasks))
 
 
 def _budget(found: VariantComparison) -> str:
@@ -200,6 +207,17 @@ def _verdicts(found: VariantComparison) -> str:
         f" in {POWER:.0%} of cases, if they are like these, or that it is less than {_points(MARGIN)}. Read"
         f" verdicts with what stands beside them: marks, and sizes that differ by more than {TOLERANCE:.0%}"
         " or of which one grows with the length."
+        f"{_undeclared(found)}"
+    )
+
+
+def _undeclared(found: VariantComparison) -> str:
+    """Return how variants are compared that declare no state; nothing where there are none."""
+    if all(line.row.size["state_total"] is not None for line in found.lines):
+        return ""
+    return (
+        " A layer that declares no state is compared at equal parameters: the width of its channel mixer is"
+        f" chosen so that numbers of parameters agree within {TOLERANCE:.0%}, where any width does that."
     )
 
 

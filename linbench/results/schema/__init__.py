@@ -21,9 +21,10 @@ from linbench.results.schema.benchmarks import (
     SweepResult,
 )
 from linbench.results.schema.cells import BuiltModel, CellResult
-from linbench.results.schema.fields import CELL, DRAW, OPERATION, SPEED, STEP, SWEEP
+from linbench.results.schema.fields import CELL, DRAW, OPERATION, PROBE, SPEED, STEP, SWEEP
+from linbench.results.schema.pretrained import PretrainedResult
 
-Result = CellResult | BenchmarkResult
+Result = CellResult | BenchmarkResult | PretrainedResult
 """A result of any kind, as the JSON object that is stored."""
 
 
@@ -36,6 +37,7 @@ class ResultsByKind(TypedDict):
     step: list[StepResult]
     draw: list[DrawResult]
     sweep: list[SweepResult]
+    probe: list[PretrainedResult]
 
 
 RECORDS: Mapping[str, Any] = {
@@ -45,6 +47,7 @@ RECORDS: Mapping[str, Any] = {
     STEP: StepResult,
     DRAW: DrawResult,
     SWEEP: SweepResult,
+    PROBE: PretrainedResult,
 }
 
 
@@ -60,6 +63,8 @@ def misfit(result: Mapping[str, Any]) -> str | None:
         _adapter(kind).validator.validate_python(result, strict=True)
     except ValidationError as invalid:
         return _words(invalid.errors(include_url=False)[0])
+    if kind == PROBE:
+        return next(_unscored(result, ""), None)
     return next(_contradictions(result), None) if kind == CELL else None
 
 
@@ -82,9 +87,7 @@ def _contradictions(result: Mapping[str, Any]) -> Iterator[str]:
     if len(tests) != (len(asked) if len(asked) > 1 else 0):
         yield "tests should be those of cell.task.test"
     for place, taken in [("", result), *((f"tests.{i}.", test) for i, test in enumerate(tests))]:
-        yield from _uneven(taken["slices"], f"{place}slices")
-        if result["status"] == "ok" and "accuracy" not in taken["metrics"]:
-            yield f"{place}metrics.accuracy is missing"
+        yield from _unscored(taken, place, ok=result["status"] == "ok")
     if any(rate is None for rate, _ in (result["search"] or {}).get("accuracies", [])):
         yield "search.accuracies should have a rate beside every accuracy"
     if result["status"] == "ok" and not result["curve"]:
@@ -93,6 +96,13 @@ def _contradictions(result: Mapping[str, Any]) -> Iterator[str]:
         "model"
     ].keys():
         yield "model should have parameters, state and flops_per_token"
+
+
+def _unscored(taken: Mapping[str, Any], place: str, *, ok: bool = True) -> Iterator[str]:
+    """Yield what is missing in the scores of a test, and its accuracy if all went well."""
+    yield from _uneven(taken["slices"], f"{place}slices")
+    if ok and "accuracy" not in taken["metrics"]:
+        yield f"{place}metrics.accuracy is missing"
 
 
 def _uneven(slices: Mapping[str, Any], where: str) -> Iterator[str]:

@@ -22,6 +22,9 @@ DRAW: Final = "draw"
 SWEEP: Final = "sweep"
 """The kind of the measured speed of a whole suite, from its first command to its last result."""
 
+PROBE: Final = "probe"
+"""The kind of what a language model answered that was trained elsewhere."""
+
 STATUSES = Literal["ok", "diverged", "oom", "timeout", "failed"]
 """The statuses of cells."""
 

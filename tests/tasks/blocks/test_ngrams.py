@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from linbench.tasks.base import IGNORE, Batch
-from linbench.tasks.blocks.ngrams import ngrams
+from linbench.tasks.blocks.ngrams import Ngrams, ngrams
 
 INPUTS = torch.tensor([[0, 1, 0, 2, 0, 1, 3, 1]])  # 3 does not count
 
@@ -66,3 +66,21 @@ def test_only_what_comes_before_is_used() -> None:
     cut = batch()._replace(inputs=torch.cat([INPUTS[:, :5], torch.full((1, 3), 2)], dim=1))
     a, b = (ngrams(x, order=3, vocab_size=4, counted=3) for x in (batch(), cut))
     assert torch.equal(a.answers[:, :5], b.answers[:, :5])
+
+
+def test_counted_ngrams_mix_what_followed_with_what_follows_a_shorter_context() -> None:
+    """0 is also what stands before the first token, and 3 is not due."""
+    counted = Ngrams.counted(batch(), order=3, vocab_size=4)
+    assert counted.counts[0].tolist() == [[2, 3, 1, 0]]
+    assert counted.counts[1][0].tolist() == [0, 2, 1, 0]  # 0 1, 0 2, 0 1
+    assert counted.counts[2][4].tolist() == [1, 0, 0, 0]  # 0 1 0, and 0 1 3; the last token counts most
+    found = counted.predict(batch(), order=2)
+    assert found.logits is not None
+    one = [(count + 1 / 4) / 7 for count in (2, 3, 1, 0)]
+    expected = [(count + share) / 4 for count, share in zip((0, 2, 1, 0), one, strict=True)]
+    assert found.logits[0, 0].exp().tolist() == pytest.approx(expected)
+    assert found.answers[0, 0] == 1
+    assert float(found.loss[0, 0]) == pytest.approx(-torch.tensor(expected[1]).log().item())
+    alone = counted.predict(batch(), order=1)
+    assert alone.logits is not None
+    assert alone.logits[0, 5].exp().tolist() == pytest.approx(one)

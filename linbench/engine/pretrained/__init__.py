@@ -1,0 +1,1 @@
+"""Language models that are already trained, asked the questions of tasks in tokens of their own."""
