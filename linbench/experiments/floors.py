@@ -6,7 +6,9 @@
 import json
 from collections.abc import Mapping
 from functools import cache
+from math import sqrt
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 from linbench.common.hashing import digest
@@ -23,8 +25,11 @@ PASSES, FAILS = 0.1, 0.5
 Up to half of the way it is named beside every table; further it may not come.
 """
 
-SURE = 0.98
-"""Confidence of the interval whose upper bound a true accuracy exceeds in one of a hundred cases."""
+ERROR = 0.01
+"""Share of cases in which a true accuracy exceeds the upper bound of its interval."""
+
+SURE = NormalDist().inv_cdf(1 - ERROR)
+"""Standard errors up to that bound."""
 
 
 class Floor(NamedTuple):
@@ -74,11 +79,11 @@ class Floor(NamedTuple):
 
         It is the upper bound of an interval by Wilson's method, with an error of 1 %.
         """
-        from scipy.stats import binomtest  # slow to import
-
-        right = round(self.accuracy[name] * self.answers)
-        interval = binomtest(right, self.answers).proportion_ci(SURE, method="wilson")
-        return float((interval.high - self.chance) / (self.optimum - self.chance))
+        # as `scipy.stats.binomtest` has it, which takes a second to load and would do so before every table
+        share, n = round(self.accuracy[name] * self.answers) / self.answers, self.answers
+        spread = sqrt(share * (1 - share) / n + (SURE / n) ** 2 / 4)
+        bound = (share + SURE**2 / (2 * n) + SURE * spread) / (1 + SURE**2 / n)
+        return (bound - self.chance) / (self.optimum - self.chance)
 
     @property
     def verdict(self) -> Literal["passes", "declared", "fails"]:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linbench.engine.pretrained.prompt import tells_answers
 from linbench.tasks.base import Split, Task
 
 __all__ = ["BASELINES", "Shallow", "applies", "shallow_scores"]
@@ -129,10 +130,8 @@ def _contexts(task: Task, seed: int, split: Split, examples: int) -> Contexts:
         due, position, label = (
             x.gather(1, in_time) for x in (batch.is_answer, batch.positions, batch.targets)
         )
-        after = tokens.gather(1, (position + 1).clamp(max=task.seq_len - 1))
-        is_told = (after == label) | ~due | (position + 1 >= task.seq_len)
         # where an answer follows its question only now and then, that is by accident
-        shown = torch.where(due & is_told.all(), label, -1).roll(1, dims=1)
+        shown = torch.where(due & tells_answers(batch._replace(inputs=tokens)), label, -1).roll(1, dims=1)
         shown[:, 0] = -1
         drawn = torch.where(due, torch.rand(due.shape, generator=generator), -1.0)
         chosen = drawn.topk(min(PLACES, due.shape[1]), dim=1).indices

@@ -1,6 +1,6 @@
 """The table of presets on which a shallow baseline scores well, in docs/tasks.md."""
 
-from linbench.experiments.floors import FAILS, PASSES, SURE, stored_floor, task_key
+from linbench.experiments.floors import ERROR, FAILS, PASSES, stored_floor, task_key
 from tests.tasks.floors import presets
 
 
@@ -20,7 +20,7 @@ def table() -> str:
 
 def error() -> list[str]:
     """Return the error of the bound on a floor, in percent."""
-    return [f"{100 * (1 - SURE) / 2:.0f}"]
+    return [f"{100 * ERROR:.0f}"]
 
 
 def limits() -> list[str]:

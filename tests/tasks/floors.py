@@ -2,26 +2,27 @@
 
 import json
 import sys
+from functools import cache
 from typing import Any
 
 from linbench.experiments.floors import PATH, floor_key, task_key
-from linbench.experiments.plan_tasks import make_task
-from linbench.experiments.registry import registry
 from linbench.tasks.base import Task
 from linbench.verify.shallow import applies, shallow_scores
+from tests.helpers.presets import SHIPPED_TASKS
+from tests.helpers.tasks import build_task
 
 Stored = dict[str, dict[str, Any]]
 
 
+@cache
 def presets() -> dict[str, tuple[str, str, Task]]:
     """Return task, preset and built task by the key of its floor; of presets alike in task the first."""
     found: dict[str, tuple[str, str, Task]] = {}
-    for name, entry in registry("task").entries.items():
-        if entry.shipped:
-            for preset in entry.cls.presets:
-                task, _, _ = make_task(name, preset=preset)
-                if applies(task):
-                    found.setdefault(floor_key(task_key(task)), (name, preset, task))
+    for name, cls in SHIPPED_TASKS.items():
+        for preset, values in cls.presets.items():
+            task = build_task(cls, **values.task)
+            if applies(task):
+                found.setdefault(floor_key(task_key(task)), (name, preset, task))
     return found
 
 
