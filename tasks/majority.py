@@ -1,16 +1,17 @@
 """Majority of bits."""
 
 from math import comb
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from linbench.common.task_io import IO
-from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
-from linbench.tasks.blocks.label_every import count_labelled, label_every_field, refuse_single, thin_labels
-from linbench.tasks.blocks.lengths import Lengths, draw_length
+from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, WeightedMean
+from linbench.tasks.blocks.label_every import count_labelled, label_every_field, thin_labels
+from linbench.tasks.blocks.last_or_cumulative import LastOrCumulative, LastOrCumulativeSettings
+from linbench.tasks.blocks.lengths import draw_length
 from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream
 
@@ -21,7 +22,7 @@ PAD = 3
 """Token that fills up shorter sequences."""
 
 
-class MajoritySettings(Lengths):
+class MajoritySettings(LastOrCumulativeSettings):
     """Settings: lengths, and how often the majority is asked for."""
 
     min_length: int = Field(
@@ -39,12 +40,6 @@ class MajoritySettings(Lengths):
     )
     label_every: int = label_every_field("majorities")
 
-    @model_validator(mode="after")
-    def _sparse(self) -> Self:
-        if self.answer == "last":
-            refuse_single(self.label_every, "answer", "last")
-        return self
-
 
 def _zoology(length: int, answer: str, epochs: int, about: str) -> Preset:
     return Preset(
@@ -55,7 +50,7 @@ def _zoology(length: int, answer: str, epochs: int, about: str) -> Preset:
     )
 
 
-class Majority(Task):
+class Majority(LastOrCumulative):
     """Are most of the bits ones?
 
     The majority of uniform bits is due after their end or after every bit. A layer must add up ones and
@@ -107,20 +102,6 @@ class Majority(Task):
         """True: answers are bits, as the inputs are."""
         return True
 
-    @property
-    def seq_len(self) -> int:
-        """Tokens of the longest sequence."""
-        return self.settings.max_length
-
-    @property
-    def answers(self) -> int:
-        """One, or one per bit of the longest sequence."""
-        return 1 if self._last else self.settings.max_length
-
-    @property
-    def _last(self) -> bool:
-        return self.settings.answer == "last"
-
     def chance(self) -> float:
         """Return the accuracy of the likelier answer at every position; ties make one of them likelier."""
         s = self.settings
@@ -130,10 +111,6 @@ class Majority(Task):
         if self._last:
             return sum(likelier[length - 1] for length in lengths) / len(lengths)
         return sum(sum(likelier[1 : length + 1]) for length in lengths) / sum(lengths)
-
-    def longer(self, times: int) -> dict[str, Any]:
-        """Return settings with both lengths longer."""
-        return self.settings.longer(times)
 
     def slice_sizes(self) -> dict[str, int]:
         """Return the slices.

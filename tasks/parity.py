@@ -1,21 +1,22 @@
 """Parity."""
 
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from linbench.common.task_io import IO
-from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
-from linbench.tasks.blocks.label_every import label_every_field, refuse_single, thin_labels
-from linbench.tasks.blocks.lengths import Lengths, draw_length
+from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, WeightedMean
+from linbench.tasks.blocks.label_every import label_every_field, thin_labels
+from linbench.tasks.blocks.last_or_cumulative import LastOrCumulative, LastOrCumulativeSettings
+from linbench.tasks.blocks.lengths import draw_length
 from linbench.tasks.blocks.prefix_accuracy import prefix_correct
 from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream
 
 
-class ParitySettings(Lengths):
+class ParitySettings(LastOrCumulativeSettings):
     """Settings: lengths, and how often the parity is asked for."""
 
     min_length: int = Field(
@@ -38,14 +39,8 @@ class ParitySettings(Lengths):
     )
     label_every: int = label_every_field("parities")
 
-    @model_validator(mode="after")
-    def _sparse(self) -> Self:
-        if self.answer == "last":
-            refuse_single(self.label_every, "answer", "last")
-        return self
 
-
-class Parity(Task):
+class Parity(LastOrCumulative):
     """Has there been an odd number of ones?
 
     The parity of a sequence of uniform bits is due after its end or after every bit. It is one bit of state
@@ -107,27 +102,9 @@ class Parity(Task):
         """0 is empty, 1 and 2 are the bits and the answers."""
         return IO(3, 3)
 
-    @property
-    def seq_len(self) -> int:
-        """Tokens of the longest sequence."""
-        return self.settings.max_length
-
-    @property
-    def answers(self) -> int:
-        """One, or one per bit of the longest sequence."""
-        return 1 if self._last else self.settings.max_length
-
-    @property
-    def _last(self) -> bool:
-        return self.settings.answer == "last"
-
     def chance(self) -> float:
         """Return 1 / 2: either parity."""
         return 1 / 2
-
-    def longer(self, times: int) -> dict[str, Any]:
-        """Return settings with both lengths longer."""
-        return self.settings.longer(times)
 
     def slice_sizes(self) -> dict[str, int]:
         """Return the slices.
