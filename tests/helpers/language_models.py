@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from linbench.engine.pretrained.ask import PretrainedCase, Question
 from linbench.engine.pretrained.folder import ModelFolder
-from linbench.engine.pretrained.language_model import LanguageModel
+from linbench.engine.pretrained.language_model import LanguageModel, torch_left_alone
 from linbench.engine.pretrained.prompt import Answers
 from linbench.experiments.plan_tasks import make_task
 
@@ -127,7 +127,7 @@ def save_untrained(architecture: str, folder: Path) -> Path:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch_left_alone():
         torch.manual_seed(0)
         AutoModelForCausalLM.from_config(UNTRAINED[architecture]()).save_pretrained(folder)
     return folder

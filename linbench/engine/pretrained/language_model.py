@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from linbench.common.errors import UserError, message_of
 from linbench.engine.measure import out_of_memory
@@ -174,13 +174,28 @@ def load_language_model(model: str, *, device: str, dtype: str | None = None) ->
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 
 
+@contextmanager
+def torch_left_alone() -> Iterator[None]:
+    """Remove what transformers adds to torch's class of modules when it builds a model.
+
+    It is a function that no layer calls. A process whose torch was changed trains nothing.
+    """
+    before = {*vars(nn.Module)}
+    try:
+        yield
+    finally:
+        for name in vars(nn.Module).keys() - before:
+            delattr(nn.Module, name)
+
+
 def _load(name: str, kind: Any, path: Any, **how: Any) -> Any:
     """Load a part of a model without network, and without running code of its own.
 
     Raises UserError: transformers cannot load it.
     """
     try:
-        return kind.from_pretrained(path, trust_remote_code=False, local_files_only=True, **how)
+        with torch_left_alone():
+            return kind.from_pretrained(path, trust_remote_code=False, local_files_only=True, **how)
     except UserError:
         raise
     except Exception as error:  # transformers raises many kinds, with sentences of its own

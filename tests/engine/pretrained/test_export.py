@@ -11,7 +11,7 @@ import torch
 from linbench.common.errors import UserError
 from linbench.engine.pretrained.ask import PretrainedCase, Question
 from linbench.engine.pretrained.export import refuse_export, train_and_export
-from linbench.engine.pretrained.language_model import LanguageModel, load_language_model
+from linbench.engine.pretrained.language_model import LanguageModel, load_language_model, torch_left_alone
 from linbench.engine.progress import NoProgress
 from linbench.experiments.cell import Cell
 from tests.helpers.cells import plan, tiny_settings
@@ -88,7 +88,8 @@ def test_transformers_loads_it_and_goes_on_from_a_state(exported: Path) -> None:
 
     import linbench.engine.pretrained.exported  # noqa: F401
 
-    model = AutoModelForCausalLM.from_pretrained(exported)
+    with torch_left_alone():
+        model = AutoModelForCausalLM.from_pretrained(exported)
     tokens = torch.randint(16, (2, 9), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         whole = model(input_ids=tokens)

@@ -10,6 +10,7 @@ from linbench.common.errors import UserError
 from linbench.engine.pretrained import language_model
 from linbench.engine.pretrained.ask import PretrainedCase
 from linbench.engine.pretrained.language_model import LanguageModel, load_language_model
+from linbench.engine.surroundings import find_torch_change
 from linbench.results.schema import misfit
 from tests.helpers.language_models import UNTRAINED, VOCABULARY, question, save_untrained
 
@@ -143,3 +144,10 @@ def test_a_model_with_a_tokenizer_is_asked_in_its_words(tmp_path: Path) -> None:
     assert prompt.tokens.shape == (1, 1 + 3 + 1 + 3)
     assert (int(prompt.tokens[0, 0]), int(prompt.tokens[0, 4])) == (0, 3)
     asked.measure()
+
+
+def test_a_process_that_asked_a_model_can_still_train(tmp_path: Path) -> None:
+    save_untrained("llama", tmp_path)
+    loaded = load_language_model(str(tmp_path), device="cpu")
+    PretrainedCase(loaded, question("mqar", examples=1)).measure()
+    assert find_torch_change() is None
