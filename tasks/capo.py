@@ -46,7 +46,7 @@ class CapoSettings(Settings):
         description="what the published numbers of names, years, places and so on are divided by",
     )
     wordings: int | None = Field(
-        1,
+        2,
         ge=1,
         le=1 << 16,
         description="wordings of each sentence, each a token; null is as many as published, 46 to 52",

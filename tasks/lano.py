@@ -129,7 +129,8 @@ class Lano(Task):
     Settings = LanoSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
-            "sentences of 8 to 27 tokens, from the fourth level of cfg3f",
+            "sentences of 8 to 27 tokens, from the fourth level of cfg3f, packed into rows of 64",
+            task={"seq_len": 64, "pack": True},
             protocol={"lr": 3e-3, "tokens": 2_000_000},
         ),
         "quick-2": Preset(

@@ -1,8 +1,8 @@
 """The tables and figures that the results in the repository make, and which of them its pages show.
 
 Only what README.md and the pages in docs/ and results/ show is kept as files. Of all others
-`results/drawn.json` has hashes: of each table's Markdown, CSV, LaTeX and JSON, and of each figure's caption,
-with the fingerprint of the results that it is drawn from. `make drawn` makes that file and the shown files
+`results/drawn.json` has hashes: of each table's Markdown, CSV, LaTeX and JSON (numbers to nine digits), and of
+each figure's caption, with the fingerprint of the results that it is drawn from. `make drawn` makes that file and the shown files
 anew; a test holds them to the results.
 """
 
@@ -75,7 +75,10 @@ def tables_of(store: str) -> dict[str, bytes]:
 def hashes(tables: dict[str, bytes], figures: dict[str, Drawing]) -> dict[str, Any]:
     """Return what `drawn.json` holds of a store."""
     return {
-        "tables": {name: _sha256(text) for name, text in sorted(tables.items())},
+        "tables": {
+            name: _sha256(_rounded(text) if name.endswith(".json") else text)
+            for name, text in sorted(tables.items())
+        },
         "figures": {
             name: {"caption": _sha256(drawing.caption.encode()), "results": drawing.fingerprint[:DIGITS]}
             for name, drawing in sorted(figures.items())
@@ -85,6 +88,15 @@ def hashes(tables: dict[str, bytes], figures: dict[str, Drawing]) -> dict[str, A
 
 DIGITS = 16
 """Hexadecimal digits of a hash that are kept: enough that no change goes unnoticed by chance."""
+
+
+PRECISION = 9
+"""Digits of numbers in JSON that a hash knows: the last ones of logarithms depend on the processor."""
+
+
+def _rounded(text: bytes) -> bytes:
+    values = json.loads(text, parse_float=lambda number: float(f"{float(number):.{PRECISION}g}"))
+    return json.dumps(values).encode()
 
 
 def _sha256(text: bytes) -> str:

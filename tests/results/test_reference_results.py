@@ -94,7 +94,7 @@ def test_they_are_of_committed_code(store: str) -> None:
 
 @each_store
 def test_the_stored_results_make_the_tables_and_figures_that_are_noted(store: str) -> None:
-    """Byte for byte; none is missing and none is left over. Pages show those that are made."""
+    """None is changed, missing or left over. Pages show those that are made."""
     tables, figures = tables_of(store), figures_of(store)
     noted = json.loads(DRAWN.read_text(encoding="utf-8"))[store]
     made = hashes(tables, figures)
