@@ -6,6 +6,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from linbench.common.settings import ABSENT
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
 from linbench.tasks.blocks.label_every import count_labelled, label_every_field, thin_labels
@@ -15,6 +16,8 @@ from linbench.tasks.blocks.words import words
 from linbench.tasks.random import Stream, content
 
 PAIRS = "()[]{}<>"
+_ASKED = 16
+"""Brackets of a word in which hardly ever all open and close in turn."""
 SHOWN = 200
 """Brackets that `explain` shows."""
 
@@ -30,12 +33,25 @@ class DyckSettings(Lengths):
         ge=2,
         description="brackets in the longest word; even. All even lengths between are equally likely",
     )
+    covered: bool = Field(
+        False,
+        description=(
+            "validation and test ask only at brackets that close right after another one has closed; training"
+            " has labels at all that close"
+        ),
+        json_schema_extra={ABSENT: False},
+    )
     label_every: int = label_every_field("closing brackets")
 
     @model_validator(mode="after")
     def _even(self) -> Self:
         for name, length in (("min_length", self.min_length), ("max_length", self.max_length)):
             refuse_odd(name, length, "every bracket is closed")
+        if self.covered and (self.max_depth == 1 or self.min_length < _ASKED):
+            raise ValueError(
+                "covered asks for brackets around others, so max_depth must be at least 2 and min_length at"
+                f" least {_ASKED}, not {self.max_depth} and {self.min_length}"
+            )
         return self
 
 
@@ -46,6 +62,9 @@ class Dyck(Task):
     and is not closed yet. This takes a stack; at a bounded depth a finite state is enough. It is hard at
     lengths and depths greater than those of training. It does not tell whether a layer knows when a word
     comes to an end.
+
+    Where the bracket that closes was opened one token before, no stack is needed, and that is so for most. So
+    with `covered` tests ask only at brackets that close after another one closed. Training has labels at all.
 
     Layout: one token, then a word. At every step a bracket opens or closes with equal probability, except
     that none closes where none is open, none opens at the greatest depth, and all close once no more steps
@@ -65,7 +84,9 @@ class Dyck(Task):
     Settings = DyckSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
-            "a few minutes on a laptop: two kinds three deep, 32 to 64 brackets",
+            "a few minutes on a laptop: eight kinds six deep, 48 to 96 brackets, asked where two close in a"
+            " row",
+            task={"kinds": 8, "max_depth": 6, "min_length": 48, "max_length": 96, "covered": True},
             protocol={"lr": 3e-3, "tokens": 2_000_000},
         ),
         **{
@@ -130,6 +151,7 @@ class Dyck(Task):
         order = (level * s.max_length + time[:-1]).argsort(dim=1)
         opened, closed = order.view(rows, -1, 2).unbind(dim=2)
         used = torch.arange(self.answers, device=device) < length // 2
+        asked = used & (closed > opened + 1) if s.covered and split != "train" else used
 
         shape = content(depth)
         kind = words(
@@ -149,10 +171,11 @@ class Dyck(Task):
         inputs = torch.cat([torch.full_like(length, end - 1), brackets], dim=1)
         # bracket number t is token t + 1, so that it is due at position t
         slices = {
-            "depth": torch.where(used, level.gather(1, opened), 0),
-            "distance": torch.where(used, closed - opened, 0),
+            "depth": torch.where(asked, level.gather(1, opened), 0),
+            "distance": torch.where(asked, closed - opened, 0),
         }
-        batch = Batch(inputs, torch.where(used, closed, 0), torch.where(used, s.kinds + kind, IGNORE), slices)
+        targets = torch.where(asked, s.kinds + kind, IGNORE)
+        batch = Batch(inputs, torch.where(asked, closed, 0), targets, slices)
         return thin_labels(batch, s.label_every, split)
 
     def solve(self, batch: Batch) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from linbench.common.settings import Settings
+from linbench.common.settings import ABSENT, Settings
 from linbench.common.task_io import IO
 from linbench.tasks.base import IGNORE, Batch, Preset, Split, Task
 from linbench.tasks.blocks.stack_tops import most_common_top_share
@@ -25,6 +25,14 @@ class StackSettings(Settings):
     stacks: int = Field(8, ge=2, description="tokens that name stacks")
     elements: int = Field(32, ge=2, description="tokens to be stacked")
     depth: int = Field(8, ge=1, le=1 << 16, description="elements that a stack holds at most")
+    covered: bool = Field(
+        False,
+        description=(
+            "validation and test ask only at pops that come right after a pop of the same stack; training has"
+            " labels at all pops"
+        ),
+        json_schema_extra={ABSENT: False},
+    )
 
     @model_validator(mode="after")
     def _answerable(self) -> Self:
@@ -35,6 +43,13 @@ class StackSettings(Settings):
                 f" {self.seq_len}, so that hardly any would be met twice; use fewer stacks or a longer"
                 " sequence"
             )
+        if self.covered and self.depth == 1:
+            raise ValueError("covered asks for elements under others, so depth must be at least 2, not 1")
+        if self.covered and 4 * self.stacks > operations:
+            raise ValueError(
+                f"covered asks for elements under others, so {self.stacks} stacks need at least"
+                f" {4 * self.stacks} operations, not the {operations} that fit in seq_len = {self.seq_len}"
+            )
         return self
 
 
@@ -44,6 +59,9 @@ class Stack(Task):
     Pushes to and pops from many stacks are interleaved. At every pop the top element is due; it is not shown,
     and it is gone from then on. A memory must take back what it wrote and find again what was there before.
     It does not tell of tracking, since the heights of stacks are given by the sequence.
+
+    Where a stack's last operation was a push, its last element is the answer, and no stack is needed. So
+    `covered` asks only at pops that follow a pop of the same stack.
 
     Layout: an operation is `push stack element` or `pop stack blank` with a uniform stack; the answer to a
     pop is due at its stack. A stack pushes or pops with equal probability, but always pushes when it is empty
@@ -61,7 +79,9 @@ class Stack(Task):
     Settings = StackSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
-            "8 stacks of 32 kinds of elements, 32 operations", protocol={"lr": 3e-3, "tokens": 1_536_000}
+            "8 stacks of 32 kinds of elements, 64 operations, asked from a stack's second pop in a row on",
+            task={"seq_len": 192, "covered": True},
+            protocol={"lr": 3e-3, "tokens": 3_072_000},
         ),
         **{
             f"kimi-{length}": Preset(
@@ -99,7 +119,7 @@ class Stack(Task):
         """
         s = self.settings
         return most_common_top_share(
-            s.stacks, depth=s.depth, elements=s.elements, operations=self._operations
+            s.stacks, depth=s.depth, elements=s.elements, operations=self._operations, covered=s.covered
         )
 
     def slice_sizes(self) -> dict[str, int]:
@@ -129,6 +149,9 @@ class Stack(Task):
         began = torch.where(first, time, 0).cummax(dim=1).values
         walk = walk - (walk - step).gather(1, began)
         height, before = self._fold(walk), self._fold(walk - step)
+        pops = height < before
+        asked = pops & pops.roll(1, dims=1) & ~first if s.covered and split != "train" else pops
+        asked = torch.zeros_like(asked).scatter(1, by_stack % count, asked)
 
         level = torch.maximum(height, before)
         by_level = (by_stack // count * (s.depth + 1) + level) * count + by_stack % count
@@ -149,20 +172,20 @@ class Stack(Task):
         start = s.seq_len - _OPERATION * count
         inputs = torch.cat([torch.zeros_like(operations[:, :start]), operations], dim=1)
 
-        # pops in their order, the rest into a column that is left out
-        place = torch.where(push == 1, self.answers, (1 - push).cumsum(dim=1) - 1)
+        # questions in their order, the rest into a column that is left out
+        place = torch.where(asked, asked.cumsum(dim=1) - 1, self.answers)
         due = torch.zeros(len(index), self.answers + 1, dtype=torch.int64, device=index.device)
         slices = {
             "depth": level,
             "distance": _OPERATION * (time - pushed) - 1,
             "open": open_after + (level == 1),
         }
-        positions, *at_pops = (
+        positions, *asked_for = (
             due.scatter(1, place, x.expand_as(place))[:, :-1]
             for x in (start + _OPERATION * time + 1, *slices.values())
         )
         targets = (due + IGNORE).scatter(1, place, answer)[:, :-1]
-        return Batch(inputs, positions, targets, dict(zip(slices, at_pops, strict=True)))
+        return Batch(inputs, positions, targets, dict(zip(slices, asked_for, strict=True)))
 
     def _fold(self, walk: Tensor) -> Tensor:
         """Return the walk reflected at 0 and `depth`."""
@@ -194,11 +217,8 @@ class Stack(Task):
         answers = dict(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
         for at in range(self.seq_len - _OPERATION * self._operations, self.seq_len, _OPERATION):
             what, stack, element = tokens[at : at + _OPERATION]
-            words.append(
-                f"push {element} on {stack}"
-                if what == _PUSH
-                else f"pop {stack}, at position {at + 1} the answer is {answers[at + 1]}"
-            )
+            answer = f", at position {at + 1} the answer is {answers[at + 1]}" if at + 1 in answers else ""
+            words.append(f"push {element} on {stack}" if what == _PUSH else f"pop {stack}{answer}")
         return (
             "Stacks by the tokens that name them: "
             + "; ".join(words[:32])

@@ -12,16 +12,19 @@ __all__ = ["most_common_top_share"]
 
 
 @cache
-def most_common_top_share(stacks: int, *, depth: int, elements: int, operations: int) -> float:
+def most_common_top_share(
+    stacks: int, *, depth: int, elements: int, operations: int, covered: bool = False
+) -> float:
     """Return the share of pops that a guess of the likeliest element gets right.
 
     Each operation is of a uniform stack, which pops if it is full, pushes if it is empty and otherwise does
     either. So a stack that is neither weighs 1, a full one 2, an empty one nothing; the guess is the element
-    with the most weight on top. As in `most_common_share`, operations of stacks and stacks of elements are
-    taken to be Poisson, and then restricted to their true numbers; several numbers of operations are computed
-    at once.
+    with the most weight on top. With `covered` only pops after a pop of the same stack count: a stack weighs
+    1 if it popped last and is not empty, and else nothing. As in `most_common_share`, operations of stacks
+    and stacks of elements are taken to be Poisson, and then restricted to their true numbers; several numbers
+    of operations are computed at once.
     """
-    law, on_top, each = _heights(depth, operations), unit_circle(stacks), stacks / elements
+    law, on_top, each = _weights(depth, operations, covered=covered), unit_circle(stacks), stacks / elements
     back = on_top**-stacks / len(on_top) / poisson_at_mean(stacks)
     right = due = 0.0
     begin = 0
@@ -36,11 +39,11 @@ def most_common_top_share(stacks: int, *, depth: int, elements: int, operations:
         so_many = torch.polar(
             poisson_probability(done, mean / stacks).expand(len(angle), -1), -angle[:, None] * done
         )
-        empty, between, full = (so_many @ law[: len(done)].to(so_many.dtype)).unbind(1)
+        nothing, once, twice = (so_many @ law[: len(done)].to(so_many.dtype)).unbind(1)
 
-        weight = stacks * (between + 2 * full) * (empty + between + full) ** (stacks - 1)
+        weight = stacks * (once + 2 * twice) * (nothing + once + twice) ** (stacks - 1)
         due += float(_at_operation(weight, before, points, mean).sum())
-        none, one, two = (each * on_top * x[:, None] for x in (empty, between, full))
+        none, one, two = (each * on_top * x[:, None] for x in (nothing, once, twice))
         none, up_to = (none - each).exp(), torch.zeros_like(none)
         for most in range(2 * stacks):  # no element has more weight
             for twos in range(most // 2 + 1):
@@ -67,18 +70,22 @@ def _at_operation(values: Tensor, before: Tensor, points: int, mean: float) -> T
     return found[before % points] / poisson_probability(before.double(), mean)
 
 
-def _heights(depth: int, most: int) -> Tensor:
-    """Return the probabilities that a stack is empty, neither, or full: [most + 1, 3].
+def _weights(depth: int, most: int, *, covered: bool) -> Tensor:
+    """Return the probabilities that a stack weighs 0, 1 and 2: [most + 1, 3].
 
-    Rows are after 0, 1, ... operations.
+    Rows are after 0, 1, ... operations of the stack.
     """
-    height = torch.zeros(depth + 1, dtype=torch.float64)
-    height[0] = 1.0
-    up = torch.full((depth + 1,), 0.5, dtype=torch.float64)
+    # heights of a stack that pushed last, or did nothing yet, and of one that popped last
+    pushed = torch.zeros(depth + 1, dtype=torch.float64)
+    pushed[0] = 1.0
+    popped = torch.zeros_like(pushed)
+    up = torch.full_like(pushed, 0.5)
     up[0], up[-1] = 1.0, 0.0
     found = []
     for _ in range(most + 1):
-        found.append(torch.stack([height[0], height[1:-1].sum(), height[-1]]))
+        height = pushed + popped
+        one, two = (popped[1:].sum(), popped.new_zeros(())) if covered else (height[1:-1].sum(), height[-1])
+        found.append(torch.stack([1 - one - two, one, two]))
         rises = height * up
-        height = rises.roll(1) + (height - rises).roll(-1)
+        pushed, popped = rises.roll(1), (height - rises).roll(-1)
     return torch.stack(found)

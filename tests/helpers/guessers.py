@@ -182,19 +182,22 @@ def capacity(task: Task, _: Batch, batch: Batch) -> Tensor:
 def stack(task: Task, tokens: list[int], at: list[int]) -> list[int]:
     s, found = task.settings, dict.fromkeys(at, 0)
     held: dict[int, list[int]] = defaultdict(list)
+    popped_last = set[int]()
     for t in range(len(tokens) % 3, len(tokens), 3):
         what, name, element = tokens[t : t + 3]
         if t + 1 in found:
             found[t + 1] = commonest(
                 top
-                for elements in held.values()
-                if elements
+                for one, elements in held.items()
+                if elements and (one in popped_last or not s.covered)
                 for top in elements[-1:] * (1 + (len(elements) == s.depth))
             )
         if what == 1:
             held[name].append(element)
+            popped_last.discard(name)
         else:
             held[name].pop()
+            popped_last.add(name)
     return [found[t] for t in at]
 
 

@@ -32,3 +32,12 @@ FIRST_OF_EACH_PATH = _first_of_each_path()
 
 Lists of equally many numbers count as such.
 """
+
+LONG_ROW = 512
+"""Tokens of a row above which thousands of examples take many seconds."""
+
+
+def rows_are_long(name: str, which: str) -> bool:
+    """Tell whether the rows of a preset have more than `LONG_ROW` tokens."""
+    cls = SHIPPED_TASKS[name]
+    return cls(cls.Settings.parse(cls.presets[which].task, where="task")).seq_len > LONG_ROW

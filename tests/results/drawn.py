@@ -1,9 +1,9 @@
 """The tables and figures that the results in the repository make, and which of them its pages show.
 
 Only what README.md and the pages in docs/ and results/ show is kept as files. Of all others
-`results/drawn.json` has hashes: of each table's Markdown, CSV, LaTeX and JSON (numbers to nine digits), and of
-each figure's caption, with the fingerprint of the results that it is drawn from. `make drawn` makes that file and the shown files
-anew; a test holds them to the results.
+`results/drawn.json` has hashes: of each table's Markdown, CSV, LaTeX and JSON (numbers to nine digits), and
+of each figure's caption, with the fingerprint of the results that it is drawn from. `make drawn` makes that
+file and the shown files anew; a test holds them to the results.
 """
 
 import hashlib

@@ -7,7 +7,7 @@ import torch
 
 from linbench.tasks.base import Batch, Prediction, Task
 from tests.helpers.guessers import GUESSERS, Guesser, by_place
-from tests.helpers.presets import FIRST_OF_EACH_PATH, SHIPPED_TASKS
+from tests.helpers.presets import FIRST_OF_EACH_PATH, SHIPPED_TASKS, rows_are_long
 
 EXAMPLES, TOKENS = 10_000, 1 << 17
 
@@ -63,6 +63,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "stack": [
         {"stacks": 2, "depth": 1, "elements": 4},
         {"stacks": 3, "depth": 2, "elements": 2, "seq_len": 60},
+        {"stacks": 6, "depth": 3, "elements": 4, "seq_len": 96, "covered": True},
     ],
     "stack_manipulation": [{"length": 2, "shortest": 1}],
     "stacked_mqar": [{"kv_pairs": 1}],
@@ -90,7 +91,14 @@ PRESETS = [
         name,
         preset.task,
         id=f"{name}-{which}",
-        marks=[pytest.mark.slow, *([] if (name, which) in FIRST_OF_EACH_PATH else [pytest.mark.nightly])],
+        marks=[
+            pytest.mark.slow,
+            *(
+                [pytest.mark.nightly]
+                if (name, which) not in FIRST_OF_EACH_PATH or rows_are_long(name, which)
+                else []
+            ),
+        ],
     )
     for name, cls in SHIPPED_TASKS.items()
     for which, preset in cls.presets.items()

@@ -32,12 +32,13 @@ def depths(task: Dyck, batch: Batch) -> Tensor:
         {"kinds": 3, "max_depth": 5, "min_length": 2, "max_length": 30},
         {"max_depth": 1, "min_length": 6, "max_length": 8},
         {"max_depth": 40},
+        {"kinds": 3, "min_length": 16, "covered": True},
     ],
 )
 def test_brackets_match_and_every_closing_one_is_due(values: dict[str, Any]) -> None:
     task = build(**values)
     s = task.settings
-    batch = sample(task, 80)
+    batch = sample(task, 80, "test")
     lengths, deepest = set(), 0
     assert task.io == IO(2 * s.kinds + 2, 2 * s.kinds + 2)
     columns = (batch.inputs, batch.positions, batch.targets, batch.slices["depth"], batch.slices["distance"])
@@ -56,7 +57,8 @@ def test_brackets_match_and_every_closing_one_is_due(values: dict[str, Any]) -> 
                 opened, kind = stack.pop()
                 assert token == s.kinds + kind
                 # token `at` of the word is token at + 1 of the inputs
-                expected.append((at, token, len(stack) + 1, at - opened))
+                if not s.covered or word[at - 1] >= s.kinds:
+                    expected.append((at, token, len(stack) + 1, at - opened))
         assert not stack
         unused = task.answers - len(expected)
         assert sorted(zip(*places, strict=True)) == sorted([*expected, *[(0, IGNORE, 0, 0)] * unused])
@@ -146,7 +148,15 @@ def test_explain_says_what_is_due(snapshot: SnapshotAssertion) -> None:
         ({"max_length": 65}, "max_length 65 66"),
         ({"min_length": 80}, "min_length max_length 80 64"),
         ({"kinds": 1}, "kinds 1 2"),
+        ({"covered": True, "max_depth": 1}, "max_depth min_length 2 16 1 32"),
+        ({"covered": True, "min_length": 14}, "max_depth min_length 2 16 3 14"),
     ],
 )
 def test_impossible_settings_are_refused(values: dict[str, Any], facts: str) -> None:
     assert_refused(Dyck, values, facts)
+
+
+def test_training_has_labels_where_tests_do_not_ask() -> None:
+    task = build(covered=True)
+    assert torch.equal(sample(task, 8).targets, sample(build(), 8).targets)
+    assert sample(task, 8, "test").is_answer.sum() < sample(build(), 8, "test").is_answer.sum()

@@ -18,6 +18,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "two stacks": {"stacks": 2, "seq_len": 60},
     "never more than one": {"depth": 1},
     "low": {"depth": 2, "stacks": 2},
+    "covered": {"covered": True, "stacks": 4},
     "tokens over": {"seq_len": 50, "stacks": 3},
     "smallest": {"seq_len": 12, "stacks": 2, "elements": 2, "depth": 1},
 }
@@ -33,11 +34,12 @@ task = task_fixture(Stack, SETTINGS)
 def test_structure(task: Stack) -> None:
     """Played through with lists."""
     s = task.settings
-    batch = sample(task, 30)
+    batch = sample(task, 30, "test")
     start = s.seq_len % 3
     for row in range(30):
         tokens = batch.inputs[row].tolist()
         stacks: dict[int, list[tuple[int, int]]] = {stack: [] for stack in range(3, 3 + s.stacks)}
+        popped_last: dict[int, bool] = {}
         due = []
         assert tokens[:start] == [0] * start
         for at in range(start, s.seq_len, 3):
@@ -52,7 +54,9 @@ def test_structure(task: Stack) -> None:
                 opened = sum(map(bool, stacks.values()))
                 depth = len(here)
                 element, since = here.pop()
-                due.append((at + 1, element, depth, at + 1 - since, opened))
+                if popped_last[stack] or not s.covered:
+                    due.append((at + 1, element, depth, at + 1 - since, opened))
+            popped_last[stack] = what == 2
         parts = (
             batch.positions,
             batch.targets,
@@ -132,6 +136,8 @@ def test_longer_sequences_have_more_operations() -> None:
         ({"stacks": 33}, "33 stacks 32 seq_len 96"),
         ({"stacks": 1}, "stacks 1 2"),
         ({"depth": 0}, "depth 0 1"),
+        ({"depth": 1, "covered": True}, "depth 2 1"),
+        ({"stacks": 9, "covered": True}, "9 36 32 seq_len 96"),
         ({"elements": 1}, "elements 1 2"),
         ({"seq_len": 9}, "seq_len 9 12"),
     ],
@@ -141,12 +147,20 @@ def test_impossible_settings_are_refused(values: dict[str, Any], facts: str) -> 
 
 
 def test_explain_tells_operations_and_answers(task: Stack) -> None:
-    batch = sample(task, 4)
+    batch = sample(task, 4, "test")
     for row in range(4):
         text = task.explain(batch, row)
         at, target = int(batch.positions[row, 0]), int(batch.targets[row, 0])
         if 0 < at < 96:
+            due = batch.positions[row][batch.is_answer[row]]
+            assert text.count("the answer is") == int((due < task.seq_len % 3 + 96).sum())
             assert f"pop {int(batch.inputs[row, at])}, at position {at} the answer is {target}" in text
         start = task.seq_len % 3
         assert f"push {int(batch.inputs[row, start + 2])} on {int(batch.inputs[row, start + 1])}" in text
         assert len(text) < 1500
+
+
+def test_training_has_labels_where_tests_do_not_ask() -> None:
+    task = build(covered=True)
+    assert torch.equal(sample(task, 8).targets, sample(build(), 8).targets)
+    assert sample(task, 8, "test").is_answer.sum() < sample(build(), 8, "test").is_answer.sum()
