@@ -85,6 +85,19 @@ class Preset:
     protocol: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Writing(NamedTuple):
+    """What a trained model is given to go on with by itself, each token after its own ones.
+
+    prompt: tokens of each row that it is given [B]. tokens: how many it writes at most. end: the token after
+    which it is done. drawn: whether its tokens are drawn by their probability; else the likeliest is taken.
+    """
+
+    prompt: Tensor
+    tokens: int
+    end: int
+    drawn: bool
+
+
 class Task(ABC):
     """A task: a generator of examples with an exact solver, a chance level and slices.
 
@@ -206,6 +219,19 @@ class Task(ABC):
     def baselines(self, batch: Batch) -> dict[str, Prediction]:
         """Return predictions of simple untrained predictors by name, from what a model may see."""
         return {}
+
+    def writing(self, batch: Batch) -> Writing | None:
+        """Return what a model writes by itself in tests, as the score "generated"; None: nothing."""
+        return None
+
+    def judge(self, batch: Batch, written: Tensor) -> Tensor:
+        """Tell which of the rows that a model has written are right, bool [B].
+
+        Args:
+            batch: the examples.
+            written: their rows up to the prompt, and what the model wrote, then zeros [B, T].
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def explain(self, batch: Batch, row: int) -> str:

@@ -2,7 +2,7 @@
 
 from functools import cached_property, partial
 from itertools import takewhile
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -10,23 +10,29 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from linbench.common.task_io import IO
-from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
+from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean, Writing
 from linbench.tasks.blocks.dependencies import DEGREE, blind_share, draw_dependencies, most_edges
+from linbench.tasks.blocks.dependency_text import (
+    ANSWER,
+    BEGIN,
+    END,
+    NAMES,
+    QUERY,
+    Name,
+    admissible_answer,
+    is_right,
+    read_instances,
+)
 from linbench.tasks.blocks.exact_match import exact_match
 from linbench.tasks.blocks.explain import join_examples
-from linbench.tasks.blocks.names import Names, draw_names, read_words, write_words
+from linbench.tasks.blocks.names import Names, draw_names, write_words
 from linbench.tasks.blocks.packing import Instances, Pack, instances_needed, pack
 from linbench.tasks.blocks.playground import published
 from linbench.tasks.blocks.sizes import FEWEST, draw_size, shuffle_first, size_shares
 from linbench.tasks.random import Stream, constant
 
-BEGIN, QUERY, ANSWER, END, NAMES = 1, 2, 3, 4, 5
-"""Tokens, of which NAMES is the first of names."""
-
 AT_ONCE = 64
 """Places that are compared with all of their row at once, which bounds the memory it takes."""
-
-Name = tuple[int, ...]
 
 
 class BrevoSettings(Names):
@@ -68,26 +74,12 @@ class BrevoSettings(Names):
         return self
 
 
-class _Instance(NamedTuple):
-    """An instance as it was read.
-
-    answer: position of `ANSWER`, if it was reached. said: the words after it, each with the position of its
-    first token.
-    """
-
-    edges: list[tuple[Name, Name]]
-    query: Name
-    answer: int | None
-    said: list[tuple[int, Name]]
-
-
 class Brevo(Task):
     """Given a graph of dependencies, what does this node depend on, parents before children?
 
     The edges come in any order, then a node. Then all of its ancestors are due and the node itself, each
     after all of its parents. So the graph must be searched from the node upwards before the first answer,
-    which is far from the node. It does not tell whether a model could find the answer by itself, since it
-    reads a right one so far.
+    which is far from the node. In training a model reads a right answer so far, which tells it where it is.
 
     Layout: `BEGIN`, then `parent child` for each edge, then `QUERY q ANSWER`, the names of the answer, `END`.
     A node has up to 4 parents and 4 children. In training a graph has 3 to N nodes, with weight 1 / (n + sqrt
@@ -98,16 +90,16 @@ class Brevo(Task):
     Many orders are right. Training is on the one drawn, but a score asks whether a token is admissible: it
     goes on with a name that is needed, not said yet, and with all parents said; or it is `END` once all is
     said. "accuracy" is how often a token is admissible, and "exact" how often all tokens of an answer are.
-    Loss cannot reach 0.
+    "generated" is how often an answer is right that the model writes by itself, each time with the likeliest
+    token; it is measured in tests, for the first graph of each row. Loss cannot reach 0.
 
     Chance: `END`, the query or any other node that is not said yet, whichever is likelier at this step, for a
     guesser who knows the nodes but no edges. It is estimated from draws. By chance no answer is exact.
 
-    Allen-Zhu 2025 (Physics of Language Models, part 4.1), arXiv:2512.17351. Published numbers are of answers
-    that the model generates, each token after its own ones. They cannot be read beside ours, in which what
-    was said before is right. The paper also trains on the token ANSWER, which is always the same. Its code
-    asks for the last node only and has one token for ANSWER and END; the paper has two. Of four published
-    models and rates, presets have the largest model and 1e-3.
+    Allen-Zhu 2025 (Physics of Language Models, part 4.1), arXiv:2512.17351. Published numbers are what
+    "generated" measures; in the other scores what was said before is right. The paper also trains on the
+    token ANSWER, which is always the same. Its code asks for the last node only and has one token for ANSWER
+    and END; the paper has two. Of four published models and rates, presets have the largest model and 1e-3.
     """
 
     name = "brevo"
@@ -308,36 +300,28 @@ class Brevo(Task):
             found.append(fits.any(dim=2))
         return torch.cat(found, dim=1)
 
-    def _read(self, tokens: list[int]) -> list[_Instance]:
-        """Read a row word by word."""
-        instances: list[_Instance] = []
-        for at, word in read_words(tokens, self.settings, NAMES):
-            if word == (BEGIN,):
-                names: list[Name] = []
-                instances.append(_Instance([], (), None, []))
-            elif instances and instances[-1].answer is not None:
-                instances[-1].said.append((at, word))
-            elif instances and word == (QUERY,):
-                edges = list(zip(names[::2], names[1::2], strict=False))
-                instances[-1] = instances[-1]._replace(edges=edges)
-            elif instances and word == (ANSWER,):
-                instances[-1] = instances[-1]._replace(query=names[-1] if names else (), answer=at)
-            elif instances:
-                names.append(word)
-        return instances
+    def writing(self, batch: Batch) -> Writing:
+        """Return the first instance of each row up to `ANSWER`, after which its answer is written."""
+        prompt = 1 + (batch.inputs == ANSWER).int().argmax(dim=1)
+        return Writing(prompt, self.settings.nodes * self.settings.longest + 1, END, drawn=False)
+
+    def judge(self, batch: Batch, written: Tensor) -> Tensor:
+        """Tell which answers name all that is needed and nothing else, each once and after its parents."""
+        rows = [read_instances(row, self.settings)[0] for row in written.tolist()]
+        return torch.tensor([is_right(first) for first in rows], device=written.device)
 
     def solve(self, batch: Batch) -> Tensor:
         """Search upwards from the query; then say any node that can be said, the smallest name."""
         answers = torch.zeros_like(batch.inputs)
         for row, tokens in enumerate(batch.inputs.tolist()):
-            for instance in self._read(tokens):
-                for at, token in _answer(instance):
+            for instance in read_instances(tokens, self.settings):
+                for at, token in admissible_answer(instance):
                     answers[row, at] = token
         return answers.gather(1, batch.positions)
 
     def explain(self, batch: Batch, row: int) -> str:
         """Return the edges of the first graph, its question and the answer."""
-        read = self._read(batch.inputs[row].tolist())
+        read = read_instances(batch.inputs[row].tolist(), self.settings)
         edges, query, answer, said = read[0]
 
         def say(name: Name) -> str:
@@ -351,30 +335,3 @@ class Brevo(Task):
             f" that {say(query)} depends on is due, and {say(query)}, in this order or another:"
             f" {join_examples(nodes, most=24, between=', ')}; then token {END}.{more}"
         )
-
-
-def _answer(instance: _Instance) -> list[tuple[int, int]]:
-    """Return positions after `ANSWER` with a token that is admissible after what was said there."""
-    if instance.answer is None:
-        return []
-    parents: dict[Name, set[Name]] = {}
-    for parent, child in instance.edges:
-        parents.setdefault(child, set()).add(parent)
-    needed, open_ = {instance.query}, [instance.query]
-    while open_:
-        new = parents.get(open_.pop(), set()) - needed
-        needed |= new
-        open_ += new
-    said: set[Name] = set()
-
-    def choose(prefix: Name) -> int:
-        can = [name for name in needed - said if parents.get(name, set()) <= said]
-        fits = [name for name in can if name[: len(prefix)] == prefix and len(name) > len(prefix)]
-        return min(fits)[len(prefix)] if fits else END
-
-    found = [(instance.answer, choose(()))]
-    for at, word in instance.said:
-        found += [(at + place - 1, choose(word[:place])) for place in range(1, len(word))]
-        said.add(word)
-        found.append((at + len(word) - 1, choose(())))
-    return found

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
-from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
+from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean, Writing
 from linbench.tasks.blocks.explain import shorten
 from linbench.tasks.blocks.grammar import BEGIN, Grammar, sentences
 from linbench.tasks.blocks.grammar_law import next_token_law
@@ -113,14 +113,15 @@ class Lano(Task):
     Scores: "kl" is the divergence of the prediction from the true law of the next token, in nats per token,
     and 0 is optimal. "legal" is how often the likeliest token is possible at all. "scaled_to_bayes" is the
     probability of the likeliest token, scaled so that the commonest token of the language has 0 and the exact
-    solver 1. Accuracy cannot be 1: the optimum is that of the exact solver, which knows the law.
+    solver 1. "generated" is the share of sentences of the language among those that the model writes by
+    itself in tests, each token drawn by its probability. Accuracy cannot be 1: the optimum is that of the
+    exact solver, which knows the law.
 
     Chance: the commonest token at each place of a row.
 
     Allen-Zhu 2025 (Physics of Language Models, part 4.1), arXiv:2512.17351, with grammars after Allen-Zhu and
-    Li 2023, arXiv:2305.13673. Their score is the share of valid sentences among those that a model writes by
-    itself at temperature 1. linbench writes no sentences, so published numbers cannot be read beside these.
-    The exact solver and the settings `start` are linbench's own.
+    Li 2023, arXiv:2305.13673. Their score is what "generated" measures. The exact solver and the settings
+    `start` are linbench's own.
     """
 
     name = "lano"
@@ -222,6 +223,23 @@ class Lano(Task):
     def solve(self, batch: Batch) -> Tensor:
         """Return the likeliest token by the exact law."""
         return next_token_law(self.settings.rules, batch.inputs).argmax(dim=2).gather(1, batch.positions)
+
+    def writing(self, batch: Batch) -> Writing:
+        """Return what is given, `BEGIN`, after which a sentence is drawn from the model."""
+        one = torch.ones_like(batch.inputs[:, 0])
+        return Writing(one, min(self.settings.longest + 1, self.seq_len - 1), BEGIN, drawn=True)
+
+    def judge(self, batch: Batch, written: Tensor) -> Tensor:
+        """Tell which rows begin with a sentence: all of its tokens may come, and then `BEGIN`.
+
+        A row that is too short for its sentence need not have the end.
+        """
+        law = next_token_law(self.settings.rules, written)
+        legal = law[:, :-1].gather(2, written[:, 1:, None])[:, :, 0] > 0
+        ended = (written[:, 1:] == BEGIN).cumsum(dim=1)
+        whole = ended.any(dim=1) | (self.settings.longest >= self.seq_len)
+        before = ended - (written[:, 1:] == BEGIN).long() == 0
+        return (legal | ~before).all(dim=1) & whole
 
     def baselines(self, batch: Batch) -> dict[str, Prediction]:
         """Return predictions of n-grams that were counted in training examples."""

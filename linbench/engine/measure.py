@@ -23,6 +23,7 @@ from linbench.engine.step import Training
 from linbench.engine.surroundings import Surroundings
 from linbench.engine.train import train
 from linbench.engine.trunk import Trunks
+from linbench.engine.written import add_generated
 from linbench.experiments.cell import Cell
 from linbench.experiments.loading import describe_error
 from linbench.results.schema.cells import CellResult
@@ -210,6 +211,7 @@ def _run_group(
                 examples, reason = first.protocol.test_examples, training.hidden_state
                 evaluations = Evaluation(finished, "test", examples, note=reason)(trained)
                 evaluations = add_first_token_shares(evaluations, trained, finished)
+                evaluations = add_generated(evaluations, trained, finished)
                 meter.turn_to(None)
                 on_trained(trained)
             for run, evaluation in zip(runs, evaluations, strict=True):

@@ -224,3 +224,25 @@ def test_explain_tells_edges_and_the_answer(task: Brevo) -> None:
         one = instances(task, batch.inputs[row].tolist())[0]
         assert f"From position {int(batch.positions[row, 0])} on" in text
         assert f", {' '.join(map(str, one['query']))}; then token 4" in text
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ([5, 6, 7, 8, 4], True),
+        ([6, 5, 7, 8, 4], True),
+        ([5, 7, 6, 8, 4], False),  # 6 is a parent of 7
+        ([5, 6, 7, 7, 8, 4], False),
+        ([5, 6, 7, 4], False),
+        ([5, 6, 7, 8], False),
+        ([5, 6, 7, 8, 9, 4], False),  # nothing needs 9
+        ([4], False),
+        ([1, 5, 6, 7, 8, 4], False),
+    ],
+)
+def test_a_written_answer_is_right_if_it_is_whole_and_in_an_order(said: list[int], right: bool) -> None:
+    """5 and 6 are parents of 7, and 7 of 8, for which is asked; 9 is a child of 8."""
+    task = build(letters=8, seq_len=64)
+    row = [1, 5, 7, 6, 7, 8, 9, 7, 8, 2, 8, 3, *said]
+    written = torch.tensor([row + [0] * (64 - len(row))])
+    assert task.judge(sample(task, 1), written).tolist() == [right]

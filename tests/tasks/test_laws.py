@@ -250,6 +250,26 @@ def test_baselines_know_no_more_than_a_model_and_do_no_better_than_the_best(name
 
 
 @pytest.mark.parametrize("name", SHIPPED_TASKS)
+def test_what_stands_in_examples_is_judged_right_and_without_its_end_wrong(name: str) -> None:
+    """Of tasks in which a model writes; the prompt alone is never right."""
+    task = preset(name, next(iter(SHIPPED_TASKS[name].presets)))
+    batch = sample(task, 16, "test")
+    writing = task.writing(batch)
+    if writing is None:
+        return
+    place, prompt = torch.arange(task.seq_len), writing.prompt[:, None]
+    ends = (place >= prompt) & (batch.inputs == writing.end)
+    whole = ends.any(dim=1)  # the last one of a packed row may be cut off
+    last = ends.int().argmax(dim=1, keepdim=True)
+    assert int(whole.sum()) > 8
+    assert int((last - prompt)[whole].max()) < writing.tokens
+    assert task.judge(batch, torch.where(place <= last, batch.inputs, 0))[whole].all()
+    assert not task.judge(batch, torch.where(place < prompt, batch.inputs, 0)).any()
+    other = torch.where(place < prompt, batch.inputs, batch.inputs.roll(1, dims=0))
+    assert not task.judge(batch, torch.where(place <= last, other, 0))[whole].all()
+
+
+@pytest.mark.parametrize("name", SHIPPED_TASKS)
 def test_longer_sequences_ask_as_much(name: str) -> None:
     first = next(iter(SHIPPED_TASKS[name].presets))
     task = preset(name, first)
