@@ -106,7 +106,12 @@ class Depo(Task):
     Settings = DepoSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
-            "cycles of up to 6 nodes, one or two steps",
+            "two minutes on a laptop: cycles of 3 or 4 nodes, one or two steps",
+            task={"letters": 32, "seq_len": 64, "nodes": 4, "pack": True},
+            protocol={"lr": 6e-3, "batch_size": 16, "tokens": 3_000_000},
+        ),
+        "quick-6": Preset(
+            "cycles of up to 6 nodes, one or two steps; needs more than these tokens to be learned",
             task={"letters": 32, "seq_len": 40, "nodes": 6},
             protocol={"lr": 6e-3, "tokens": 2_000_000},
         ),
