@@ -215,12 +215,10 @@ class StackedMQAR(Task):
         if s.similarity is None or s.cluster is None:
             ids = stream.child("keys").permutation(self._half)(pair)
             return nn.functional.embedding(ids, self._vectors(pair.device)), {}
-        order = stream.child("clusters").shuffle(s.kv_pairs)
         drawn = similar_vectors(
             stream.child("keys"), s.kv_pairs, s.dim, cosine=s.similarity, cluster=s.cluster
         )
-        keys = (sqrt(s.dim) * drawn).take_along_dim(order[:, :, None], dim=1)
-        return keys.float(), {"cluster": order // s.cluster}
+        return (sqrt(s.dim) * drawn.vectors).float(), {"cluster": drawn.cluster}
 
     def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
         """Return accuracy, and kinds of errors where keys are similar; place i is for the key of pair i."""

@@ -1,6 +1,7 @@
 """Vectors with given cosines: alike within a cluster, at right angles across clusters."""
 
 from math import sqrt
+from typing import NamedTuple
 
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -8,11 +9,18 @@ from torch.nn.functional import normalize
 from linbench.tasks.blocks.rotations import orthonormal
 from linbench.tasks.random import Stream
 
-__all__ = ["around", "similar_vectors"]
+__all__ = ["SimilarVectors", "around", "similar_vectors"]
 
 
-def similar_vectors(stream: Stream, count: int, dim: int, *, cosine: float, cluster: int) -> Tensor:
-    """Draw unit vectors [B, count, dim] in float64; vector i is of cluster i // `cluster`.
+class SimilarVectors(NamedTuple):
+    """Unit vectors [B, N, D] in float64, and the number of the cluster of each [B, N]."""
+
+    vectors: Tensor
+    cluster: Tensor
+
+
+def similar_vectors(stream: Stream, count: int, dim: int, *, cosine: float, cluster: int) -> SimilarVectors:
+    """Draw unit vectors in clusters, all in random order.
 
     Two vectors of a cluster have the cosine, and others 0, exactly where count <= dim: with G the Gram matrix
     they are the rows of [G^(1/2), 0] Q, where Q is a uniform (Haar) rotation or reflection of each example.
@@ -34,10 +42,13 @@ def similar_vectors(stream: Stream, count: int, dim: int, *, cosine: float, clus
         own = sqrt(1 - cosine)
         shared = (sqrt(1 + (cluster - 1) * cosine) - own) / cluster
         sums = axes.unflatten(1, (-1, cluster)).sum(dim=2)
-        return own * axes + shared * sums.repeat_interleave(cluster, dim=1)
-    centres = normalize(_normals(stream.child("centres"), count // cluster, dim), dim=2)
-    vectors = _normals(stream.child("own"), count, dim)
-    return around(centres.repeat_interleave(cluster, dim=1), vectors, cosine)
+        vectors = own * axes + shared * sums.repeat_interleave(cluster, dim=1)
+    else:
+        centres = normalize(_normals(stream.child("centres"), count // cluster, dim), dim=2)
+        apart = _normals(stream.child("own"), count, dim)
+        vectors = around(centres.repeat_interleave(cluster, dim=1), apart, cosine)
+    order = stream.child("order").shuffle(count)
+    return SimilarVectors(vectors.take_along_dim(order[:, :, None], dim=1), order // cluster)
 
 
 def around(centres: Tensor, vectors: Tensor, cosine: float) -> Tensor:
