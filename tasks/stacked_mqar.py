@@ -149,6 +149,7 @@ class StackedMQAR(Task):
             f"similar-{percent}": Preset(
                 f"{kind}; 16 pairs in 64 tokens, vectors of 64 dimensions",
                 task={"similarity": percent / 100, "cluster": 4, "dim": 64},
+                model={"d_model": 128},
                 protocol={"lr": 3e-3, "tokens": 1_228_800},
             )
             for percent, kind in (
