@@ -41,7 +41,7 @@ def similar_vectors(stream: Stream, count: int, dim: int, *, cosine: float, clus
         # the square root of a cluster's part (1 - cosine) I + cosine 1 1^T of G
         own = sqrt(1 - cosine)
         shared = (sqrt(1 + (cluster - 1) * cosine) - own) / cluster
-        sums = axes.unflatten(1, (-1, cluster)).sum(dim=2)
+        sums = axes.view(-1, count // cluster, cluster, dim).sum(dim=2)
         vectors = own * axes + shared * sums.repeat_interleave(cluster, dim=1)
     else:
         centres = normalize(_normals(stream.child("centres"), count // cluster, dim), dim=2)

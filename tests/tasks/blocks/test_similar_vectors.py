@@ -29,7 +29,7 @@ def test_the_gram_matrix_is_exact(count: int, dim: int, size: int, cosine: float
 
 
 def test_a_vector_has_any_direction() -> None:
-    """Of a random direction in 6 dimensions each coordinate has mean 0 and variance 1 / 6.
+    """A coordinate of a random direction in 6 dimensions has mean 0 and variance 1 / 6.
 
     Its square has variance 2 (d - 1) / (d^2 (d + 2)).
     """
