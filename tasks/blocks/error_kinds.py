@@ -55,12 +55,12 @@ def error_kinds(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[s
 
 
 def near_kinds(
-    batch: Batch, prediction: Prediction, *, near: Tensor, seen: Tensor, share: float
+    batch: Batch, prediction: Prediction, *, near: Tensor, seen: Tensor, share: float | Tensor
 ) -> dict[str, WeightedMean]:
     """Classify wrong answers: the value of a key that is like the one asked for (near), of another key (far).
 
-    An answer that is neither is alien. `near_excess` is the share of near among near and far answers, over
-    the share that it has where a wrong value is picked at random: 1 if it does not matter how much keys are
+    An answer that is neither is alien. `near_excess` is how many of the near and far answers are near, over
+    how many would be if each were any wrong value of the sequence: 1 if it does not matter how much keys are
     alike, and 1 / share if only keys that are alike are confused.
 
     Args:
@@ -68,7 +68,8 @@ def near_kinds(
         prediction: the answers.
         near: whether the answer is the value of another key that is like the one asked for [B, N].
         seen: whether the answer is a value that stood in the sequence [B, N].
-        share: the share of near values among the wrong values of the sequence, above 0.
+        share: the share of near values among the wrong values of the sequence, at each place [B, N] or
+            everywhere.
     """
     wrong = prediction.answers != batch.targets
     near, far, alien = near & wrong, seen & ~near & wrong, ~seen & ~near & wrong
@@ -76,7 +77,7 @@ def near_kinds(
         "near": WeightedMean(near),
         "far": WeightedMean(far),
         "alien": WeightedMean(alien),
-        "near_excess": WeightedMean(near.double() / share, (near | far).double()),
+        "near_excess": WeightedMean(near, (near | far) * share),
     }
 
 

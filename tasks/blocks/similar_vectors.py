@@ -31,8 +31,8 @@ def similar_vectors(stream: Stream, count: int, dim: int, *, cosine: float, clus
     Args:
         stream: one for each example.
         count: number of vectors, a multiple of `cluster`.
-        dim: number of dimensions; at least 3 where count > dim, since in 2 no two directions around a third
-            need be different.
+        dim: number of dimensions; at least 3 where count > dim, since in 2 only two directions are at right
+            angles to a centre.
         cosine: from 0 to less than 1.
         cluster: number of vectors in a cluster.
     """

@@ -105,7 +105,7 @@ def test_a_wrong_answer_is_of_the_cluster_of_another_or_of_none() -> None:
         "near": (1, 4),
         "far": (1, 4),
         "alien": (1, 4),
-        "near_excess": (pytest.approx(3), 2),
+        "near_excess": (1, pytest.approx(2 / 3)),
     }
     assert "near" not in build().means(sample(build(), 1), solved(build(), sample(build(), 1)))
 
