@@ -19,6 +19,7 @@ from linbench.tasks.blocks.estimators import (
     ridge,
     running_moments,
 )
+from linbench.tasks.blocks.rotations import rotate
 from linbench.tasks.random import Stream
 
 ROUNDING = 1e-9
@@ -211,23 +212,7 @@ class Regression(Task):
             .double()
             .view(-1, s.dimension, s.dimension)
         )
-        # reflections that send an axis to a random direction among those left: together a uniform rotation
-        for first in range(s.dimension - 1):
-            mirror = axes[:, first, None, first:]
-            mirror = torch.cat([mirror[..., :1] - mirror.norm(dim=2, keepdim=True), mirror[..., 1:]], dim=2)
-            left = x[..., first:]
-            x = torch.cat(
-                [
-                    x[..., :first],
-                    left
-                    - 2
-                    * mirror
-                    * (left * mirror).sum(dim=2, keepdim=True)
-                    / mirror.square().sum(dim=2, keepdim=True),
-                ],
-                dim=2,
-            )
-        return x
+        return rotate(x, axes)
 
     def variances(self, device: torch.device) -> Tensor:
         """Return the variances [dimension] along the axes before they are rotated; 1 on average."""

@@ -1,6 +1,7 @@
 """Multi-query associative recall of vectors, with key and value in one token."""
 
 from functools import cache
+from math import sqrt
 from typing import ClassVar, Self
 
 import torch
@@ -8,11 +9,16 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.common.hashing import stable_key
-from linbench.common.settings import Settings
+from linbench.common.settings import ABSENT, Settings
 from linbench.common.task_io import IO
-from linbench.tasks.base import Batch, Preset, Split, Task
+from linbench.tasks.base import Batch, Prediction, Preset, Split, Task, WeightedMean
+from linbench.tasks.blocks.error_kinds import near_kinds
 from linbench.tasks.blocks.explain import join_examples
+from linbench.tasks.blocks.similar_vectors import similar_vectors
 from linbench.tasks.random import Stream
+
+MOST_SIMILAR = 0.999
+"""Largest cosine of two keys: vectors in float32 are still told apart."""
 
 
 class StackedMQARSettings(Settings):
@@ -31,6 +37,22 @@ class StackedMQARSettings(Settings):
         ge=0,
         description="which table of random vectors stands for keys and values; the same in every example",
     )
+    similarity: float | None = Field(
+        None,
+        ge=0,
+        le=MOST_SIMILAR,
+        description=(
+            "cosine of two keys of a cluster, whose vectors are then drawn anew for every example; null: keys"
+            " are from the table"
+        ),
+        json_schema_extra={ABSENT: None},
+    )
+    cluster: int | None = Field(
+        None,
+        ge=2,
+        description="keys of a cluster, which are as much alike as similarity says; it must divide kv_pairs",
+        json_schema_extra={ABSENT: None},
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -43,6 +65,20 @@ class StackedMQARSettings(Settings):
             raise ValueError(
                 f"{self.kv_pairs} distinct keys and values need a vocabulary of {2 * self.kv_pairs} or more;"
                 f" {self.vocab_size} is too small"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _clusters_of_similar_keys(self) -> Self:
+        if (self.similarity is None) != (self.cluster is None):
+            given, needed = ("similarity", "cluster") if self.cluster is None else ("cluster", "similarity")
+            raise ValueError(f"{given} needs {needed}; give both or neither")
+        if self.cluster is not None and self.kv_pairs % self.cluster:
+            raise ValueError(f"cluster must divide kv_pairs = {self.kv_pairs}; {self.cluster} does not")
+        if self.similarity is not None and self.kv_pairs > self.dim == 2:
+            raise ValueError(
+                f"{self.kv_pairs} keys with a similarity need a dim of 3 or more, not 2, in which two of them"
+                " may be the same"
             )
         return self
 
@@ -76,6 +112,18 @@ class StackedMQAR(Task):
     Layout: a token is two vectors side by side. Keys are asked for in random order, and values are named by
     their number in their half of the vocabulary. All tokens between are zeros.
 
+    With the setting `similarity` keys come in clusters of `cluster` keys, and the cosine of two keys of a
+    cluster is given; keys of different clusters are at right angles. With G the matrix of these cosines, the
+    keys of an example are the rows of sqrt(dim) [G^(1/2), 0] Q, in random order, where Q is a uniform
+    rotation drawn anew for each example. So a layer cannot learn a map that makes keys less alike, as it
+    could if keys were from a table. Keys have norm sqrt(dim), about that of keys from the table, so that
+    nothing but their similarity differs. With more keys than dimensions each cluster has a random direction
+    c, and a key is sqrt(similarity) c + sqrt(1 - similarity) g, with g at right angles to c; cosines are then
+    right on average. Values are from the table. A wrong answer is the value of another key of the cluster
+    (`near`), of a key of another cluster (`far`), or of no key (`alien`). `near_excess` is the share of near
+    among near and far answers, over (cluster - 1) / (kv_pairs - 1), what it is if the cluster does not
+    matter. A layer that finds the cluster and no more is right in 1 / cluster of cases.
+
     Chance: any value of the sequence.
 
     The generator stacked_mqar of Zoology, arXiv:2312.04927. Chosen here: components of vectors are from N(0,
@@ -97,6 +145,18 @@ class StackedMQAR(Task):
             task={"kv_pairs": 32, "dim": 16},
             protocol={"lr": 3e-3, "tokens": 2_048_000},
         ),
+        **{
+            f"similar-{percent}": Preset(
+                f"{kind}; 16 pairs in 64 tokens, vectors of 64 dimensions",
+                task={"similarity": percent / 100, "cluster": 4, "dim": 64},
+                model={"d_model": 128},
+                protocol={"lr": 3e-3, "tokens": 1_228_800},
+            )
+            for percent, kind in (
+                (0, "keys at right angles to each other"),
+                *((percent, f"clusters of 4 keys of cosine .{percent // 10}") for percent in (30, 60, 90)),
+            )
+        },
     }
 
     settings: StackedMQARSettings
@@ -138,39 +198,82 @@ class StackedMQAR(Task):
         s, device = self.settings, index.device
         stream = Stream.of(index, seed=seed, split=split)
         pair = torch.arange(s.kv_pairs, device=device)
-        keys = stream.child("keys").permutation(self._half)(pair)
         targets = stream.child("values").permutation(s.vocab_size - self._half)(pair)
         positions = s.seq_len - s.kv_pairs + stream.child("queries").shuffle(s.kv_pairs)
-        # the table's last row: zeros
-        tokens = torch.full((index.shape[0], s.seq_len, 2), s.vocab_size, device=device)
-        tokens[:, : s.kv_pairs] = torch.stack([keys, self._half + targets], dim=2)
-        tokens[:, :, 0].scatter_(1, positions, keys)
-        inputs = nn.functional.embedding(tokens, self._vectors(device)).flatten(2)
-        return Batch(inputs, positions, targets, {"distance": positions - pair})
+        keys, facts = self._keys(stream, pair)
+        values = nn.functional.embedding(self._half + targets, self._vectors(device))
+        inputs = torch.zeros(len(index), s.seq_len, 2 * s.dim, device=device)
+        inputs[:, : s.kv_pairs] = torch.cat([keys, values], dim=2)
+        inputs[:, :, : s.dim].scatter_(1, positions[:, :, None].expand_as(keys), keys)
+        return Batch(inputs, positions, targets, {"distance": positions - pair}, facts)
 
-    def _read(self, inputs: Tensor) -> Tensor:
-        """Return the rows of the table that stand in inputs [B, T, 2 * dim]: [B, T, 2]."""
-        rows, order = _bits(self._vectors(inputs.device)).sort()
-        return order[torch.searchsorted(rows, _bits(inputs.reshape(*inputs.shape[:2], 2, -1)))]
+    def _keys(self, stream: Stream, pair: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the keys [B, kv_pairs, dim] in the order of the pairs, and the cluster of each as a fact.
+
+        Similar keys are drawn in float64 and rounded once, so that devices agree.
+        """
+        s = self.settings
+        if s.similarity is None or s.cluster is None:
+            ids = stream.child("keys").permutation(self._half)(pair)
+            return nn.functional.embedding(ids, self._vectors(pair.device)), {}
+        drawn = similar_vectors(
+            stream.child("keys"), s.kv_pairs, s.dim, cosine=s.similarity, cluster=s.cluster
+        )
+        return (sqrt(s.dim) * drawn.vectors).float(), {"cluster": drawn.cluster}
+
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
+        """Return accuracy, and kinds of errors where keys are similar; place i is for the key of pair i."""
+        s, found = self.settings, super().means(batch, prediction)
+        if s.cluster is None:
+            return found
+        cluster = batch.facts["cluster"]
+        said = prediction.answers[:, :, None] == batch.targets[:, None]
+        near = (said & (cluster[:, :, None] == cluster[:, None])).any(dim=2)
+        share = (s.cluster - 1) / (s.kv_pairs - 1)
+        return found | near_kinds(batch, prediction, near=near, seen=said.any(dim=2), share=share)
+
+    def _read(self, vectors: Tensor) -> Tensor:
+        """Return the rows of the table that stand in vectors [B, T, dim]: [B, T]."""
+        rows, order = _bits(self._vectors(vectors.device)).sort()
+        return order[torch.searchsorted(rows, _bits(vectors))]
+
+    def _asked(self, batch: Batch) -> Tensor:
+        """Return the pair whose key stands at each place [B, N]: keys have the same bits there."""
+        keys = _bits(batch.inputs[..., : self.settings.dim])
+        asked = keys.gather(1, batch.positions)
+        return (asked[:, :, None] == keys[:, None, : self.settings.kv_pairs]).byte().argmax(dim=2)
 
     def solve(self, batch: Batch) -> Tensor:
-        """Look vectors up in the table; the answer is the value beside the key that stands at the query."""
-        keys, values = self._read(batch.inputs).unbind(2)
-        asked = keys.gather(1, batch.positions)
-        pair = (asked[:, :, None] == keys[:, None, : self.settings.kv_pairs]).byte().argmax(dim=2)
-        return values.gather(1, pair) - self._half
+        """Return the value beside the key that stands at the query, looked up in the table."""
+        values = self._read(batch.inputs[..., self.settings.dim :])
+        return values.gather(1, self._asked(batch)) - self._half
 
     def explain(self, batch: Batch, row: int) -> str:
-        """Return the pairs, then the queries in the order they stand, by their numbers in the table."""
-        tokens = self._read(batch.inputs[row : row + 1])[0].tolist()
-        count, half, zeros = self.settings.kv_pairs, self._half, self.seq_len - 2 * self.settings.kv_pairs
-        pairs = [f"key {key} with value {value - half}" for key, value in tokens[:count]]
-        due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
-        asked = [
-            f"at position {at} stands key {tokens[at][0]}, the answer there is {target}" for at, target in due
+        """Return the pairs, then the queries in the order they stand.
+
+        Vectors are named by their numbers in the table, but similar keys by their places among the pairs.
+        """
+        s, inputs = self.settings, batch.inputs[row : row + 1]
+        targets, positions = batch.targets[row].tolist(), batch.positions[row].tolist()
+        asked = self._asked(batch)[row].tolist()
+        if s.similarity is None:
+            told = "Each token is two vectors, here named by their numbers."
+            keys = [str(key) for key in self._read(inputs[:, : s.kv_pairs, : s.dim])[0].tolist()]
+            named = keys
+        else:
+            told = (
+                "Each token is two vectors, a key named by its place, with its cluster in brackets, and a"
+                f" value by its number. Two keys of a cluster have cosine {s.similarity:g}."
+            )
+            keys = [str(place) for place in range(s.kv_pairs)]
+            clusters = batch.facts["cluster"][row].tolist()
+            named = [f"{key} ({cluster})" for key, cluster in zip(keys, clusters, strict=True)]
+        values = (self._read(inputs[:, : s.kv_pairs, s.dim :])[0] - self._half).tolist()
+        pairs = [f"key {key} with value {value}" for key, value in zip(named, values, strict=True)]
+        due = [
+            f"at position {at} stands key {keys[pair]}, the answer there is {target}"
+            for at, pair, target in sorted(zip(positions, asked, targets, strict=True))
         ]
+        zeros = self.seq_len - 2 * s.kv_pairs
         pause = f" Then come {zeros} tokens of zeros." if zeros else ""
-        return (
-            f"Each token is two vectors, here named by their numbers. First come {join_examples(pairs, 16)}."
-            f"{pause} At the end, {join_examples(asked, 16)}."
-        )
+        return f"{told} First come {join_examples(pairs, 16)}.{pause} At the end, {join_examples(due, 16)}."

@@ -32,6 +32,7 @@ class Question(StrEnum):
     retention = "retention"
     blend = "blend"
     reflections = "reflections"
+    similarity = "similarity"
     regression = "regression"
     gradient = "gradient"
 
@@ -152,7 +153,8 @@ def untrained(
     recall of the last value, and answers with an older one, by the number of writes. retention: what a decay
     costs and gains. blend: what is read after 5 and then 10 was written to one key, and the weights of the
     new and the old value in it. reflections: how far PaTH's scores are from the weights of a delta rule, and
-    its factors from reflections. regression: the error of a sum, of gradient steps plain, with momentum,
+    its factors from reflections. similarity: recall against the cosine of the keys of a cluster, and answers
+    with another value of the cluster. regression: the error of a sum, of gradient steps plain, with momentum,
     preconditioned and orthogonal, of conjugate gradients and of exact least squares, against the condition
     number of the keys and the drift of what is learned. The baselines of the task regression stand below;
     with --preset or --set they stand alone.
@@ -218,9 +220,10 @@ def untrained(
 
 def _show_rules(what: str, dim: int, trials: int, seed: int, device: str, *, as_json: bool) -> None:
     from linbench.report.terminal import show
-    from linbench.verify import update_rules
+    from linbench.verify import similarity, update_rules
 
-    rows: list[Row] = getattr(update_rules, what)(trials=_trials(dim, trials, seed, device))
+    module = similarity if what == Question.similarity else update_rules
+    rows: list[Row] = getattr(module, what)(trials=_trials(dim, trials, seed, device))
     if as_json:
         print(json.dumps(rows))
         return

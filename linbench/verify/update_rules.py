@@ -19,6 +19,7 @@ from torch.nn.functional import normalize
 from linbench.common.errors import UserError
 from linbench.common.numbers import number_between
 from linbench.kernels.matrix_state import Add, Delta, Update, matrix_state
+from linbench.tasks.blocks.similar_vectors import around
 from linbench.tasks.random import Stream
 
 __all__ = [
@@ -31,7 +32,9 @@ __all__ = [
     "Trials",
     "blend",
     "capacity",
+    "frequency",
     "named",
+    "nearest",
     "overwriting",
     "reflections",
     "retention",
@@ -196,7 +199,7 @@ def capacity(
             for rule in rules:
                 read = rule(k, v, k)
                 error = float((read - v).square().sum() / v.square().sum())
-                accuracy = _mean(_nearest(read, v) == torch.arange(count, device=trials.device))
+                accuracy = frequency(nearest(read, v) == torch.arange(count, device=trials.device))
                 rows.append(
                     {
                         "rule": str(rule),
@@ -212,9 +215,7 @@ def capacity(
 
 def _correlated_keys(trials: Trials, count: int, correlation: float) -> Tensor:
     common, own = trials.directions("common", 1), trials.directions("keys", count)
-    if correlation:
-        own = normalize(own - (own * common).sum(dim=-1, keepdim=True) * common, dim=-1)
-    return math.sqrt(correlation) * common + math.sqrt(1 - correlation) * own
+    return around(common, own, correlation) if correlation else own
 
 
 def overwriting(
@@ -241,7 +242,7 @@ def overwriting(
         time = torch.arange(1, keys * count + 1, device=trials.device)
         last = ((which[:, None] == own[:, None]) * time).argmax(dim=2)
         for rule in rules:
-            recalled = _nearest(rule(k, v, q), v)
+            recalled = nearest(rule(k, v, q), v)
             stale = (which.gather(1, recalled) == own) & (recalled != last)
             rows.append(
                 {
@@ -249,8 +250,8 @@ def overwriting(
                     "dim": trials.dim,
                     "keys": keys,
                     "writes": count,
-                    "accuracy": _mean(recalled == last),
-                    "stale": _mean(stale),
+                    "accuracy": frequency(recalled == last),
+                    "stale": frequency(stale),
                 }
             )
     return rows
@@ -266,7 +267,7 @@ def retention(rules: Sequence[Rule] = DECAYS, *, pairs: int = 32, trials: Trials
     oldest = torch.arange(pairs // 4, device=trials.device)
     rows: list[Row] = []
     for rule, overwritten in zip(rules, overwriting(rules, writes=(5,), trials=trials), strict=True):
-        retained = _mean(_nearest(rule(k, v, k[:, : pairs // 4]), v) == oldest)
+        retained = frequency(nearest(rule(k, v, k[:, : pairs // 4]), v) == oldest)
         scores = {"retained": retained, "overwritten": overwritten["accuracy"]}
         rows.append(
             {"rule": str(rule), "dim": trials.dim, "pairs": pairs, **scores, "least": min(scores.values())}
@@ -373,13 +374,14 @@ def _through_kernel(k: Tensor, v: Tensor, q: Tensor, decay: float, update: Updat
     return read[:, writes:, 0]
 
 
-def _nearest(read: Tensor, v: Tensor) -> Tensor:
+def nearest(read: Tensor, v: Tensor) -> Tensor:
     """Return the number [B, Q] of the value [B, N, V] with the largest product with each read [B, Q, V]."""
     return (read @ v.mT).argmax(dim=-1)
 
 
-def _mean(right: Tensor) -> float:
-    return float(right.double().mean())
+def frequency(happens: Tensor) -> float:
+    """Return in what share of cases something happens."""
+    return float(happens.double().mean())
 
 
 def _decaying(decay: float) -> str:

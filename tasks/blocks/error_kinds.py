@@ -1,11 +1,18 @@
-"""Kinds of errors: old values of the key, values of other keys, or values from nowhere in the context."""
+"""Kinds of errors: old values of the key, values of keys like it or unlike it, or values from nowhere."""
 
 import torch
 from torch import Tensor
 
 from linbench.tasks.base import IGNORE, Batch, Prediction, WeightedMean
 
-__all__ = ["error_kinds", "first_positions", "in_top_of_history", "target_margin", "weights_on_old_values"]
+__all__ = [
+    "error_kinds",
+    "first_positions",
+    "in_top_of_history",
+    "near_kinds",
+    "target_margin",
+    "weights_on_old_values",
+]
 
 
 def first_positions(tokens: Tensor, size: int) -> Tensor:
@@ -45,6 +52,33 @@ def error_kinds(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[s
         "alien": ~seen & ~stale & ~right,
     }
     return {name: WeightedMean(value) for name, value in found.items()}
+
+
+def near_kinds(
+    batch: Batch, prediction: Prediction, *, near: Tensor, seen: Tensor, share: float | Tensor
+) -> dict[str, WeightedMean]:
+    """Classify wrong answers: the value of a key that is like the one asked for (near), of another key (far).
+
+    An answer that is neither is alien. `near_excess` is how many of the near and far answers are near, over
+    how many would be if each were any wrong value of the sequence: 1 if it does not matter how much keys are
+    alike, and 1 / share if only keys that are alike are confused.
+
+    Args:
+        batch: with the targets.
+        prediction: the answers.
+        near: whether the answer is the value of another key that is like the one asked for [B, N].
+        seen: whether the answer is a value that stood in the sequence [B, N].
+        share: the share of near values among the wrong values of the sequence, at each place [B, N] or
+            everywhere.
+    """
+    wrong = prediction.answers != batch.targets
+    near, far, alien = near & wrong, seen & ~near & wrong, ~seen & ~near & wrong
+    return {
+        "near": WeightedMean(near),
+        "far": WeightedMean(far),
+        "alien": WeightedMean(alien),
+        "near_excess": WeightedMean(near, (near | far) * share),
+    }
 
 
 def weights_on_old_values(history: Tensor, shares: Tensor) -> dict[str, WeightedMean]:

@@ -21,7 +21,7 @@ def test_what_is_read_where_two_values_were_written(linbench: Callable[..., Any]
     assert read["delta, beta 0.5"] == pytest.approx(6.25)
 
 
-@pytest.mark.parametrize("what", ["overwriting", "retention", "blend", "reflections"])
+@pytest.mark.parametrize("what", ["overwriting", "retention", "blend", "reflections", "similarity"])
 def test_a_line_for_every_row(linbench: Callable[..., Any], what: str) -> None:
     words = ("untrained", what, "--trials", "2", "--dim", "16")
     lines, rows = linbench(*words).out.splitlines(), json.loads(linbench(*words, "--json").out)
@@ -207,7 +207,7 @@ def test_a_model_that_cannot_be_trained_is_told_of(linbench: Callable[..., Any])
             (
                 "unknown question 'regresion'; did you mean 'regression'? "
                 "Allowed: blend, capacity, formal_language, gradient, lano, overwriting, reflections,"
-                " regression, retention."
+                " regression, retention, similarity."
             ),
         ),
         (

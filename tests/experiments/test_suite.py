@@ -504,6 +504,19 @@ def test_capacity_quick_is_short_first_and_tested_beyond() -> None:
     )
 
 
+def test_similarity_is_trained_on_every_cosine_in_turn_with_room_for_all_keys() -> None:
+    cells = expand(load("similarity"), device="cpu").cells
+    assert len(cells) == 12
+    for cell in cells:
+        for parts in ([segment.task for segment in cell.segments], cell.tests):
+            assert [part.settings.similarity for part in parts] == [0.0, 0.3, 0.6, 0.9]
+        assert (cell.curriculum.batches, cell.protocol.fresh, cell.steps) == ((1, 1, 1, 1), True, 1600)
+        task, layer = cell.task.settings, cell.model.layers[0].settings
+        assert cell.model.backbone.d_model >= 2 * task.dim
+        assert layer.head_dim >= task.dim >= task.kv_pairs
+        assert (layer.conv, layer.qk_activation, layer.feature_map) == (0, "none", "identity")
+
+
 @pytest.mark.slow
 def test_the_suite_and_the_task_of_one_name_are_told_apart(linbench: Callable[..., Any]) -> None:
     """`sweep` takes the suite, `run` and `show task` the task."""

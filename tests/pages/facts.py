@@ -6,7 +6,9 @@ import yaml
 from linbench.experiments.plan_tasks import make_task
 from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.experiments.registry import registry
+from linbench.verify.similarity import similarity
 from linbench.verify.split_overlap import collisions
+from linbench.verify.update_rules import DeltaRule, LeastSquares, Sum, Trials
 from tests.pages import floors, gradient, regression, result_facts, speed_facts, trained_gradient, variants
 from tests.pages.fact import Fact, short
 from tests.results import beyond, doublings
@@ -35,6 +37,22 @@ def seeds_of(store: str, slug: str, label: str) -> list[float]:
 def best_and_worst() -> list[str]:
     hard = ("cpu", "mqar-quick-hard-controlled")
     return [f"{max(seeds_of(*hard, 'gated_deltanet')):.3f}", f"{min(seeds_of(*hard, 'deltanet')):.3f}"]
+
+
+def recall_of_similar_keys() -> list[str]:
+    """Return what is recalled of keys in clusters of four without training, as the command prints it."""
+    found = []
+    for cosine in (0.6, 0.9):
+        *rules, least_squares = similarity(
+            [Sum(), DeltaRule(), DeltaRule(beta=0.5), LeastSquares()],
+            cosines=[cosine],
+            clusters=[4],
+            trials=Trials(),
+        )
+        if least_squares["accuracy"] < 0.9995:
+            raise ValueError(f"least squares recall {least_squares['accuracy']}, not all")
+        found += [short(cosine, 1), *(short(row["accuracy"]) for row in rules)]
+    return found
 
 
 def budget_of_schedules() -> list[str]:
@@ -165,6 +183,12 @@ FACTS = [
             "stack_manipulation/chomsky",
         ),
         slow=True,
+    ),
+    Fact(
+        "docs/tasks.md",
+        "four keys of cosine {} a sum recalls {}, the delta rule {}, and with half the strength {}; at {}"
+        " they recall {}, {} and {}. Least squares recall all.",
+        recall_of_similar_keys,
     ),
     Fact("docs/tasks.md", "upper ones, with an error of {} %", floors.error),
     Fact("docs/tasks.md", "Up to {} % of the way a preset passes. Up to {} % the", floors.limits),

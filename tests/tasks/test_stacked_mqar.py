@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from linbench.common.task_io import IO
+from linbench.tasks.base import Prediction
 from linbench.tasks.stacked_mqar import StackedMQAR
-from tests.helpers.tasks import assert_refused, build_task, sample, task_fixture
+from tests.helpers.tasks import assert_refused, build_task, sample, solved, task_fixture
 
 N = 20_000
 ALPHA = 1e-3
@@ -19,6 +21,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "no room to spare": {"seq_len": 16, "kv_pairs": 8, "vocab_size": 16},
     "odd vocabulary": {"seq_len": 20, "kv_pairs": 3, "vocab_size": 7, "dim": 5},
     "smallest": {"seq_len": 2, "kv_pairs": 1, "vocab_size": 2, "dim": 2},
+    "similar": {"similarity": 0.6, "cluster": 4, "dim": 64},
+    "similar, more keys than dimensions": {"similarity": 0.9, "cluster": 2, "dim": 3},
+    "all similar": {"similarity": 0.999, "cluster": 16, "dim": 16},
 }
 Probability = Callable[..., float]
 
@@ -47,6 +52,69 @@ def test_a_sequence_is_pairs_then_zeros_then_keys(task: StackedMQAR) -> None:
     assert torch.equal(batch.slices["distance"], batch.positions - torch.arange(s.kv_pairs))
     assert all(len(set(row)) == s.kv_pairs for row in batch.targets.tolist())
     assert all(len(row.unique(dim=0)) == s.kv_pairs for row in asked)
+
+
+@pytest.mark.parametrize("similarity", [0.0, 0.6, 0.999])
+def test_similar_keys_have_the_cosine_of_their_cluster(similarity: float) -> None:
+    batch = sample(build(similarity=similarity, cluster=4, dim=16), 50)
+    keys, cluster = batch.inputs[:, :16, :16].double(), batch.facts["cluster"]
+    same = cluster[:, :, None] == cluster[:, None]
+    expected = similarity * same + (1 - similarity) * torch.eye(16)
+    assert torch.allclose(keys @ keys.mT / 16, expected.double(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dim", [64, 8])
+def test_similar_keys_depend_on_their_own_example_only(dim: int) -> None:
+    task = build(similarity=0.6, cluster=4, dim=dim)
+    whole = sample(task, 40).inputs
+    for row in (0, 17, 39):
+        assert torch.equal(sample(task, 1, first=row).inputs[0], whole[row])
+    assert torch.equal(sample(task, 3, first=8).inputs, whole[8:11])
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        drawn = task.sample(mode.from_tensor(torch.arange(3)), seed=0, split="train")
+    assert drawn.inputs.shape == (3, 64, 2 * dim)
+
+
+def test_values_and_queries_are_the_same_whatever_keys_are_alike() -> None:
+    alike, other, table = (
+        sample(build(dim=64, **more), 20)
+        for more in ({"similarity": 0.9, "cluster": 4}, {"similarity": 0.0, "cluster": 4}, {})
+    )
+    for name in ("targets", "positions"):
+        assert torch.equal(getattr(alike, name), getattr(table, name))
+    assert torch.equal(alike.inputs[..., 64:], table.inputs[..., 64:])
+    assert not torch.equal(alike.inputs, other.inputs)
+    norms = alike.inputs[:, :16, :64].norm(dim=2)
+    assert torch.allclose(norms, torch.tensor(8.0))
+
+
+def test_a_wrong_answer_is_of_the_cluster_of_another_or_of_none() -> None:
+    task = build(similarity=0.6, cluster=2, kv_pairs=4, seq_len=8, dim=8, vocab_size=12)
+    batch = sample(task, 1)._replace(
+        targets=torch.tensor([[0, 1, 2, 3]]), facts={"cluster": torch.tensor([[1, 0, 0, 1]])}
+    )
+    prediction = Prediction(torch.tensor([[3, 1, 0, 5]]), torch.zeros(1, 4))
+    found = {
+        name: (float(value), float(of))
+        for name, (value, of) in task.score(batch, prediction).items()
+        if "/" not in name
+    }
+    assert found == {
+        "accuracy": (1, 4),
+        "nll": (0, 4),
+        "near": (1, 4),
+        "far": (1, 4),
+        "alien": (1, 4),
+        "near_excess": (1, pytest.approx(2 / 3)),
+    }
+    assert "near" not in build().means(sample(build(), 1), solved(build(), sample(build(), 1)))
+
+
+def test_older_cells_keep_their_identity() -> None:
+    older = {"seq_len": 64, "kv_pairs": 16, "vocab_size": 256, "dim": 32, "embeddings": 0}
+    assert build().settings.identity() == older
+    similar = build(similarity=0.0, cluster=4).settings.identity()
+    assert similar == {**older, "similarity": 0.0, "cluster": 4}
 
 
 def test_a_value_has_one_vector_and_a_vector_one_number() -> None:
@@ -123,6 +191,14 @@ def test_the_solver_reads_the_pairs_alone() -> None:
         ({"vocab_size": 31}, "16 32 31"),
         ({"dim": 1}, "dim 1 2"),
         ({"embeddings": -1}, "embeddings 1 0"),
+        ({"similarity": -0.1, "cluster": 4}, "similarity 0.1 0"),
+        ({"similarity": 1.0, "cluster": 4}, "similarity 1.0 0.999"),
+        ({"similarity": 0.5}, "similarity cluster"),
+        ({"cluster": 4}, "similarity cluster"),
+        ({"similarity": 0.5, "cluster": 1}, "cluster 1 2"),
+        ({"similarity": 0.5, "cluster": 5}, "cluster kv_pairs 16 5"),
+        ({"similarity": 0.5, "cluster": 32}, "cluster kv_pairs 16 32"),
+        ({"similarity": 0.5, "cluster": 4, "dim": 2}, "16 dim 3 2"),
     ],
 )
 def test_impossible_settings_are_refused(values: dict[str, Any], facts: str) -> None:
@@ -130,6 +206,8 @@ def test_impossible_settings_are_refused(values: dict[str, Any], facts: str) -> 
 
 
 def test_what_is_said_to_be_allowed_is() -> None:
+    assert build(similarity=0.999, cluster=16, dim=3).answers == 16
+    assert build(kv_pairs=2, similarity=0.5, cluster=2, dim=2).answers == 2
     assert build(seq_len=32, vocab_size=32).answers == 16
 
 
@@ -144,6 +222,9 @@ def test_explain_names_every_pair_and_every_answer(snapshot: SnapshotAssertion) 
         asked = sorted((at[i], keys[i], target[i]) for i in range(2))
         assert numbers == [keys[0], target[0], keys[1], target[1], 3, *asked[0], *asked[1]]
         assert re.sub(r"\d+", "N", text) == snapshot(name="words")
+    similar = build(kv_pairs=4, seq_len=10, similarity=0.5, cluster=2)
+    text = similar.explain(sample(similar, 1), 0)
+    assert text == snapshot(name="similar")
     assert "zeros" not in build(kv_pairs=8, seq_len=16).explain(sample(build(kv_pairs=8, seq_len=16), 1), 0)
 
 
