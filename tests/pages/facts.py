@@ -192,5 +192,4 @@ FACTS = [
     ),
     Fact("docs/tasks.md", "upper ones, with an error of {} %", floors.error),
     Fact("docs/tasks.md", "Up to {} % of the way a preset passes. Up to {} % the", floors.limits),
-    Fact("docs/tasks.md", "The short ones of `lano/quick` ({} %)", lambda: overlap("lano/quick"), slow=True),
 ]
