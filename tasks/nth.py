@@ -69,7 +69,13 @@ class Nth(Task):
     Settings = NthSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
-            "two minutes on a laptop: 8 values in 64 tokens", protocol={"lr": 3e-3, "tokens": 2_048_000}
+            "two minutes on a laptop: 4 values in 32 tokens",
+            task={"seq_len": 32, "items": 4, "asked": 4},
+            protocol={"lr": 5e-3, "tokens": 2_048_000},
+        ),
+        "quick-8": Preset(
+            "8 values in 64 tokens; needs more than these tokens to be learned",
+            protocol={"lr": 3e-3, "tokens": 2_048_000},
         ),
         "sparse": Preset(
             "8 values in 256 tokens", task={"seq_len": 256}, protocol={"lr": 3e-3, "tokens": 16_384_000}

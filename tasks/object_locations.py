@@ -123,7 +123,8 @@ class ObjectLocations(Task):
     Settings = ObjectLocationsSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
-            "minutes on a laptop: 2 people, 4 objects, 8 places and 12 events in 58 tokens",
+            "2 people, 4 objects, 8 places and 12 events in 58 tokens; needs more than these tokens to be"
+            " learned",
             protocol={"lr": 3e-3, "tokens": 2_048_000},
         ),
         "before": Preset(
