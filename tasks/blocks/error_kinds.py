@@ -5,7 +5,14 @@ from torch import Tensor
 
 from linbench.tasks.base import IGNORE, Batch, Prediction, WeightedMean
 
-__all__ = ["error_kinds", "first_positions", "in_top_of_history", "target_margin", "weights_on_old_values"]
+__all__ = [
+    "error_kinds",
+    "first_positions",
+    "in_top_of_history",
+    "near_kinds",
+    "target_margin",
+    "weights_on_old_values",
+]
 
 
 def first_positions(tokens: Tensor, size: int) -> Tensor:
@@ -45,6 +52,40 @@ def error_kinds(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[s
         "alien": ~seen & ~stale & ~right,
     }
     return {name: WeightedMean(value) for name, value in found.items()}
+
+
+def near_kinds(
+    batch: Batch, prediction: Prediction, *, cross: Tensor, others: int | Tensor
+) -> dict[str, WeightedMean]:
+    """Classify answers that are values of other keys: of a near key, or of a far one.
+
+    Keys of one cluster are near. `facts["near"]` [B, N, M, R] holds what the M near keys were given up to
+    there, newest first, filled up with `IGNORE`. near_stale: values of near keys that are not as old as what
+    is asked for. near_excess: how many of these answers are near, over how many would be, if they were any
+    value of another key. cluster_chance: the accuracy of naming the value of any key of the cluster.
+
+    Args:
+        batch: with the fact "near", and "history" as in `error_kinds` where keys have several values.
+        prediction: the answers.
+        cross: whether the answer is a value of another key [B, N].
+        others: how many different values of other keys stood there [B, N], or always.
+    """
+    own, near = batch.facts.get("history", batch.targets[:, :, None]), batch.facts["near"]
+    age = (own == batch.targets[:, :, None]).long().argmax(dim=2)
+    held = near.take_along_dim(age[:, :, None, None], dim=3)[:, :, :, 0]
+    said = prediction.answers[:, :, None]
+    is_near = cross & (near.flatten(2) == said).any(dim=2)
+    found = {"near": WeightedMean(is_near), "far": WeightedMean(cross & ~is_near)}
+    if near.shape[3] > 1:
+        found["near_stale"] = WeightedMean(is_near & ~(held == said).any(dim=2))
+    its_own = (near.flatten(2)[:, :, :, None] == own[:, :, None]).any(dim=3)
+    of_near = near.flatten(2).masked_fill(its_own, IGNORE).sort(dim=2).values  # IGNORE, if any, comes first
+    different = (of_near[:, :, 0] != IGNORE) + (of_near.diff(dim=2) != 0).sum(dim=2)
+    right = 1 + (held == batch.targets[:, :, None]).sum(dim=2)
+    return found | {
+        "near_excess": WeightedMean(is_near, cross * different / others),
+        "cluster_chance": WeightedMean(right / (1 + (held != IGNORE).sum(dim=2))),
+    }
 
 
 def weights_on_old_values(history: Tensor, shares: Tensor) -> dict[str, WeightedMean]:
