@@ -9,6 +9,7 @@ from torch import Tensor
 
 from linbench.common.settings import Settings
 from linbench.tasks.base import Batch, Preset, Split
+from linbench.tasks.blocks.composite_keys import CompositeKeys
 from linbench.tasks.blocks.explain import join_examples
 from linbench.tasks.blocks.queries import Filler, PairsThenQueries, PowerA, filler_tokens, power_law_slots
 from linbench.tasks.random import Stream
@@ -86,7 +87,6 @@ class CompositionalMQAR(PairsThenQueries):
     """
 
     name = "compositional_mqar"
-    slot = 3
     skill = "remember"
     solved_by = ("suffix",)
     Settings = CompositionalMQARSettings
@@ -106,13 +106,10 @@ class CompositionalMQAR(PairsThenQueries):
 
     settings: CompositionalMQARSettings
 
-    def slice_sizes(self) -> dict[str, int]:
-        """Return the slices.
-
-        distance: tokens from the pair's key to its query. slot: place in the query region, 0 is nearest to
-        the pairs.
-        """
-        return {"distance": self.settings.seq_len, "slot": self.slots}
+    @property
+    def slot(self) -> int:
+        """Two tokens of a key and its value, or what follows a query."""
+        return 3
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
         """Return examples; positions, targets and slices are in the order of the pairs."""
@@ -122,40 +119,19 @@ class CompositionalMQAR(PairsThenQueries):
         pair, line = torch.arange(s.kv_pairs, device=device), torch.arange(side, device=device)
         firsts = 1 + stream.child("first tokens").permutation(third - 1)(line)
         seconds = third + stream.child("second tokens").permutation(third)(line)
-        cell = stream.child("cells").shuffle(s.kv_pairs)
-        first, second = firsts.gather(1, cell // side), seconds.gather(1, cell % side)
+        tokens = torch.cat([firsts, seconds], dim=1)
+        law = CompositeKeys(s.kv_pairs, parts=2, shared=1, cluster=side)
+        keys = law.spell(law.cells(stream.child("cells")), tokens)
         values = 2 * third + stream.child("values").permutation(s.vocab_size - 2 * third)(pair)
         slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self.slots, power_a=s.power_a)
-        tokens = torch.cat([firsts, seconds], dim=1)
         filler = filler_tokens(
             s.filler, stream.child("filler"), s.seq_len - self.context, vocab_size=s.vocab_size, keys=tokens
         )
-        queries = filler.scatter(1, 3 * slots, first).scatter(1, 3 * slots + 1, second)
-        inputs = torch.cat([torch.stack([first, second, values], dim=2).flatten(1), queries], dim=1)
-        positions = self.context + 3 * slots + 1
-        return Batch(inputs, positions, values, {"distance": positions - 3 * pair - 1, "slot": slots})
-
-    def solve(self, batch: Batch) -> Tensor:
-        """Return the value beside the pair whose two tokens end at the query."""
-        firsts, seconds, values = (batch.inputs[:, i : self.context : 3] for i in range(3))
-        first, second = batch.inputs.gather(1, batch.positions - 1), batch.inputs.gather(1, batch.positions)
-        pair = (
-            ((first[:, :, None] == firsts[:, None, :]) & (second[:, :, None] == seconds[:, None, :]))
-            .byte()
-            .argmax(dim=2)
-        )
-        return values.gather(1, pair)
+        return self.lay_out(keys, values, slots, filler)
 
     def explain(self, batch: Batch, row: int) -> str:
         """Return the pairs, then the queries in the order they stand."""
-        tokens = batch.inputs[row].tolist()
-        pairs = [f"{tokens[i]} {tokens[i + 1]} means {tokens[i + 2]}" for i in range(0, self.context, 3)]
-        due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
-        asked = [
-            f"at positions {at - 1} and {at} stand {tokens[at - 1]} {tokens[at]}, the answer at {at} is"
-            f" {target}"
-            for at, target in due
-        ]
+        pairs, asked = self.in_words(batch, row)
         return (
             f"In this sequence {join_examples(pairs, 9)}. Then {join_examples(asked, 9)}. All other tokens"
             f" after position {self.context - 1} are filler."

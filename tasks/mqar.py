@@ -7,7 +7,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from linbench.common.settings import Settings
-from linbench.tasks.base import Batch, Preset, Split
+from linbench.tasks.base import Batch, Prediction, Preset, Split, WeightedMean
+from linbench.tasks.blocks.composite_keys import Cluster, CompositeKeys, Parts, Shared
+from linbench.tasks.blocks.error_kinds import cluster_kinds
 from linbench.tasks.blocks.queries import Filler, PairsThenQueries, PowerA, filler_tokens, power_law_slots
 from linbench.tasks.blocks.validation import refuse_odd
 from linbench.tasks.random import Stream
@@ -16,29 +18,42 @@ from linbench.tasks.random import Stream
 class MQARSettings(Settings):
     """Settings of the published generator."""
 
-    seq_len: int = Field(64, ge=4, description="length of a sequence; even")
+    seq_len: int = Field(64, ge=4, description="length of a sequence; even where parts is 1")
     kv_pairs: int = Field(8, ge=1, description="key-value pairs, each queried once")
     vocab_size: int = Field(
         256, ge=4, description="0 is filler, the rest of the lower half keys, the upper half values"
     )
     power_a: PowerA = 0.01
     filler: Filler = "random"
+    parts: Parts = 1
+    shared: Shared = 0
+    cluster: Cluster = 4
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        refuse_odd("seq_len", self.seq_len, "keys and queries stand at even positions")
-        if 4 * self.kv_pairs > self.seq_len:
+        if self.parts == 1:
+            refuse_odd("seq_len", self.seq_len, "keys and queries stand at even positions")
+        self.key_law.refuse_impossible("kv_pairs")
+        each = 2 * (self.parts + 1)
+        if each * self.kv_pairs > self.seq_len:
             raise ValueError(
-                f"{self.kv_pairs} pairs and their queries need 4 * kv_pairs <= seq_len: at most"
-                f" {self.seq_len // 4} pairs fit in {self.seq_len} tokens, or {4 * self.kv_pairs} tokens hold"
-                f" {self.kv_pairs} pairs"
+                f"{self.kv_pairs} pairs and their queries need {each} * kv_pairs <= seq_len: at most"
+                f" {self.seq_len // each} pairs fit in {self.seq_len} tokens, or {each * self.kv_pairs}"
+                f" tokens hold {self.kv_pairs} pairs"
             )
-        if self.kv_pairs > self.vocab_size // 2 - 1:
+        half, tokens = self.vocab_size // 2, self.key_law.tokens
+        if (needed := 2 * max(tokens + 1, self.kv_pairs)) > self.vocab_size:
             raise ValueError(
-                f"{self.kv_pairs} distinct keys need a vocabulary of at least {2 * self.kv_pairs + 2}, half"
-                f" of it keys and one token filler; {self.vocab_size} allows {self.vocab_size // 2 - 1} pairs"
+                f"{self.kv_pairs} distinct keys, of {tokens} different tokens, need a vocabulary of at least"
+                f" {needed}, half of it values and one token filler; {self.vocab_size} allows {half - 1}"
+                f" tokens of keys and {self.vocab_size - half} values"
             )
         return self
+
+    @property
+    def key_law(self) -> CompositeKeys:
+        """The law of keys."""
+        return CompositeKeys(self.kv_pairs, self.parts, self.shared, self.cluster)
 
 
 def _zoology(length: int, pairs: int, batch: int) -> Preset:
@@ -60,6 +75,24 @@ def _mamba2(length: int) -> Preset:
     )
 
 
+def _composite(parts: int, shared: int, vocab_size: int) -> Preset:
+    alike = f"of which 4 each share {shared} of {parts} parts" if shared else "control: no two share a part"
+    return Preset(
+        f"two minutes on a laptop: 16 keys of {parts} tokens, {alike}; convolutions that reach over a key and"
+        " its value",
+        task={
+            "seq_len": 32 * (parts + 1),
+            "kv_pairs": 16,
+            "vocab_size": vocab_size,
+            "filler": "zero",
+            "parts": parts,
+            "shared": shared,
+        },
+        model={"heads": 2, "canon": "A", "gated_deltanet.output_gate": "none"},
+        protocol={"lr": 5e-3, "batch_size": 8, "tokens": 2_048_000},
+    )
+
+
 class MQAR(PairsThenQueries):
     """Given many keys, each followed by its value, which value followed this one?
 
@@ -69,6 +102,14 @@ class MQAR(PairsThenQueries):
 
     Layout: pairs stand first (`k1 v1 k2 v2 ...`). Later each key stands at an even position; early query
     slots are likelier than late ones, by a power law.
+
+    With `parts` above 1, keys are several tokens that are alike within clusters. Keys of a cluster share
+    their first parts, and the other parts come again in every cluster, so no part names a key. A sum of the
+    parts' embeddings spans at most clusters + keys of a cluster - 1 dimensions, whatever is learned, so a
+    layer must join parts to tell all keys apart. A value is due at the last token of a question. Wrong
+    answers are values of the right cluster (near), of others (far) or of no key (alien); `cluster_chance` is
+    the score of naming any value of the right cluster. With `shared` 0 one part is enough: a control. With 2
+    parts, 1 shared, and as many clusters as a cluster has keys, keys are those of `compositional_mqar`.
 
     Chance: naming the value of the pair that is most likely asked for in this slot.
 
@@ -106,52 +147,59 @@ class MQAR(PairsThenQueries):
             task={"seq_len": 256, "kv_pairs": 64, "vocab_size": 8192, "filler": "published"},
         ),
         **{f"mamba2-{length}": _mamba2(length) for length in (256, 512, 1024)},
+        **{f"composite-2-{shared}": _composite(2, shared, 66) for shared in (0, 1)},
+        "composite-4-0": _composite(4, 0, 130),  # the fewest tokens that have 64 different parts
+        **{f"composite-4-{shared}": _composite(4, shared, 34) for shared in (1, 2, 3)},
     }
 
     settings: MQARSettings
 
-    def slice_sizes(self) -> dict[str, int]:
-        """Return the slices.
-
-        distance: tokens from the pair's key to its query. slot: place in the query region, 0 is nearest to
-        the pairs.
-        """
-        return {"distance": self.settings.seq_len, "slot": self.slots}
+    @property
+    def slot(self) -> int:
+        """Parts of a key and its value, or what follows a query."""
+        return self.settings.parts + 1
 
     def sample(self, index: Tensor, *, seed: int | Tensor, split: Split) -> Batch:
-        """Return examples; positions, targets and slices are in the order of the pairs."""
-        s, device = self.settings, index.device
+        """Return examples; positions, targets and slices are in the order of the pairs.
+
+        With keys of several parts, the fact "near" [B, V, cluster - 1, 1] holds the values of near keys.
+        """
+        s, law, device = self.settings, self.settings.key_law, index.device
         stream = Stream.of(index, seed=seed, split=split)
         half = s.vocab_size // 2
-        pair = torch.arange(s.kv_pairs, device=device)
-        keys = 1 + stream.child("keys").permutation(half - 1)(pair)
+        token, pair = (torch.arange(count, device=device) for count in (law.tokens, s.kv_pairs))
+        tokens = 1 + stream.child("keys").permutation(half - 1)(token)
+        cells = law.cells(stream.child("cells"))
+        keys = law.spell(cells, tokens)
         values = half + stream.child("values").permutation(s.vocab_size - half)(pair)
         slots = power_law_slots(stream.child("slots"), s.kv_pairs, of=self.slots, power_a=s.power_a)
         filler = filler_tokens(
-            s.filler, stream.child("filler"), s.seq_len - self.context, vocab_size=s.vocab_size, keys=keys
+            s.filler, stream.child("filler"), s.seq_len - self.context, vocab_size=s.vocab_size, keys=tokens
         )
-        inputs = torch.cat(
-            [torch.stack([keys, values], dim=2).flatten(1), filler.scatter(1, 2 * slots, keys)], dim=1
-        )
-        positions = self.context + 2 * slots
-        return Batch(inputs, positions, values, {"distance": positions - 2 * pair, "slot": slots})
+        batch = self.lay_out(keys, values, slots, filler)
+        if s.parts == 1:
+            return batch
+        near = law.near(cells)
+        of_near = values.gather(1, near.flatten(1)).view_as(near)
+        return batch._replace(facts={"near": of_near[:, :, :, None]})
 
-    def solve(self, batch: Batch) -> Tensor:
-        """Return the value beside the pair whose key stands at the query."""
-        keys, values = batch.inputs[:, : self.context : 2], batch.inputs[:, 1 : self.context : 2]
-        asked = batch.inputs.gather(1, batch.positions)
-        pair = (asked[:, :, None] == keys[:, None, :]).long().argmax(dim=2)
-        return values.gather(1, pair)
+    def means(self, batch: Batch, prediction: Prediction) -> dict[str, WeightedMean]:
+        """Return accuracy and, with keys of several parts, what wrong answers are (`cluster_kinds`).
+
+        alien: not a value of the sequence.
+        """
+        found = super().means(batch, prediction)
+        if self.settings.parts == 1:
+            return found
+        is_value = (prediction.answers[:, :, None] == batch.targets[:, None]).any(dim=2)
+        cross = is_value & (prediction.answers != batch.targets)
+        kinds = cluster_kinds(batch, prediction, cross=cross, others=self.settings.kv_pairs - 1)
+        return found | kinds | {"alien": WeightedMean(~is_value)}
 
     def explain(self, batch: Batch, row: int) -> str:
         """Return the pairs, then the queries in the order they stand."""
-        tokens = batch.inputs[row].tolist()
-        pairs = ", ".join(f"{tokens[i]} means {tokens[i + 1]}" for i in range(0, self.context, 2))
-        due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), strict=True))
-        asked = "; ".join(
-            f"at position {at} stands {tokens[at]}, the answer there is {target}" for at, target in due
-        )
+        pairs, asked = self.in_words(batch, row)
         return (
-            f"In this sequence {pairs}. Then {asked}. All other tokens after position {self.context - 1} are"
-            " filler."
+            f"In this sequence {', '.join(pairs)}. Then {'; '.join(asked)}. All other tokens after position"
+            f" {self.context - 1} are filler."
         )

@@ -229,8 +229,9 @@ class StackedMQAR(Task):
         cluster = batch.facts["cluster"]
         said = prediction.answers[:, :, None] == batch.targets[:, None]
         near = (said & (cluster[:, :, None] == cluster[:, None])).any(dim=2)
-        share = (s.cluster - 1) / (s.kv_pairs - 1)
-        return found | near_kinds(batch, prediction, near=near, seen=said.any(dim=2), share=share)
+        cross = said.any(dim=2) & (prediction.answers != batch.targets)
+        kinds = near_kinds(cross=cross, near=near, share=(s.cluster - 1) / (s.kv_pairs - 1))
+        return found | kinds | {"alien": WeightedMean(~said.any(dim=2))}
 
     def _read(self, vectors: Tensor) -> Tensor:
         """Return the rows of the table that stand in vectors [B, T, dim]: [B, T]."""

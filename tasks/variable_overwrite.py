@@ -9,6 +9,7 @@ from torch import Tensor
 from linbench.tasks.base import IGNORE, Batch, Prediction, Preset, Split, Task, WeightedMean
 from linbench.tasks.blocks.chance import most_common_share
 from linbench.tasks.blocks.error_kinds import (
+    cluster_kinds,
     error_kinds,
     first_positions,
     in_top_of_history,
@@ -17,14 +18,29 @@ from linbench.tasks.blocks.error_kinds import (
 )
 from linbench.tasks.blocks.explain import join_examples
 from linbench.tasks.blocks.overwriting import FIRST_KEY, PAD, SEP, SET, VariableOverwriteSettings
+from linbench.tasks.blocks.reading_writes import Reading, answer_questions, read_writes
 from linbench.tasks.blocks.statements import statement_length, word_position, write_statement
-from linbench.tasks.blocks.timeline import log2_distance, log2_distance_size, place_statements
+from linbench.tasks.blocks.timeline import (
+    log2_distance,
+    log2_distance_size,
+    order_statements,
+    place_statements,
+)
 from linbench.tasks.blocks.write_schedule import distinct_variables, draw_values, schedule_writes
 from linbench.tasks.random import Stream, constant, inverse
 
 _EASY = {"variables": 4, "overwrites": (0, 1, 2), "seq_len": 64}
 _BASE = {"variables": 8, "overwrites": (0, 1, 2, 4), "noise": 0.25, "seq_len": 256}
 _HARD = {"variables": 16, "overwrites": (0, 1, 2, 4, 8), "noise": 0.5, "seq_len": 1024}
+_PARTS = {
+    "parts": 2,
+    "variables": 8,
+    "overwrites": (0, 1),
+    "keys": 16,
+    "values": 16,
+    "noises": 0,
+    "seq_len": 72,
+}
 _MODEL = {"layers": 2, "d_model": 128, "heads": 2}
 
 
@@ -34,6 +50,15 @@ def _preset(about: str, steps: int, task: dict[str, Any], **model: int) -> Prese
         task=task,
         model={**_MODEL, **model},
         protocol={"batch_size": 256, "tokens": steps * 256 * task["seq_len"], "lr": 3e-3},
+    )
+
+
+def _composite(shared: int, about: str) -> Preset:
+    return Preset(
+        about,
+        task={**_PARTS, "shared": shared},
+        model={"heads": 2, "gated_deltanet.output_gate": "none"},
+        protocol={"lr": 3e-3, "batch_size": 8, "tokens": 2_457_600},
     )
 
 
@@ -49,6 +74,11 @@ class VariableOverwrite(Task):
     each question, so no answer is ever among the inputs. Some presets are controls: as many writes without
     repeats, a question for an older value, or questions for every value. With resets, everything before the
     last reset can be forgotten at once, which a gate does and a delta rule alone does not.
+
+    With `parts` above 1, keys are several tokens that are alike within clusters, as in `mqar`, and a write to
+    one must not change what near ones hold. Answers of another key (cross) are of the right cluster (near,
+    near_stale if older) or not (far); `cluster_chance` is the score of naming what any key of the cluster
+    holds.
 
     Chance: naming what the key that was written first now holds.
 
@@ -136,6 +166,12 @@ class VariableOverwrite(Task):
             )
             for updates in (2, 3, 4, 6, 8, 12, 17, 24)
         },
+        "composite-2-0": _composite(0, "control of composite-2-1: no two keys share a token"),
+        "composite-2-1": _composite(
+            1,
+            "two minutes on a laptop: 8 keys of 2 tokens, of which 4 each share the first; half get a second"
+            " value",
+        ),
     }
 
     settings: VariableOverwriteSettings
@@ -189,19 +225,19 @@ class VariableOverwrite(Task):
         """
         s, device, B = self.settings, index.device, len(index)
         stream = Stream.of(index, seed=seed, split=split)
-        W, V, Q = s.writes, len(s.writes_of), len(s.asked)
+        W, law = s.writes, s.key_law
         writes = schedule_writes(stream.child("writes"), s.writes_of, rounds=s.reset + 1, schedule=s.schedule)
         value = s.first_value + draw_values(stream.child("values"), writes, values=s.values, more=s.decoys)
         key_order = stream.child("keys").permutation(s.keys)
-        keys = FIRST_KEY + key_order(torch.arange(V, device=device))
+        cells = law.cells(stream.child("cells"))
+        keys = law.spell(cells, FIRST_KEY + key_order(torch.arange(law.tokens, device=device)))
 
         # by the number of the write that they come after
         resets = torch.arange(1, s.reset + 1, device=device) * (W // (s.reset + 1)) - 1
         noise = stream.child("noise").integers(s.noise_statements, below=W)
         midstream = stream.child("midstream").integers(s.midstream, below=W - 1)
-        order = self._order(
-            stream.child("questions"), torch.cat([resets.expand(B, -1), noise, midstream], dim=1)
-        )
+        others = torch.cat([resets.expand(B, -1), noise, midstream], dim=1)
+        order = order_statements(stream.child("questions"), others, writes=W, questions=len(s.asked))
         kinds = tuple(kind for kind, count in s.counts.items() for _ in range(count))
         lengths = constant(tuple(statement_length(s.text(kind), width=s.width) for kind in kinds), device)
         number_at = inverse(order)
@@ -218,10 +254,14 @@ class VariableOverwrite(Task):
             dim=1,
         )
         back = constant((0,) * s.midstream + tuple(back for _, back in s.asked), device).expand(B, -1)
-        held = writes.writes_held(
-            asked, torch.cat([midstream, torch.full((B, Q), W - 1, device=device)], dim=1)
-        )
-        history = value.gather(1, held.clamp(min=0).flatten(1)).view_as(held).masked_fill(held < 0, IGNORE)
+        until = torch.cat([midstream, torch.full((B, len(s.asked)), W - 1, device=device)], dim=1)
+        held = writes.writes_held(asked, until)
+        facts = {"history": _values(value, held)}
+        if s.parts > 1:
+            near = law.near(cells).take_along_dim(asked[:, :, None], dim=1)
+            until = until[:, :, None].expand_as(near)
+            of_near = writes.writes_held(near.flatten(1), until.flatten(1))
+            facts["near"] = _values(value, of_near).view(*near.shape, -1)
         decided = held.gather(2, back[:, :, None])[:, :, 0]
         told = (
             constant(tuple(int(kind in {"write", "decoy"}) for kind in kinds), device)[order]
@@ -230,58 +270,34 @@ class VariableOverwrite(Task):
         )
 
         ids = self._filler(stream.child("filler"))
-        self._say(ids, "write", written, key=keys.gather(1, writes.variable), value=value[:, :W])
+        self._say(ids, "write", written, key=_of(keys, writes.variable), value=value[:, :W])
         self._say(ids, "reset", cleared)
-        named = stream.child("named").integers(s.noise_statements, below=s.keys - V if s.decoys else V)
-        self._say(
-            ids,
-            s.noise_kind,
-            disturbed,
-            key=FIRST_KEY + key_order(V + named) if s.decoys else keys.gather(1, named),
-            value=value[:, W:],
-        )
+        if s.decoys:
+            other = stream.child("named").integers(s.decoys * s.parts, below=s.keys - law.tokens)
+            named = FIRST_KEY + key_order(law.tokens + other).view(B, s.decoys, s.parts)
+        else:
+            named = _of(keys, stream.child("named").integers(s.noise_statements, below=law.keys))
+        self._say(ids, s.noise_kind, disturbed, key=named, value=value[:, W:])
         self._say(
             ids,
             "ask",
             asking,
-            key=keys.gather(1, asked),
+            key=_of(keys, asked),
             mark=constant(s.marks, device)[back.clamp(max=len(s.marks) - 1)],
         )
-        positions = asking + word_position(s.text("ask"), "key", width=s.width)
+        at_ask, at_write = (
+            word_position(s.text(kind), s.key_words[-1], width=s.width) for kind in ("ask", "write")
+        )
+        positions = asking + at_ask
         slices = {
             "overwrites": (held >= 0).sum(dim=2) - 1,
-            "doublings": log2_distance(
-                positions - word_position(s.text("write"), "key", width=s.width) - written.gather(1, decided)
-            ),
+            "doublings": log2_distance(positions - at_write - written.gather(1, decided)),
             "writes_between": told[:, -self.answers :] - told.gather(1, decided) - back,
         }
-        targets = history.gather(2, back[:, :, None])[:, :, 0]
+        targets = facts["history"].gather(2, back[:, :, None])[:, :, 0]
         return Batch(
-            ids if s.width == 1 else ids.view(B, s.seq_len, s.width),
-            positions,
-            targets,
-            slices,
-            {"history": history},
+            ids if s.width == 1 else ids.view(B, s.seq_len, s.width), positions, targets, slices, facts
         )
-
-    def _order(self, stream: Stream, others: Tensor) -> Tensor:
-        """Return the numbers of all statements in the order of time.
-
-        Questions come after all others, in any order.
-
-        Args:
-            stream: randomness.
-            others: the number of the write that each other statement follows [B, X].
-        """
-        W, X, device = self.settings.writes, others.shape[1], others.device
-        writes, turns = (torch.arange(count, device=device) for count in (W, X))
-        questions = stream.bits(len(self.settings.asked))
-        when = [
-            (X + 1) * writes.expand(len(others), -1),
-            (X + 1) * others + turns + 1,
-            (X + 1) * W + questions,
-        ]
-        return torch.cat(when, dim=1).argsort(dim=1, stable=True)
 
     def _filler(self, stream: Stream) -> Tensor:
         s, count = self.settings, self.settings.seq_len * self.settings.width
@@ -289,8 +305,12 @@ class VariableOverwrite(Task):
             return s.first_noise + stream.integers(count, below=s.noises)
         return torch.full((len(stream.key), count), PAD, device=stream.key.device)
 
-    def _say(self, ids: Tensor, kind: str, starts: Tensor, **words: Tensor) -> None:
+    def _say(
+        self, ids: Tensor, kind: str, starts: Tensor, *, key: Tensor | None = None, **words: Tensor
+    ) -> None:
         s = self.settings
+        if key is not None:
+            words |= dict(zip(s.key_words, key.unbind(dim=2), strict=True))
         write_statement(
             ids,
             s.text(kind),
@@ -317,13 +337,15 @@ class VariableOverwrite(Task):
         if s.control == "none":
             del found["stale_newer"]  # nothing is newer than the last value
         candidates = torch.searchsorted(values.sort(dim=1).values, batch.positions).double()
-        by_chance = (
-            (prediction.answers != batch.targets) * batch.slices["overwrites"] / (candidates - 1).clamp(min=1)
-        )
+        older = batch.slices["overwrites"]
+        by_chance = (prediction.answers != batch.targets) * older / (candidates - 1).clamp(min=1)
         found |= {
             "stale_excess": WeightedMean(found["stale"].value, by_chance),
             "informed_chance": WeightedMean(1 / candidates),
         }
+        if s.parts > 1:
+            of_others = (candidates - 1 - older).clamp(min=1)
+            found |= cluster_kinds(batch, prediction, cross=found["cross"].value, others=of_others)
         if prediction.logits is not None:
             found |= weights_on_old_values(batch.facts["history"], prediction.logits.softmax(dim=-1)) | {
                 "margin": target_margin(batch, prediction.logits)
@@ -332,46 +354,20 @@ class VariableOverwrite(Task):
             found |= {"recalled": in_top_of_history(batch, prediction.logits)}
         return super().means(batch, prediction) | found
 
-    def _read(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return where a write ends, and its key and value: all [B, T]."""
-        s = self.settings
-        key, value = inputs.unbind(dim=2) if s.width > 1 else (inputs.roll(1, dims=1), inputs)
-        wrote = (
-            (key >= FIRST_KEY) & (key < s.first_value) & (value >= s.first_value) & (value < s.first_noise)
-        )
-        return wrote, key, value
-
     def solve(self, batch: Batch) -> Tensor:
-        """Return the key's write before the question, as far back as is asked.
-
-        Keys from before a reset do not come again.
-        """
-        s = self.settings
-        wrote, key, value = self._read(batch.inputs)
-        first = batch.inputs[:, :, 0] if s.width > 1 else batch.inputs
-        mark = batch.inputs[:, :, 1] if s.width > 1 else batch.inputs.roll(1, dims=1)
-        time = torch.arange(s.seq_len, device=wrote.device)
-        answers = []
-        for at in torch.split(batch.positions, 1, dim=1):
-            back = {
-                "none": torch.zeros_like(at),
-                "n_back": torch.full_like(at, s.n - 1),
-                "return_all": mark.gather(1, at) - s.marks[-1] + len(s.marks) - 1,
-            }
-            own = wrote & (key == first.gather(1, at)) & (time < at)
-            following = own.flip(1).cumsum(dim=1).flip(1)
-            answers.append((value * (own & (following == back[s.control].clamp(min=0) + 1))).sum(dim=1))
-        return torch.stack(answers, dim=1)
+        """Return the key's write before the question, as far back as is asked."""
+        return answer_questions(self.settings, batch.inputs, batch.positions)
 
     def explain(self, batch: Batch, row: int) -> str:
         """Return the last writes and the first questions in the order they stand."""
         s = self.settings
-        wrote, key, value = (x[row].tolist() for x in self._read(batch.inputs))
-        first = (batch.inputs[row, :, 0] if s.width > 1 else batch.inputs[row]).tolist()
+        read = Reading(*(x[row] for x in read_writes(s, batch.inputs)))
+        wrote, value = read.wrote.tolist(), read.value.tolist()
+        named, key = ([",".join(map(str, parts)) for parts in x.tolist()] for x in (read.named, read.key))
         told = [
             f"{key[t]}={value[t]}" if wrote[t] else "RESET"
             for t in range(s.seq_len)
-            if wrote[t] or (s.reset and first[t] == s.reset_mark)
+            if wrote[t] or (s.reset and read.named[t, -1] == s.reset_mark)
         ]
         before = f"{len(told) - 40} times something, then " if len(told) > 40 else ""
         history = [
@@ -380,9 +376,20 @@ class VariableOverwrite(Task):
         ]
         due = sorted(zip(batch.positions[row].tolist(), batch.targets[row].tolist(), history, strict=True))
         asked = [
-            f"at position {at} for {first[at]}, the answer is {target} of {held}" for at, target, held in due
+            f"at position {at} for {named[at]}, the answer is {target} of {held}" for at, target, held in due
         ]
         return (
             f"Written is, one after another, {before}{' '.join(told[-40:])}. Asked is"
             f" {join_examples(asked, 8, '; ')} (newest first). All else is filler."
         )
+
+
+def _of(keys: Tensor, variable: Tensor) -> Tensor:
+    """Return the keys of variables: [B, V, parts] and [B, M] -> [B, M, parts]."""
+    return keys.take_along_dim(variable[:, :, None], dim=1)
+
+
+def _values(value: Tensor, writes: Tensor) -> Tensor:
+    """Return the values of numbered writes [B, M, R], `IGNORE` where the number is -1."""
+    found = value.gather(1, writes.clamp(min=0).flatten(1)).view_as(writes)
+    return found.masked_fill(writes < 0, IGNORE)

@@ -6,6 +6,7 @@ from torch import Tensor
 from linbench.tasks.base import IGNORE, Batch, Prediction, WeightedMean
 
 __all__ = [
+    "cluster_kinds",
     "error_kinds",
     "first_positions",
     "in_top_of_history",
@@ -54,31 +55,55 @@ def error_kinds(batch: Batch, prediction: Prediction, *, seen: Tensor) -> dict[s
     return {name: WeightedMean(value) for name, value in found.items()}
 
 
-def near_kinds(
-    batch: Batch, prediction: Prediction, *, near: Tensor, seen: Tensor, share: float | Tensor
-) -> dict[str, WeightedMean]:
-    """Classify wrong answers: the value of a key that is like the one asked for (near), of another key (far).
+def near_kinds(*, cross: Tensor, near: Tensor, share: float | Tensor) -> dict[str, WeightedMean]:
+    """Classify answers that are values of other keys: of a key like the one that is asked for, or of another.
 
-    An answer that is neither is alien. `near_excess` is how many of the near and far answers are near, over
-    how many would be if each were any wrong value of the sequence: 1 if it does not matter how much keys are
-    alike, and 1 / share if only keys that are alike are confused.
+    near_excess: how many of them are near, over how many would be, if each were any value of another key. It
+    is 1 if it does not matter how much keys are alike, and 1 / share if only those that are alike are
+    confused.
 
     Args:
-        batch: with the targets.
-        prediction: the answers.
-        near: whether the answer is the value of another key that is like the one asked for [B, N].
-        seen: whether the answer is a value that stood in the sequence [B, N].
-        share: the share of near values among the wrong values of the sequence, at each place [B, N] or
-            everywhere.
+        cross: whether the answer is a value of another key [B, N].
+        near: whether it is, if so, a value of a key that is like the one asked for [B, N].
+        share: the share of such values among those of other keys, at each place [B, N] or everywhere.
     """
-    wrong = prediction.answers != batch.targets
-    near, far, alien = near & wrong, seen & ~near & wrong, ~seen & ~near & wrong
+    near = cross & near
     return {
         "near": WeightedMean(near),
-        "far": WeightedMean(far),
-        "alien": WeightedMean(alien),
-        "near_excess": WeightedMean(near, (near | far) * share),
+        "far": WeightedMean(cross & ~near),
+        "near_excess": WeightedMean(near, cross * share),
     }
+
+
+def cluster_kinds(
+    batch: Batch, prediction: Prediction, *, cross: Tensor, others: int | Tensor
+) -> dict[str, WeightedMean]:
+    """Return `near_kinds` where keys of a cluster are near, and what a layer scores that finds the cluster.
+
+    `facts["near"]` [B, N, M, R] holds what the M near keys were given up to there, newest first, filled up
+    with `IGNORE`. near_stale: values of near keys that are not as old as what is asked for. cluster_chance:
+    the accuracy of naming the value of any key of the cluster.
+
+    Args:
+        batch: with the fact "near", and "history" as in `error_kinds` where keys have several values.
+        prediction: the answers.
+        cross: whether the answer is a value of another key [B, N].
+        others: how many different values of other keys stood there [B, N], or always.
+    """
+    own, near = batch.facts.get("history", batch.targets[:, :, None]), batch.facts["near"]
+    age = (own == batch.targets[:, :, None]).long().argmax(dim=2)
+    held = near.take_along_dim(age[:, :, None, None], dim=3)[:, :, :, 0]
+    said = prediction.answers[:, :, None]
+    its_own = (near.flatten(2)[:, :, :, None] == own[:, :, None]).any(dim=3)
+    of_near = near.flatten(2).masked_fill(its_own, IGNORE).sort(dim=2).values  # IGNORE, if any, comes first
+    different = (of_near[:, :, 0] != IGNORE) + (of_near.diff(dim=2) != 0).sum(dim=2)
+    right = 1 + (held == batch.targets[:, :, None]).sum(dim=2)
+
+    found = near_kinds(cross=cross, near=(near.flatten(2) == said).any(dim=2), share=different / others)
+    if near.shape[3] > 1:
+        older = found["near"].value & ~(held == said).any(dim=2)
+        found["near_stale"] = WeightedMean(older)
+    return found | {"cluster_chance": WeightedMean(right / (1 + (held != IGNORE).sum(dim=2)))}
 
 
 def weights_on_old_values(history: Tensor, shares: Tensor) -> dict[str, WeightedMean]:

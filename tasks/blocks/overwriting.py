@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from linbench.common.settings import Settings
+from linbench.tasks.blocks.composite_keys import Cluster, CompositeKeys, Parts, Shared
 from linbench.tasks.blocks.statements import statement_length
 from linbench.tasks.blocks.write_schedule import Schedule
 
@@ -117,6 +118,9 @@ class VariableOverwriteSettings(Settings):
             " RESET only loses room"
         ),
     )
+    parts: Parts = 1
+    shared: Shared = 0
+    cluster: Cluster = 4
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -133,9 +137,7 @@ class VariableOverwriteSettings(Settings):
                 f"{most} overwrites make {most + 1} different values, so values must be at least {most + 1},"
                 f" not {self.values}"
             )
-        if self.keys < (needed := len(self.writes_of) + (self.decoys > 0)):
-            who = f"{len(self.writes_of)} variables{' and a decoy' if self.decoys else ''}"
-            raise ValueError(f"{who} have different keys, so keys must be at least {needed}, not {self.keys}")
+        self._refuse_impossible_keys()
         if self.noise_kind == "inert" and self.noise_statements and not self.noises:
             raise ValueError("inert noise is made of noise tokens, so noises must be at least 1 or noise 0")
         if self.midstream and (self.reset or self.control != "none"):
@@ -155,6 +157,25 @@ class VariableOverwriteSettings(Settings):
                 f" at least {self.needed}, not {self.seq_len}"
             )
         return self
+
+    def _refuse_impossible_keys(self) -> None:
+        """Raise ValueError, in one sentence, unless there are tokens enough for such keys."""
+        law = self.key_law
+        law.refuse_impossible("variables")
+        if self.parts > 1 and (self.statement == "fused" or self.reset):
+            raise ValueError(
+                f"keys of several parts need a place for each, and no reset between the keys of a cluster, so"
+                f" parts = {self.parts} goes with statement pair or set and reset 0 only"
+            )
+        if self.keys < (needed := law.tokens + (self.decoys > 0)):
+            who = f"{law.keys} variables{' and a decoy' if self.decoys else ''}"
+            what = "different keys" if self.parts == 1 else f"{law.tokens} different parts"
+            raise ValueError(f"{who} have {what}, so keys must be at least {needed}, not {self.keys}")
+
+    @property
+    def key_law(self) -> CompositeKeys:
+        """The law of the variables' keys."""
+        return CompositeKeys(len(self.writes_of), self.parts, self.shared, self.cluster)
 
     @property
     def writes_of(self) -> tuple[int, ...]:
@@ -205,8 +226,13 @@ class VariableOverwriteSettings(Settings):
         return 2 if self.statement == "fused" else 1
 
     def text(self, kind: str) -> str:
-        """Return the words of a statement of that kind."""
-        return _TEXTS[self.statement][kind]
+        """Return the words of a statement of that kind, with the words `key_words` for a key."""
+        return _TEXTS[self.statement][kind].replace("key", " ".join(self.key_words))
+
+    @property
+    def key_words(self) -> tuple[str, ...]:
+        """Words that stand for the parts of a key."""
+        return tuple(f"part{i}" for i in range(self.parts))
 
     @property
     def needed(self) -> int:

@@ -1,11 +1,32 @@
-"""Statements in a sequence of fixed length: their positions and distances."""
+"""Statements in a sequence of fixed length: their order, positions and distances."""
 
 import torch
 from torch import Tensor
 
 from linbench.tasks.random import Stream, constant
 
-__all__ = ["log2_distance", "log2_distance_size", "place_statements", "split_stream"]
+__all__ = ["log2_distance", "log2_distance_size", "order_statements", "place_statements", "split_stream"]
+
+
+def order_statements(stream: Stream, others: Tensor, *, writes: int, questions: int) -> Tensor:
+    """Return the numbers of all statements in the order of time [B, writes + X + questions].
+
+    Numbered are writes in the order of time, others, then questions. These come last, in any order.
+
+    Args:
+        stream: randomness.
+        others: the number of the write that each other statement follows [B, X].
+        writes: how many there are.
+        questions: how many there are.
+    """
+    B, X = others.shape
+    write, turn = (torch.arange(count, device=others.device) for count in (writes, X))
+    when = [
+        (X + 1) * write.expand(B, -1),
+        (X + 1) * others + turn + 1,
+        (X + 1) * writes + stream.bits(questions),
+    ]
+    return torch.cat(when, dim=1).argsort(dim=1, stable=True)
 
 
 def place_statements(stream: Stream, lengths: Tensor, slack: int) -> Tensor:

@@ -72,8 +72,9 @@ def test_a_cpu_draws_with_one_thread() -> None:
 def test_a_row_on_a_cpu_beside_a_peer() -> None:
     sides = measure(replace(QUICK, peer=PeerVersion("numpy", "2")))["sides"]
     assert 0 < sides[OURS][AS_CALLED]["median"] < sides["numpy"][AS_CALLED]["median"]
-    other = measure(GeneratorCase("parity", "quick", "cpu", PeerVersion("numpy", "2"), 1))["sides"]
-    assert other["numpy"] == {"reason": "draws MQAR only"}
+    for task, preset in (("parity", "quick"), ("mqar", "composite-2-1")):
+        other = measure(GeneratorCase(task, preset, "cpu", PeerVersion("numpy", "2"), 1))["sides"]
+        assert other["numpy"] == {"reason": "draws MQAR only, with keys of one token"}
 
 
 def a_result(case: GeneratorCase, sides: dict[str, Any]) -> dict[str, Any]:

@@ -231,18 +231,18 @@ def overwritten(task: Task, tokens: list[Any], at: list[int]) -> list[int]:
     ids = [token if isinstance(token, list) else [token] for token in tokens]
     written, reset = [], 0
     for t in range(len(ids)):
-        key, value = ids[t] if s.width == 2 else (ids[t - 1][0], ids[t][0])
-        if (t or s.width == 2) and 4 <= key < s.first_value <= value < s.first_noise:
-            written.append((t, key, value))
+        *key, value = ids[t] if s.width == 2 else [ids[i][0] for i in range(max(0, t - s.parts), t + 1)]
+        if key and 4 <= key[-1] < s.first_value <= value < s.first_noise:
+            written.append((t, tuple(key), value))
         if s.reset and ids[t][0] == s.reset_mark:
             reset = t
     answers = []
     for t in at:
-        mark = ids[t][1] if s.width == 2 else ids[t - 1][0]
+        mark = ids[t][1] if s.width == 2 else ids[t - s.parts][0]
         back = {"none": 0, "n_back": s.n - 1, "return_all": max(0, mark - s.marks[-1] + len(s.marks) - 1)}[
             s.control
         ]
-        held: dict[int, list[int]] = defaultdict(list)
+        held: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for when, key, value in written:
             if reset <= when < t:
                 held[key].append(value)

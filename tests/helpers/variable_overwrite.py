@@ -9,6 +9,7 @@ from linbench.tasks.blocks.overwriting import ASK, FIRST_KEY, PAD, SEP, SET
 from linbench.tasks.variable_overwrite import VariableOverwrite
 from tests.helpers.tasks import build_task
 
+_PARTS = {"parts": 2, "shared": 1, "cluster": 2, "variables": 8, "seq_len": 128}
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "padding": {"noises": 0},
@@ -46,6 +47,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "seq_len": 160,
     },
     "reset fused blockwise": {"reset": 1, "statement": "fused", "schedule": "blockwise", "seq_len": 64},
+    "parts": {**_PARTS, "seq_len": 112},
+    "parts that share nothing, sets": {
+        **_PARTS,
+        **{"parts": 3, "shared": 0, "statement": "set", "schedule": "sequential", "seq_len": 256},
+    },
+    "parts among decoys": {**_PARTS, "noise": 0.5, "noise_kind": "decoy", "seq_len": 160},
+    "parts and mentions": {**_PARTS, "parts": 3, "noise": 0.5, "noise_kind": "mention", "seq_len": 192},
+    "parts, midstream, few values": {**_PARTS, "midstream": 9, "values": 5, "seq_len": 160},
+    "parts, return all": {**_PARTS, "control": "return_all", "seq_len": 192},
+    "parts, n-back": {**_PARTS, "control": "n_back"},
 }
 
 
@@ -53,12 +64,12 @@ build = partial(build_task, VariableOverwrite)
 
 
 class Said(NamedTuple):
-    """A statement as it is read: where its key stands, its kind, its key and its value or, of a question, how
-    far back."""
+    """A statement as it is read: where its key ends, its kind, its key (a tuple, if it has several parts) and
+    its value or, of a question, how far back."""
 
     at: int
     kind: str
-    key: int = -1
+    key: Any = -1
     other: int = -1
 
 
@@ -93,19 +104,25 @@ def read(task: VariableOverwrite, inputs: Tensor) -> list[Said]:
         return None
 
     def apart(t: int) -> tuple[Said | None, int]:
-        here, rest = tokens[t], tokens[t + 1 : t + 4]
+        here = tokens[t]
+        begins = t if of(here) == "key" else t + 1
+        end = begins + s.parts
+        parts, rest = tuple(tokens[begins:end]), tokens[end : end + 2]
+        key = parts if s.parts > 1 else parts[0] if parts else -1
+        if begins == t or here in {SET, SEP, ASK, *older}:
+            assert all(of(part) == "key" for part in parts)
         if here == SET:
-            assert (s.statement, of(rest[0]), of(rest[1]), rest[2]) == ("set", "key", "value", SEP)
-            return Said(t + 1, "write", rest[0], rest[1]), 4
-        if of(here) == "key":
+            assert (s.statement, of(rest[0]), rest[1]) == ("set", "value", SEP)
+            return Said(end - 1, "write", key, rest[0]), s.parts + 3
+        if begins == t:
             assert (s.statement, of(rest[0])) == ("pair", "value")
-            return Said(t, "write", here, rest[0]), 2
+            return Said(end - 1, "write", key, rest[0]), s.parts + 1
         if here == SEP:
-            assert (of(rest[0]), rest[1]) == ("key", SEP)
-            return Said(t + 1, "mention", rest[0]), 3
+            assert rest[0] == SEP
+            return Said(end - 1, "mention", key), s.parts + 2
         if here == ASK or here in older:
-            assert (of(rest[0]), of(rest[1])) == ("key", "filler")
-            return Said(t + 1, "ask", rest[0], older.get(here, 0)), 3
+            assert of(rest[0]) == "filler"
+            return Said(end - 1, "ask", key, older.get(here, 0)), s.parts + 2
         if here == reset:
             return Said(t, "reset"), 1
         assert of(here) == "filler"

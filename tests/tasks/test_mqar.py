@@ -26,6 +26,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "no key to spare": {"vocab_size": 10, "kv_pairs": 4, "seq_len": 24},
     "no key to spare, odd": {"vocab_size": 11, "kv_pairs": 4, "seq_len": 16},
     "smallest": {"seq_len": 4, "kv_pairs": 1, "vocab_size": 4},
+    "parts": {"parts": 2, "shared": 1, "cluster": 2, "seq_len": 61},
+    "parts, zero": {"parts": 3, "shared": 1, "filler": "zero", "seq_len": 80},
+    "parts, published": {"parts": 2, "shared": 1, "filler": "published", "vocab_size": 24, "seq_len": 60},
+    "no room for parts to spare": {"parts": 2, "shared": 0, "vocab_size": 34, "seq_len": 48},
+    "more values than parts": {"parts": 2, "shared": 1, "kv_pairs": 16, "vocab_size": 32, "seq_len": 96},
 }
 Probability = Callable[..., float]
 
@@ -75,24 +80,30 @@ def test_seeds_and_splits_differ() -> None:
 def test_structure(task: MQAR) -> None:
     s, count = task.settings, 500
     batch = sample(task, count)
-    half, context = s.vocab_size // 2, 2 * s.kv_pairs
+    half, slot = s.vocab_size // 2, s.parts + 1
+    context = slot * s.kv_pairs
     assert batch.inputs.shape == (count, s.seq_len) == (count, task.seq_len)
     assert batch.positions.shape == batch.targets.shape == (count, s.kv_pairs) == (count, task.answers)
     assert all(x.dtype == torch.int64 for x in (*batch[:3], *batch.slices.values()))
     assert batch.inputs.min() >= 0
     assert batch.inputs.max() < s.vocab_size
-    keys, values = batch.inputs[:, :context:2], batch.inputs[:, 1:context:2]
+    pairs = batch.inputs[:, :context].unflatten(1, (-1, slot))
+    keys, values = pairs[:, :, :-1], pairs[:, :, -1]
     for tokens, first, end in ((keys, 1, half), (values, half, s.vocab_size)):
         assert tokens.min() >= first
         assert tokens.max() < end
-        assert all(len(set(row)) == s.kv_pairs for row in tokens.tolist())
+        assert all(len({str(x) for x in row}) == s.kv_pairs for row in tokens.tolist())
+    assert all(len(set(row)) == s.key_law.tokens for row in keys.flatten(1).tolist())
     assert torch.equal(batch.targets, values)
-    assert torch.equal(batch.inputs.gather(1, batch.positions), keys)
-    assert torch.equal(batch.positions, context + 2 * batch.slices["slot"])
-    assert torch.equal(batch.slices["distance"], batch.positions - 2 * torch.arange(s.kv_pairs))
+    for part in range(s.parts):
+        at = batch.positions - s.parts + 1 + part
+        assert torch.equal(batch.inputs.gather(1, at), keys[:, :, part])
+    assert torch.equal(batch.positions, context + slot * batch.slices["slot"] + s.parts - 1)
+    last = slot * torch.arange(s.kv_pairs) + s.parts - 1
+    assert torch.equal(batch.slices["distance"], batch.positions - last)
     assert all(len(set(row)) == s.kv_pairs for row in batch.positions.tolist())
     sizes = task.slice_sizes()
-    assert sizes == {"distance": s.seq_len, "slot": (s.seq_len - context) // 2}
+    assert sizes == {"distance": s.seq_len, "slot": (s.seq_len - context) // slot}
     assert batch.slices.keys() == sizes.keys()
     for name, size in sizes.items():
         assert batch.slices[name].min() >= 0
@@ -138,11 +149,10 @@ def test_the_second_slot_is_drawn_from_those_that_are_left(chi_squared: Probabil
 
 def filler_of(task: MQAR, batch: Batch) -> tuple[Tensor, Tensor]:
     """Tokens of the query region, and which of them are filler."""
-    context = 2 * task.settings.kv_pairs
-    is_filler = torch.ones_like(batch.inputs, dtype=torch.bool).scatter(1, batch.positions, False)[
-        :, context:
-    ]
-    return batch.inputs[:, context:], is_filler
+    is_filler = torch.ones_like(batch.inputs, dtype=torch.bool)
+    for part in range(task.settings.parts):
+        is_filler.scatter_(1, batch.positions - part, False)
+    return batch.inputs[:, task.context :], is_filler[:, task.context :]
 
 
 def first_filler(task: MQAR, batch: Batch) -> Tensor:
@@ -164,13 +174,18 @@ def test_zero_filler_is_zero(name: str) -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"vocab_size": 10, "kv_pairs": 4, "seq_len": 24}, {"vocab_size": 11, "kv_pairs": 3, "seq_len": 16}],
+    [
+        {},
+        {"vocab_size": 10, "kv_pairs": 4, "seq_len": 24},
+        {"vocab_size": 11, "kv_pairs": 3, "seq_len": 16},
+        {"vocab_size": 40, "parts": 2, "seq_len": 96},
+    ],
 )
 def test_random_filler_repeats_no_queried_key(values: dict[str, Any]) -> None:
     task = build(**values, filler="random") if values else build()
     assert task.settings.filler == "random"
     batch = sample(task, 5000)
-    keys = batch.inputs[:, : 2 * task.settings.kv_pairs : 2]
+    keys = batch.inputs[:, : task.context].unflatten(1, (-1, task.slot))[:, :, :-1].flatten(1)
     seen = (batch.inputs[:, :, None] == keys[:, None, :]).sum(dim=1)
     assert (seen == 2).all()
 
@@ -263,6 +278,13 @@ def test_places_that_are_not_due_do_not_count() -> None:
         ({"kv_pairs": 8, "vocab_size": 16}, "8 18 filler 16 7"),
         ({"kv_pairs": 4, "seq_len": 16, "vocab_size": 9}, "4 10 filler 9 3"),
         ({"power_a": 0}, "power_a 0"),
+        ({"parts": 2, "shared": 2}, "shared parts 2"),
+        ({"shared": 1}, "shared parts 1"),
+        ({"parts": 2, "kv_pairs": 10}, "parts 2 4 kv_pairs cluster 8 10"),
+        ({"parts": 2, "kv_pairs": 4}, "parts 2 4 kv_pairs cluster 8"),
+        ({"parts": 2, "seq_len": 47}, "8 6 kv_pairs seq_len 7 47 48"),
+        ({"parts": 2, "vocab_size": 33}, "8 16 34 filler 33 15 17"),
+        ({"parts": 2, "shared": 1, "kv_pairs": 64, "cluster": 8, "vocab_size": 127, "seq_len": 400}, "128"),
         ({"power_a": 2.5}, "power_a 2.5 2"),
         ({"kv_pairs": 0}, "kv_pairs 0 1"),
         ({"filler": "noise"}, "filler"),
@@ -283,9 +305,10 @@ def test_strings_from_a_command_line_are_understood() -> None:
 def test_explain_names_every_pair_and_every_answer(task: MQAR) -> None:
     batch = sample(task, 2)
     text = task.explain(batch, 1)
-    asked = {tuple(map(int, found)) for found in re.findall(r"position (\d+)\D+(\d+)\D+(\d+)", text)}
+    parts = task.settings.parts
+    asked = re.findall(r"(\d+) stands? ([\d ]+), the answer (?:there|at \d+) is (\d+)", text)
     assert len(asked) == len(batch.targets[1])
     for j, value in enumerate(batch.targets[1].tolist()):
-        key = int(batch.inputs[1, 2 * j])
+        key = " ".join(str(int(x)) for x in batch.inputs[1, task.slot * j :][:parts])
         assert f"{key} means {value}" in text
-        assert (int(batch.positions[1, j]), key, value) in asked
+        assert (str(int(batch.positions[1, j])), key, str(value)) in asked

@@ -242,6 +242,16 @@ def test_chance_is_what_the_last_value_of_all_gets(control: dict[str, Any]) -> N
         ({"control": "n_back", "n": 5}, "control n_back n 5 variables values overwrites 1"),
         ({"seq_len": 33}, "11 0 noise 4 34 seq_len 33"),
         ({"schedule": "random"}, "schedule"),
+        ({"parts": 2, "shared": 2}, "shared parts 2"),
+        ({"parts": 2, "cluster": 3}, "parts 2 3 variables cluster 6 4"),
+        ({"parts": 2, "cluster": 2, "statement": "fused"}, "parts 2 statement reset 0"),
+        ({"parts": 2, "cluster": 2, "reset": 1, "seq_len": 256}, "parts 2 statement reset 0"),
+        ({"parts": 2, "cluster": 2, "keys": 7}, "4 variables 8 parts keys 7"),
+        (
+            {"parts": 2, "cluster": 2, "keys": 8, "noise": 1.0, "noise_kind": "decoy", "seq_len": 128},
+            "4 variables 8 parts keys 9",
+        ),
+        ({"parts": 2, "cluster": 2, "seq_len": 48}, "11 0 noise 4 49 seq_len 48"),
     ],
 )
 def test_impossible_settings_are_refused(values: dict[str, Any], facts: str) -> None:
@@ -268,5 +278,7 @@ def test_explain_has_questions_and_is_short(which: str) -> None:
     assert f"at position {int(at)}" in text
     assert f"the answer is {int(batch.targets[1, n])}" in text
     said = [x for x in read(task, batch.inputs[1]) if x.kind in {"write", "reset"}][-40:]
-    assert " ".join("RESET" if x.kind == "reset" else f"{x.key}={x.other}" for x in said) in text
+    keys = [",".join(map(str, x.key)) if task.settings.parts > 1 else str(x.key) for x in said]
+    shown = ["RESET" if x.kind == "reset" else f"{key}={x.other}" for key, x in zip(keys, said, strict=True)]
+    assert " ".join(shown) in text
     assert len(text) <= 1500

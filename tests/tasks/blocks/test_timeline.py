@@ -3,9 +3,22 @@ from collections.abc import Callable
 
 import torch
 
-from linbench.tasks.blocks.timeline import log2_distance, log2_distance_size, place_statements, split_stream
+from linbench.tasks.blocks.timeline import (
+    log2_distance,
+    log2_distance_size,
+    order_statements,
+    place_statements,
+    split_stream,
+)
 from linbench.tasks.random import Stream
 from tests.helpers.tasks import stream
+
+
+def test_others_follow_their_write_and_questions_come_last_in_any_order() -> None:
+    others = torch.tensor([[1, 0, 1]]).expand(200, -1)
+    order = order_statements(stream(200), others, writes=3, questions=2)
+    assert {tuple(row) for row in order[:, :6].tolist()} == {(0, 4, 1, 3, 5, 2)}
+    assert {tuple(row) for row in order[:, 6:].tolist()} == {(6, 7), (7, 6)}
 
 
 def test_statements_stand_in_order_with_every_spacing_alike(chi_squared: Callable[..., float]) -> None:
