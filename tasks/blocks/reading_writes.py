@@ -1,4 +1,4 @@
-"""What stands in a sequence of `variable_overwrite`: its writes, and the answers to its questions."""
+"""Sequences of `variable_overwrite` as they are read: writes, and the answers to questions."""
 
 from typing import NamedTuple
 

@@ -37,7 +37,13 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     ],
     "in_context_recall": [{"multi_query": False, "seq_len": 16}, {"vocab_size": 5, "seq_len": 12}],
     "memorization": [{"vocab_size": 6}],
-    "mqar": [{"power_a": 1.0}, {"kv_pairs": 1}, {"kv_pairs": 16}, {"kv_pairs": 3, "power_a": 2.0}],
+    "mqar": [
+        {"power_a": 1.0},
+        {"kv_pairs": 1},
+        {"kv_pairs": 16},
+        {"kv_pairs": 3, "power_a": 2.0},
+        {"parts": 2, "shared": 1, "seq_len": 60},
+    ],
     "needle": [
         {"needles": 3, "queries": 2, "values_per_key": 2, "seq_len": 128},
         {"haystack": "needles", "keys": 8, "seq_len": 160},
@@ -76,6 +82,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
         {"midstream": 6, "schedule": "sequential"},
         {"values": 8, "variables": 4, "overwrites": (3,), "seq_len": 64},
         {"values": 6, "variables": 4, "overwrites": (3,), "midstream": 8, "seq_len": 96},
+        {"parts": 2, "shared": 1, "cluster": 2, "midstream": 6, "seq_len": 96},
     ],
     "versioned_overwrite": [
         {"ask": "version"},

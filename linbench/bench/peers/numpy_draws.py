@@ -17,8 +17,10 @@ def draw(task: Task, count: int) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
 
     Raises UnsupportedByPeerError: the task is not MQAR, or its keys have several tokens.
     """
-    if not isinstance(task, MQAR) or task.settings.parts > 1:
-        raise UnsupportedByPeerError("draws MQAR only, with keys of one token")
+    if not isinstance(task, MQAR):
+        raise UnsupportedByPeerError("draws MQAR only")
+    if task.settings.parts > 1:
+        raise UnsupportedByPeerError("draws keys of one token")
     settings, generator = task.settings, np.random.RandomState(0)
     half, context = settings.vocab_size // 2, task.context
     keys_from, values_from = np.arange(1, half), np.arange(half, settings.vocab_size)
