@@ -30,7 +30,8 @@ from linbench.results.store import Store
 
 ROOT = Path(__file__).parents[2]
 DRAWN = ROOT / "results" / "drawn.json"
-STORES = {name: ROOT / "results" / name for name in ("cpu", "cpu/zoo-quick", "h100", "h200", "h200/softmax")}
+STORED = ("cpu", "cpu/similarity", "cpu/zoo-quick", "h100", "h200", "h200/softmax")
+STORES = {name: ROOT / "results" / name for name in STORED}
 PAGES = [ROOT / "README.md", ROOT / "results" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _SHOWN = re.compile(r"\]\(([^)\s]+/(?:figures|tables)/[^)\s]+)\)|<!-- (results/\S+\.md) -->")

@@ -12,6 +12,7 @@ PACKED = (
     "ci",
     "cpu",
     "cpu/claims",
+    "cpu/similarity",
     "cpu/zoo-quick",
     "h100",
     "h100/claims",
