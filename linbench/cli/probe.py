@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from linbench.cli import completion
+from linbench.cli.drawing import draw_beside
 from linbench.cli.options import (
     MOST,
     DeviceOption,
@@ -24,7 +25,10 @@ from linbench.common.numbers import LARGEST
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from linbench.engine.pretrained.ask import PretrainedCase, Question
+    from linbench.report.figure import Drawing
     from linbench.results.schema.pretrained import PretrainedResult
     from linbench.results.store import Store
 
@@ -119,7 +123,8 @@ def probe(
     Each key, value and mark of a task is written as one token of the model: whole words in the order of their
     ids, the first of which separates examples. An answer is the likeliest of those that the task allows. The
     scores are those of trained models: accuracy, kinds of errors and slices. Finished tasks are read from the
-    results folder and not asked again.
+    results folder and not asked again. Figures show the model beside all others there that were asked the
+    same.
 
     This needs the extra transformers. No code of a model's own is run, and no weights are read but from
     safetensors files. A folder that linbench run --export has written is asked in the tokens that it was
@@ -143,7 +148,6 @@ def probe(
         cases = [PretrainedCase(asked, question) for question in questions]
         store = store_at(results)
         found = [_result(case, store, again=again) for case in cases]
-    warn_ignored_files(store.set_aside)
     tables = pretrained_tables(found)
     if as_json:
         print(json.dumps(found))
@@ -152,6 +156,10 @@ def probe(
             Console().print(table.to_terminal())
     else:
         print("\n".join(table.to_markdown() for table in tables))
+    code = draw_beside(store, lambda: _drawings(found, store))
+    warn_ignored_files(store.set_aside)
+    if code:
+        raise typer.Exit(code)
 
 
 def _question(
@@ -199,6 +207,19 @@ def _result(case: "PretrainedCase", store: "Store", *, again: bool) -> "Pretrain
     store.put(result)
     tell(f"{name}: accuracy {result['metrics']['accuracy']:.3f}, {result['seconds']:.1f} s")
     return result
+
+
+def _drawings(found: "Sequence[PretrainedResult]", store: "Store") -> "list[Drawing]":
+    """Return the figures of what was asked, of all models in the store that were asked the same."""
+    from linbench.report.data import ReportData
+    from linbench.report.figures import drawings
+    from linbench.results.probes import asked_groups
+    from linbench.results.store import PROBE
+
+    data, ids = ReportData(pretrained=store.by_kind()[PROBE]), {result["id"] for result in found}
+    groups = asked_groups(data.pretrained)
+    asked = {group.slug for group in groups if ids & {result["id"] for result in group.results}}
+    return [drawing for drawing in drawings(data, ["language-models"]) if drawing.table in asked]
 
 
 probe.__doc__ = (probe.__doc__ or "") + EXAMPLES

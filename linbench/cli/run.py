@@ -4,11 +4,12 @@ import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from linbench.cli import completion
+from linbench.cli.drawing import draw_beside
 from linbench.cli.executor_options import with_executor_options
 from linbench.cli.options import (
     AllowOption,
@@ -21,14 +22,7 @@ from linbench.cli.options import (
     warn_ignored_files,
 )
 from linbench.common.errors import UserError
-from linbench.common.streams import tell
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from linbench.results.comparison import Comparison
-    from linbench.results.store import Store
 
 EXAMPLES = """
 Examples:
@@ -184,6 +178,7 @@ def run(
                 here=True,
             )
     # imported late: drawing takes a second to load
+    from linbench.report.figures import drawings_after_run
     from linbench.report.tables.comparison import table
     from linbench.results.comparison import comparisons
 
@@ -197,35 +192,10 @@ def run(
             console.print(table(comparison).to_terminal())
     else:
         print("\n".join(table(comparison).to_markdown() for comparison in side_by_side))
-    code = 0 if store.read_only else _draw(side_by_side, store)
+    code = draw_beside(store, lambda: drawings_after_run(side_by_side))
     exit_if_failed(results_of_cells)
     if code:
         raise typer.Exit(code)
-
-
-def _draw(compared: "Sequence[Comparison]", store: "Store") -> int:
-    """Draw the figures of a run and return an exit code.
-
-    A failure costs only the figures. It is an error (code 6) if they cannot be written.
-    """
-    from linbench.common.files import folder_below
-    from linbench.report.figure import save
-    from linbench.report.figures import drawings_after_run
-
-    try:
-        folder = folder_below(store.folder, "figures", "--results")
-        for path in save(drawings_after_run(compared), folder, option="--results"):
-            if path.suffix != ".txt":
-                tell(f"drew {path}")
-    except UserError as error:
-        tell(f"linbench: {error}")
-        return error.exit_code
-    except Exception as error:
-        tell(
-            f"linbench: the figures could not be drawn ({type(error).__name__}: {error}). The results are"
-            " kept; `linbench figures` draws them again."
-        )
-    return 0
 
 
 run.__doc__ = (run.__doc__ or "") + EXAMPLES

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -55,7 +55,10 @@ class Drawing(NamedTuple):
         draw: draws it on an empty sheet, and returns False if there is nothing to draw.
         caption: the text that stands below it.
         fingerprint: a hash of the results that it is drawn from.
-        title: stands over it in the report, where it is not below the title of a table.
+        title: stands over it in the report, where it is not below the title of a table; names it there among
+            the figures of a table with another slug.
+        table: the slug of the table that it stands below in the report; default: its own.
+        note: stands below it there instead of the caption, as the table's caption says the rest.
     """
 
     slug: str
@@ -63,6 +66,8 @@ class Drawing(NamedTuple):
     caption: str
     fingerprint: str
     title: str = ""
+    table: str = ""
+    note: str = ""
 
     @property
     def about(self) -> str:
@@ -186,14 +191,16 @@ class ComparisonFigure(Figure):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpeedFigure(Figure):
-    """A figure of measured speeds.
+class DataFigure(Figure):
+    """A figure of results that are not compared as trained models are: of speeds, or of language models.
 
     Args:
         make: returns all that can be drawn of stored results.
+        source: the results that it shows, which decides where in the report it stands.
     """
 
     make: Callable[[ReportData], list[Drawing]]
+    source: Literal["models", "speeds"] = "speeds"
 
     def drawings(self, data: ReportData) -> list[Drawing]:
         """Return all that can be drawn of stored results."""

@@ -28,13 +28,40 @@ def test_tasks_are_asked_once_and_shown_in_tables(linbench: Callable[..., Any]) 
     row = next(line for line in ended.out.splitlines() if line.startswith("| my-model"))
     assert len(list(Path("results").glob("*.json"))) == 2
     again = linbench("probe", "my-model", *ASKED)
-    assert again.err == "mqar: stored\ncounter: stored\n"
+    told = again.err.splitlines()
+    assert [line for line in told if not line.startswith("drew ")] == ["mqar: stored", "counter: stored"]
+    drawn = {line.removeprefix("drew ") for line in told if line.startswith("drew ")}
+    assert drawn == {str(path) for path in Path("results/figures").iterdir() if path.suffix != ".txt"}
     assert next(line for line in again.out.splitlines() if line.startswith("| my-model")) == row
     assert "counter quick" in linbench("table").out
     few = linbench("probe", "my-model", "--task", "mqar", "--examples", "8", "--shots", "1", "--json")
     (result,) = json.loads(few.out)
     assert (result["probe"]["shots"], result["probe"]["answers"]) == (1, "written")
     assert linbench("report").code == 0
+
+
+@pytest.mark.slow
+def test_figures_show_the_model_beside_those_that_were_asked_the_same(linbench: Callable[..., Any]) -> None:
+    for name in ("llama", "mamba2"):
+        save_untrained(name, Path(name))
+    assert linbench("probe", "llama", *ASKED).code == 0
+    ended = linbench("probe", "mamba2", "--task", "mqar", *ASKED[2:])
+    assert ended.code == 0
+    (picture,) = (line.removeprefix("drew ") for line in ended.err.splitlines() if line.endswith(".svg"))
+    assert "mqar" in picture
+    text = Path(picture).read_text()
+    assert [f">{name}<" in text for name in ("llama", "mamba2")] == [True, True]
+
+
+@pytest.mark.slow
+def test_what_is_asked_is_kept_though_its_figures_cannot_be_written(linbench: Callable[..., Any]) -> None:
+    save_untrained("llama", Path("my-model"))
+    Path("results").mkdir()
+    Path("results/figures").write_text("")
+    ended = linbench("probe", "my-model", "--task", "mqar", "--examples", "8", "--device", "cpu")
+    assert ended.code == 6
+    assert "| my-model" in ended.out
+    assert len(list(Path("results").glob("*.json"))) == 1
 
 
 @pytest.mark.slow

@@ -12,11 +12,12 @@ from syrupy.assertion import SnapshotAssertion
 
 from linbench.report.data import ReportData
 from linbench.report.figure import ComparisonFigure
-from linbench.report.figures import figures
+from linbench.report.figures import drawings, figures
 from linbench.report.tables import all_tables, gate
 from linbench.results.gate_policy import Policy
 from tests.helpers.figures import speed_drawings
 from tests.helpers.learning import a_curve
+from tests.helpers.records import a_probe
 from tests.helpers.snapshots import TextFile
 from tests.helpers.speeds import a_speed
 
@@ -64,6 +65,16 @@ def test_captions_of_figures_of_comparisons(data: ReportData, wording: SnapshotA
 def test_captions_of_figures_of_speeds(data: ReportData, wording: SnapshotAssertion) -> None:
     captions = {drawing.slug: drawing.caption for drawing in speed_drawings(data.speeds, data.cells)}
     assert len(captions) > len(QUESTIONS)
+    assert in_lines(captions) == wording
+
+
+def test_captions_of_figures_of_language_models(wording: SnapshotAssertion) -> None:
+    kinds = {"stale_previous": 0.1, "stale_middle": 0.0, "cross": 0.1, "alien": 0.1}
+    hidden, written = a_probe("a" * 64), a_probe("b" * 64, shots=2, answers="written", precision="bf16")
+    hidden["metrics"] |= kinds
+    found = drawings(ReportData(pretrained=[hidden, written]), ["language-models"])
+    captions = {drawing.slug: drawing.caption for drawing in found}
+    captions |= {f"{drawing.slug} below its table": drawing.note for drawing in found}
     assert in_lines(captions) == wording
 
 

@@ -9,6 +9,7 @@ from linbench.report.data import ReportData
 from linbench.report.table import save_tables
 from linbench.report.tables import all_tables
 from linbench.results.packing import pack, unpack
+from linbench.results.probes import asked_groups
 from linbench.results.record import identity_of
 from linbench.results.schema import misfit
 from linbench.results.store import CELL, PROBE, Store
@@ -69,6 +70,14 @@ def test_models_that_were_asked_the_same_stand_in_one_table() -> None:
     (by_distance,) = of_none.appendix.values()
     assert by_distance.to_records()[1] == {"model": "second", "1": 0.6, "2 to 3": 0.6}
     assert identity_of(asked[2])["device"] == "cpu"
+
+
+def test_a_question_has_the_name_of_its_preset_if_any_model_was_asked_by_it() -> None:
+    by_settings = a_probe(IDS[0], "first") | {"preset": None}
+    (group,) = asked_groups([by_settings, a_probe(IDS[1], "second")])
+    (alone,) = asked_groups([by_settings])
+    assert group.question.startswith("mqar quick, ")
+    assert alone.question.startswith("mqar, ")
 
 
 def test_whatever_a_record_says_tables_stay_in_their_folder(tmp_path: Path) -> None:

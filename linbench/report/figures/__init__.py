@@ -47,7 +47,7 @@ def drawings_after_run(comparisons: "Sequence[Comparison]") -> "list[Drawing]":
 def drawings(data: "ReportData", names: Collection[str] | None = None) -> "list[Drawing]":
     """Return all that can be drawn of stored results.
 
-    The figures of each comparison come first, one comparison after the other, then the figures of speeds.
+    The figures of each comparison come first, one comparison after the other, then the others.
 
     Args:
         data: the results.

@@ -1,160 +1,31 @@
 """Kinds of answers: the right value, older values, other keys' values, and values that never occurred."""
 
-from collections.abc import Sequence
-from statistics import fmean
-from typing import Any, NamedTuple
-
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
-from matplotlib.patches import Patch
 
 from linbench.report.figure import ComparisonFigure
-from linbench.report.style.colors import Style, ink
-from linbench.report.style.labels import MISSING, status_summary
-from linbench.report.style.layout import fit_rows
+from linbench.report.style.answer_kinds import DIVERGED, KINDS_NOTE, Answers, Shares, draw_answers, shares_of
+from linbench.report.style.colors import Style
+from linbench.report.style.labels import status_summary
 from linbench.report.style.lines import styled
 from linbench.results.comparison import Comparison, Row
 from linbench.results.schema.cells import CellResult
 
-RIGHT = "the last value"
-
-KINDS = {
-    RIGHT: ("#EDEDED", ""),
-    "the one before": ("#7A0403", ""),
-    "between": ("#C6502E", ""),
-    "the first": ("#F2A65A", ""),
-    "newer": ("#FBE3B4", ""),
-    "another key's": ("#9DB8CC", "////"),
-    "of nowhere": ("#3C4A56", ""),
-}
-"""Kinds of answers with their colours, which differ in lightness, and hatches. No colour is that of a
-generation."""
-
-Shares = dict[str, float]
-"""The shares of answers by kind."""
-
-DIVERGED = "diverged"
-BLANK: dict[str, Any] = {"facecolor": "white", "edgecolor": MISSING, "linewidth": 0.6}
-"""The style of the strip of a seed without answers."""
-
-WORTH = 0.0005
-"""The least share of a kind in any model that puts the kind into the legend."""
-
-ACROSS = 7
-"""The most entries of a legend side by side."""
-
-THICK = 0.78
-"""The thickness of a bar, in distances of two bars."""
-
 
 def shares(result: CellResult) -> Shares | None:
-    """Return the shares of all answers by `KINDS`, which add up to one; None for a task or run without them.
-
-    An older value that is both the one before and the first counts as the one before.
-    """
-    found = result["metrics"]
-    if (
-        result["status"] != "ok"
-        or not {"accuracy", "stale", "stale_previous", "stale_middle", "cross", "alien"} <= found.keys()
-    ):
-        return None
-    newer = found.get("stale_newer", 0.0)
-    first = max(0.0, found["stale"] - found["stale_previous"] - found["stale_middle"] - newer)
-    values = (
-        found["accuracy"],
-        found["stale_previous"],
-        found["stale_middle"],
-        first,
-        newer,
-        found["cross"],
-        found["alien"],
-    )
-    return dict(zip(KINDS, values, strict=True))
-
-
-class Answers(NamedTuple):
-    """The kinds of answers of a model, by seed, and the number of its seeds that diverged."""
-
-    row: Row
-    style: Style
-    seeds: list[Shares]
-    diverged: int
+    """Return the shares of all answers by their kinds; None for a task or run without them."""
+    return shares_of(result["metrics"]) if result["status"] == "ok" else None
 
 
 def draw(sheet: Sheet, comparison: Comparison) -> bool:
-    """Draw a bar for every model, the best above and those without answers below, in grey."""
-    found = [_answers(row, style) for row, style in styled(comparison.rows)]
-    found.sort(key=lambda one: fmean(seed[RIGHT] for seed in one.seeds) if one.seeds else -1.0)
-    fit_rows(sheet, comparison)
-    axes = sheet.add_subplot()
-    for height, one in enumerate(found):
-        if one.seeds:
-            _bar(axes, one, height)
-        else:
-            words = status_summary(one.row)
-            axes.text(
-                0.5, height, words, color=MISSING, style="italic", fontsize=7.5, ha="center", va="center"
-            )
-    axes.set_yticks(range(len(found)), [one.row.label for one in found], fontsize=7.5)
-    for one, tick in zip(found, axes.get_yticklabels(), strict=True):
-        tick.set_color(ink(one.style.colour) if one.seeds else MISSING)
-    _legend(sheet, found)
-    axes.grid(False)
-    axes.set(xlabel="share of answers", xlim=(0, 1), ylim=(-0.6, len(found) - 0.4))
+    """Draw a bar for every model, with a strip for each seed."""
+    draw_answers(sheet, [_answers(row, style) for row, style in styled(comparison.rows)])
     return True
 
 
 def _answers(row: Row, style: Style) -> Answers:
     seeds = [found for result in row.results if (found := shares(result))]
     diverged = sum(result["status"] == DIVERGED for result in row.results) if seeds else 0
-    return Answers(row, style, seeds, diverged)
-
-
-def _bar(axes: Axes, one: Answers, height: int) -> None:
-    """Draw a strip for each seed, the best above; seeds that diverged are blank and below the others."""
-    thick = THICK / (one.diverged + len(one.seeds))
-    bottoms = [height - THICK / 2 + thick * strip for strip in range(one.diverged + len(one.seeds))]
-    axes.barh(bottoms[: one.diverged], 1, thick, align="edge", **BLANK)
-    rising = sorted(one.seeds, key=lambda seed: seed[RIGHT])
-    for bottom, seed in zip(bottoms[one.diverged :], rising, strict=True):
-        _strip(axes, seed, bottom, thick)
-
-
-def _legend(sheet: Sheet, found: Sequence[Answers]) -> None:
-    seeds = [seed for one in found for seed in one.seeds]
-    handles = [
-        Patch(facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0, label=kind)
-        for kind, (colour, hatch) in KINDS.items()
-        if any(seed[kind] > WORTH for seed in seeds)
-    ]
-    if any(one.diverged for one in found):
-        handles.append(Patch(**BLANK, label=DIVERGED))
-    sheet.legend(
-        handles=handles,
-        loc="outside lower left",
-        ncols=min(len(handles), ACROSS),
-        fontsize=7.5,
-        columnspacing=1.1,
-        handlelength=1.2,
-    )
-
-
-def _strip(axes: Axes, seed: Shares, bottom: float, thick: float) -> None:
-    left = 0.0
-    for kind, (colour, hatch) in KINDS.items():
-        if seed[kind] > 0:
-            axes.barh(
-                bottom,
-                seed[kind],
-                thick,
-                left=left,
-                align="edge",
-                color=colour,
-                hatch=hatch,
-                edgecolor="white",
-                linewidth=0,
-            )
-        left += seed[kind]
+    return Answers(row.label, style.colour, seeds, diverged, "" if seeds else status_summary(row))
 
 
 def _applies(comparison: Comparison) -> bool:
@@ -167,9 +38,6 @@ FIGURE = ComparisonFigure(
     draw=draw,
     applies=_applies,
     marks_doubt=False,
-    caption="""What each model answers, the best model at the top. An answer is the last value written to the
-        key that was asked for, another value of that key (the one before the last, the first, one between
-        these, or a newer one), a value of another key, or a value that never occurred. If the key has only
-        one older value, that is the one before. Each seed has a strip of its own. A seed that diverged is
-        blank and stands below the others.""",
+    caption=f"""What each model answers, the best model at the top. {KINDS_NOTE} Each seed has a strip of its
+        own. A seed that diverged is blank and stands below the others.""",
 )

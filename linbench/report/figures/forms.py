@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
 
 from linbench.report.data import ReportData
-from linbench.report.figure import Drawing, SpeedFigure
+from linbench.report.figure import DataFigure, Drawing
 from linbench.report.style.axes import log_log
 from linbench.report.style.labels import Named, add_title, label_lines
 from linbench.report.style.layout import PANEL_INCHES
@@ -60,4 +60,4 @@ def draw_gains(axes: Axes, forms: FormSpeedups, head_dim: int, *, labelled: bool
     return ends
 
 
-FIGURE = SpeedFigure(name="forms", order=210, make=drawings)
+FIGURE = DataFigure(name="forms", order=210, make=drawings)

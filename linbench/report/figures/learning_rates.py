@@ -69,7 +69,7 @@ Searched = tuple[Row, Style, Tried]
 
 def draw(sheet: Sheet, comparison: Comparison) -> bool:
     """Draw a row of cells for every model, the widest window above; models without a search stand below."""
-    fit_rows(sheet, comparison, inches=0.21)
+    fit_rows(sheet, [row.label for row in comparison.rows], inches=0.21)
     every = [(row, style, tried(row)) for row, style in styled(comparison.rows)]
     found = sorted((one for one in every if one[2]), key=lambda one: _rank(one[2]))
     if not found:

@@ -29,7 +29,7 @@ def draw(sheet: Sheet, comparison: Comparison) -> bool:
     budget = largest_budget(comparison)
     fastest_first = sorted(styled(comparison.rows), key=lambda one: slowness(learning_times(one[0]), budget))
     rows = fastest_first[::-1]
-    fit_rows(sheet, comparison)
+    fit_rows(sheet, [row.label for row in comparison.rows])
     axes = sheet.add_subplot()
     first = min(result["curve"][0]["tokens"] for result in comparison.results if result["curve"])
     axes.set(xscale="log", xlim=(first / 2, budget), ylim=(-0.7, len(rows) - 0.3))

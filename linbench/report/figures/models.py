@@ -26,7 +26,7 @@ def draw(sheet: Sheet, comparison: Comparison) -> bool:
     means = {name: [row.mean or 0.0 for row in model.measured] for name, model in models.items()}
     if sum(map(bool, means.values())) < 2:
         return False
-    fit_rows(sheet, comparison)
+    fit_rows(sheet, [row.label for row in comparison.rows])
     axes = sheet.add_subplot()
     order = sorted(means, key=lambda name: fmean(means[name]) if means[name] else -1.0)
     widths = sorted({row.width for model in models.values() for row in model.measured})

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Sheet
 
 from linbench.common.text import pluralize
 from linbench.report.data import ReportData
-from linbench.report.figure import Drawing, SpeedFigure
+from linbench.report.figure import DataFigure, Drawing
 from linbench.report.style.axes import rate_ticks
 from linbench.report.style.colors import styles_of
 from linbench.report.style.labels import (
@@ -225,4 +225,4 @@ def draw_panel(axes: Axes, found: RecallSpeed, question: str) -> None:
     label_lines(axes, ends, found.missing[question])
 
 
-FIGURE = SpeedFigure(name="recall-speed", order=220, make=drawings)
+FIGURE = DataFigure(name="recall-speed", order=220, make=drawings)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Sheet
 
 from linbench.models.base import GENERATIONS
 from linbench.report.data import ReportData
-from linbench.report.figure import Drawing, SpeedFigure
+from linbench.report.figure import DataFigure, Drawing
 from linbench.report.style.axes import Line, draw_against_length
 from linbench.report.style.colors import generations, styles_of
 from linbench.report.style.labels import MAX_LINES_PER_PANEL, add_title, label_lines
@@ -133,4 +133,4 @@ def _where(these: Speeds) -> str:
     return f"At {these.about}; {commits(these.results)}."
 
 
-FIGURE = SpeedFigure(name="speed", order=200, make=drawings)
+FIGURE = DataFigure(name="speed", order=200, make=drawings)

@@ -14,7 +14,7 @@ from linbench.common.files import storage_sentence, try_named, write_named
 from linbench.common.text import pluralize
 from linbench.experiments.registry import card, controlled, model_settings, registry
 from linbench.report.data import ReportData
-from linbench.report.figure import Drawing
+from linbench.report.figure import DataFigure, Drawing
 from linbench.report.figures import comparison_figures, figures
 from linbench.report.page import summary
 from linbench.report.page.pictures import Picture, embed
@@ -94,12 +94,12 @@ def page(
     tables = {kind: kind.make(data) for kind in table_kinds() if kind.of_comparison is None}
     in_overview = [one for kind, made in tables.items() if kind.source == "models" for one in made]
     of_speeds = [one for kind, made in tables.items() if kind.source == "speeds" for one in made]
-    of_comparisons = comparison_figures()
-    measured = [
-        drawing for figure in figures() if figure not in of_comparisons for drawing in figure.drawings(data)
-    ]
-    drawn = [figure.drawing(one) for one in data.comparisons for figure in of_comparisons]
-    pictures = embed([*drawn, *measured])
+    others: dict[str, list[Drawing]] = {"models": [], "speeds": []}
+    for figure in figures():
+        if isinstance(figure, DataFigure):
+            others[figure.source] += figure.drawings(data)
+    drawn = [figure.drawing(one) for one in data.comparisons for figure in comparison_figures()]
+    pictures = embed([*drawn, *others["models"], *others["speeds"]])
     anchors = {(one.slug, one.title): one.results for one in data.comparisons}
     return _template().render(
         title=title,
@@ -107,10 +107,10 @@ def page(
         script=_raw("page.js"),
         facts=summary.facts(data, [claim.row[1] for claim in claims], aside),
         rankings=summary.rankings(data.comparisons),
-        overviews=[_captioned(one) for one in in_overview],
+        overviews=_with_figures(in_overview, others["models"], pictures),
         claims=_claims(claims, {**anchors, ("speed", "Speed"): speeds}),
         comparisons=[_comparison(one, pictures) for one in data.comparisons],
-        speeds=_speeds(of_speeds, measured, pictures),
+        speeds=_with_figures(of_speeds, others["speeds"], pictures),
         cards=_cards(_mixers(data)),
         environments=for_page(environments(data.results)),
         failures=for_page(failures(results)),
@@ -199,21 +199,29 @@ def _other_tables(comparison: Comparison) -> dict[str, Table]:
     }
 
 
-def _speeds(
+def _with_figures(
     tables: Sequence[Table], drawings: Sequence[Drawing], pictures: Mapping[str, Picture]
 ) -> list[dict[str, Any]]:
-    """Return the parts of the section on speeds: tables with their figures, then the other figures."""
-    by_slug = {drawing.slug: drawing for drawing in drawings if drawing.slug in pictures}
+    """Return the parts of a section: tables, each with the figures below it, then the other figures."""
+    below: dict[str, list[Drawing]] = {}
+    for drawing in drawings:
+        if drawing.slug in pictures:
+            below.setdefault(drawing.table or drawing.slug, []).append(drawing)
     parts = []
     for shown in tables:
         part = _captioned(shown)
-        part["figures"] = []
-        if by_slug.pop(shown.slug, None):
-            part["figures"] = [_shown(pictures[shown.slug], shown.title, "")]
+        part["figures"] = [
+            _shown(
+                pictures[drawing.slug],
+                shown.title if drawing.slug == shown.slug else drawing.title,
+                drawing.note,
+            )
+            for drawing in below.pop(shown.slug, [])
+        ]
         parts.append(part)
-    for slug, drawing in by_slug.items():
-        name = drawing.title or slug.replace("-", " ")
-        parts.append({"title": name, "figures": [_shown(pictures[slug], name, drawing.caption)]})
+    for drawing in (drawing for own in below.values() for drawing in own):
+        name = drawing.title or drawing.slug.replace("-", " ")
+        parts.append({"title": name, "figures": [_shown(pictures[drawing.slug], name, drawing.caption)]})
     return parts
 
 

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure as Sheet
 from matplotlib.lines import Line2D
 
 from linbench.report.data import ReportData
-from linbench.report.figure import Drawing, SpeedFigure
+from linbench.report.figure import DataFigure, Drawing
 from linbench.report.style.axes import rate_ticks
-from linbench.report.style.labels import GUIDE, MISSING, add_title, colours_of
+from linbench.report.style.labels import GUIDE, MISSING, NOT_MEASURED, add_title, colours_of
 from linbench.report.style.layout import PANEL_INCHES
 from linbench.report.style.wording import commits
 from linbench.results.benchmarks import NAMES, BenchmarkGroup, benchmark_groups, seconds_of, tokens_of
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     why: str
 
 
-def bench_figure(kind: str, title: str, order: int, note: str = "") -> SpeedFigure:
+def bench_figure(kind: str, title: str, order: int, note: str = "") -> DataFigure:
     """Return the figure of one kind of benchmark.
 
     Args:
@@ -59,7 +59,7 @@ def bench_figure(kind: str, title: str, order: int, note: str = "") -> SpeedFigu
         several = [bench for bench in found if len(set(map(_name, bench.results))) > 1]
         return [_drawing(bench, title, note) for bench in several]
 
-    return SpeedFigure(name=NAMES[kind], order=order, make=drawings)
+    return DataFigure(name=NAMES[kind], order=order, make=drawings)
 
 
 def _drawing(bench: BenchmarkGroup[TimingResult], title: str, note: str) -> Drawing:
@@ -114,9 +114,7 @@ def _draw(sheet: Sheet, rows: Sequence[Row], peers: Sequence[str], label: str, t
     colours = colours_of([row.mixer for row in rows])
     for height, (row, colour) in enumerate(zip(rows, colours, strict=True)):
         _draw_row(axes, row, height, colour, marks)
-    names = [
-        f"{row.name}: {row.why or 'not measured'}" if OURS not in row.rates else row.name for row in rows
-    ]
+    names = [f"{row.name}: {row.why or NOT_MEASURED}" if OURS not in row.rates else row.name for row in rows]
     axes.set_yticks(range(len(rows)), names, fontsize=8)
     for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
         tick.set_color("#222222" if OURS in row.rates else MISSING)

@@ -24,6 +24,12 @@ FAMILIES = dict(
 OF_YOUR_OWN = "#CC79A7"
 """The colour of mixers of no known generation."""
 
+WITHOUT_GENERATION = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#7A4FA3", "#56B4E9", "#CC79A7")
+"""The colours of language models, whose layers are not known: those above but for grey, in which models
+without a value are named."""
+
+COLOURS = len(WITHOUT_GENERATION)
+
 Dash = str | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 MARKS = ("o", "s", "^", "D", "v")
@@ -116,6 +122,22 @@ def styles_of(mixers: Sequence[str]) -> list[Style]:
                 MARKS[turn % len(MARKS)],
             )
         )
+    return styled
+
+
+def styles_by_place(places: Sequence[int]) -> list[Style]:
+    """Return styles of language models, given the place of each among all.
+
+    A model whose colour another one has already takes the next that is free, while there is one.
+    """
+    taken, styled = set[str](), list[Style]()
+    for place in places:
+        colours = [WITHOUT_GENERATION[(place + turn) % COLOURS] for turn in range(COLOURS)]
+        if len(taken) == COLOURS:
+            taken.clear()
+        colour = next(colour for colour in colours if colour not in taken)
+        taken.add(colour)
+        styled.append(Style(colour, DASHES[place % len(DASHES)], MARKS[place % len(MARKS)]))
     return styled
 
 

@@ -19,6 +19,9 @@ MAX_LINES_PER_PANEL = 8
 MISSING = "#8A8A8A"
 """The colour of the names of models without a value."""
 
+NOT_MEASURED = "not measured"
+"""The word beside the name of a model without a value, where there is no other reason."""
+
 GUIDE = "#777777"
 """The colour of lines and text that belong to no model."""
 
@@ -178,4 +181,4 @@ def unmeasured(row: Row) -> str:
 
 def status_summary(row: Row) -> str:
     """Return the marks of a model without a value: `failed 3/3`."""
-    return ", ".join(row.marks) or "not measured"
+    return ", ".join(row.marks) or NOT_MEASURED

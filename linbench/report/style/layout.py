@@ -56,12 +56,8 @@ def panels(
             parts |= _by_width(name, part)
     count = len(parts) * across
     columns = across if across > 1 else min(2, len(parts))
-    rows = -(-count // columns)
-    width = figure.get_figwidth() if columns == 1 else PANEL_INCHES * columns
-    longest = max(len(row.label) for part in parts.values() for row in part.rows)
-    width += LETTER_INCHES * max(0, min(LONGEST, longest) - NAME) * columns
-    figure.set_size_inches(width, figure.get_figheight() * rows)
-    places = list(figure.subplots(rows, columns, squeeze=False).flat)
+    names = [row.label for part in parts.values() for row in part.rows]
+    places = panel_grid(figure, -(-count // columns), columns, names)
     for empty in places[count:]:
         figure.delaxes(empty)
     found = []
@@ -70,6 +66,27 @@ def panels(
         own[0].set_title(name, fontsize="medium", loc="left")
         found.append((part, own))
     return found
+
+
+def panel_grid(
+    figure: Figure, rows: int, columns: int, names: Sequence[str], inches: float = PANEL_INCHES
+) -> list[Axes]:
+    """Divide a figure into rows and columns of panels, with room for names beside each.
+
+    Args:
+        figure: to divide; its size grows with the panels and with the longest name.
+        rows: how many.
+        columns: how many.
+        names: of the models.
+        inches: the width of each of several panels.
+
+    Returns:
+        all panels, row by row.
+    """
+    width = figure.get_figwidth() if columns == 1 else inches * columns
+    width += LETTER_INCHES * max(0, min(LONGEST, max(map(len, names))) - NAME) * columns
+    figure.set_size_inches(width, figure.get_figheight() * rows)
+    return list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def draw_panels(
@@ -156,16 +173,16 @@ def _by_width(name: str, part: Comparison) -> dict[str, Comparison]:
     return found
 
 
-def fit_rows(figure: Figure, comparison: Comparison, inches: float = 0.17) -> None:
+def fit_rows(figure: Figure, names: Sequence[str], inches: float = 0.17) -> None:
     """Size a figure for a row with a name for each model.
 
     Args:
         figure: to be sized.
-        comparison: the models.
+        names: of the models.
         inches: the height of a row, where models are many.
     """
-    each = inches if len(comparison.rows) > MAX_LINES_PER_PANEL else FEW_INCHES
-    longer = max(0, min(LONGEST, max(len(row.label) for row in comparison.rows)) - 2 * NAME)
+    each = inches if len(names) > MAX_LINES_PER_PANEL else FEW_INCHES
+    longer = max(0, min(LONGEST, max(map(len, names))) - 2 * NAME)
     figure.set_size_inches(
-        figure.get_figwidth() + 1.2 + LETTER_INCHES * longer, AROUND_INCHES + each * len(comparison.rows)
+        figure.get_figwidth() + 1.2 + LETTER_INCHES * longer, AROUND_INCHES + each * len(names)
     )

@@ -76,11 +76,16 @@ def draw_slice(axes: Axes, comparison: Comparison, name: str, metric: str = "acc
         return binned(one, edges, metric) if metric in one else None
 
     drawn = draw_lines(axes, comparison, points, metric)
-    axes.set_xlabel(slice_words(comparison.task, name))
+    set_slice_axis(axes, comparison.task, name, edges)
+    return drawn
+
+
+def set_slice_axis(axes: Axes, task: str, name: str, edges: Sequence[int]) -> None:
+    """Set the label, limits and ticks of the axis of a slice; edges: the last value of each of its bins."""
+    axes.set_xlabel(slice_words(task, name))
     axes.set_xlim(left=0 if min(edges, default=0) > 0 else None)
     if len(edges) <= MOST_VALUES:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    return drawn
 
 
 def draw_lines(
@@ -96,7 +101,7 @@ def draw_lines(
         metric: its name.
     """
     ends, missing = list[Named](), []
-    for row, (colour, dash, mark) in styled(comparison.rows):
+    for row, style in styled(comparison.rows):
         found = [own for result in row.results if (own := points(result))]
         if not found:
             missing.append(unmeasured(row))
@@ -107,18 +112,37 @@ def draw_lines(
                     found.append([(at, result["chance"]) for at, _ in found[0]])
         at = [fmean(x for x, _ in same) for same in zip(*found, strict=True)]
         values = [[y for _, y in own] for own in found]
-        mean = draw_seeds(axes, at, values, colour, models=len(comparison.rows))
-        face = marker_face(row, colour)
-        axes.plot(at, mean, color=colour, linestyle=dash, marker=mark, markersize=3.2, markerfacecolor=face)
-        finite = [(x, y) for x, y in zip(at, mean, strict=True) if math.isfinite(y)]
-        if finite:
-            ends.append(Named(finite[-1][1], finite[-1][0], row.label, colour))
-    axes.set(ylabel=metric_words(metric), ylim=(-0.02, 1.04))
-    if metric == "accuracy":
-        chance_line(axes, comparison.results[0]["chance"])
+        mean = draw_seeds(axes, at, values, style.colour, models=len(comparison.rows))
+        face = marker_face(row, style.colour)
+        ends += draw_line(axes, list(zip(at, mean, strict=True)), row.label, style, face)
+    set_metric_axis(axes, metric, comparison.results[0]["chance"])
     if ends:
         label_lines(axes, ends, missing)
     return bool(ends)
+
+
+def draw_line(axes: Axes, points: Sequence[Point], name: str, style: Style, face: str) -> list[Named]:
+    """Draw the line of a model, and return its last point with its name; nothing if all points are NaN.
+
+    Args:
+        axes: to draw on.
+        points: where both numbers are NaN, the line has a gap.
+        name: of the model.
+        style: of the line.
+        face: the colour inside its marks.
+    """
+    at, values = [x for x, _ in points], [y for _, y in points]
+    colour, dash, mark = style
+    axes.plot(at, values, color=colour, linestyle=dash, marker=mark, markersize=3.2, markerfacecolor=face)
+    finite = [(x, y) for x, y in points if math.isfinite(y)]
+    return [Named(finite[-1][1], finite[-1][0], name, colour)] if finite else []
+
+
+def set_metric_axis(axes: Axes, metric: str, chance: float) -> None:
+    """Set the label and limits of the axis of a metric, and draw the chance level of an accuracy."""
+    axes.set(ylabel=metric_words(metric), ylim=(-0.02, 1.04))
+    if metric == "accuracy":
+        chance_line(axes, chance)
 
 
 def bin_edges(found: Sequence[dict[str, Any]], metric: str = "accuracy") -> list[int]:
