@@ -16,7 +16,7 @@ ANSWERS = {
 """Explanations of the ways to ask."""
 
 COMMON = ("version", "task", "shots", "answers", "seed", "examples")
-"""What results of one question have in common, as fields of their identities."""
+"""The fields of an identity that all results of one question have in common."""
 
 DIGITS = 8
 """Hexadecimal digits of a hash that tell apart what has one name."""
