@@ -121,7 +121,6 @@ class MQAR(PairsThenQueries):
     name = "mqar"
     version = 2
     skill = "remember"
-    solved_by = ("suffix", "beside_last", "beside_first")
     Settings = MQARSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
@@ -153,6 +152,11 @@ class MQAR(PairsThenQueries):
     }
 
     settings: MQARSettings
+
+    @property
+    def solved_by(self) -> tuple[str, ...]:
+        """What stands beside a token of a key is its value, unless keys share tokens."""
+        return ("suffix",) if self.settings.shared else ("suffix", "beside_last", "beside_first")
 
     @property
     def slot(self) -> int:

@@ -96,7 +96,6 @@ class VariableOverwrite(Task):
 
     name = "variable_overwrite"
     skill = "overwrite"
-    solved_by = ("suffix", "beside_last")
     Settings = VariableOverwriteSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
@@ -175,6 +174,11 @@ class VariableOverwrite(Task):
     }
 
     settings: VariableOverwriteSettings
+
+    @property
+    def solved_by(self) -> tuple[str, ...]:
+        """What stood last beside a token of a key is its value, unless keys share tokens."""
+        return ("suffix",) if self.settings.shared else ("suffix", "beside_last")
 
     @property
     def answers(self) -> int:
