@@ -168,8 +168,8 @@ class VariableOverwrite(Task):
         "composite-2-0": _composite(0, "control of composite-2-1: no two keys share a token"),
         "composite-2-1": _composite(
             1,
-            "two minutes on a laptop: 8 keys of 2 tokens, of which 4 each share the first; half get a second"
-            " value",
+            "two minutes on a laptop: 8 keys of 2 tokens, clusters of 4 share the first; half of the keys get"
+            " a second value",
         ),
     }
 
@@ -177,7 +177,7 @@ class VariableOverwrite(Task):
 
     @property
     def solved_by(self) -> tuple[str, ...]:
-        """What stood last beside a token of a key is its value, unless keys share tokens."""
+        """Finding what stood last beside a token of a key, unless keys share tokens."""
         return ("suffix",) if self.settings.shared else ("suffix", "beside_last")
 
     @property
