@@ -116,11 +116,6 @@ class Task(ABC):
     """
     skill: ClassVar[Skill]
     """Skill that the task tests."""
-    solved_by: ClassVar[tuple[str, ...]] = ()
-    """Shallow baselines that do what the task asks for, such as finding what stood beside a key.
-
-    They are those of `linbench/verify/shallow.py`, and no other may score well (docs/tasks.md).
-    """
     Settings: ClassVar[type[Settings]]
     presets: ClassVar[dict[str, Preset]] = {}
     """Presets by name; the first is the default."""
@@ -148,6 +143,14 @@ class Task(ABC):
         The default: both vocabularies have one size.
         """
         return self.io.vocab_in is not None and self.io.vocab_in == self.io.vocab_out
+
+    @property
+    def solved_by(self) -> tuple[str, ...]:
+        """Shallow baselines that do what the task asks for, such as finding what stood beside a key.
+
+        They are those of `linbench/verify/shallow.py`, and no other may score well (docs/tasks.md).
+        """
+        return ()
 
     @property
     def loss(self) -> Literal["nll", "mse"]:

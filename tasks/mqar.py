@@ -76,10 +76,10 @@ def _mamba2(length: int) -> Preset:
 
 
 def _composite(parts: int, shared: int, vocab_size: int) -> Preset:
-    alike = f"of which 4 each share {shared} of {parts} parts" if shared else "control: no two share a part"
+    alike = f"clusters of 4 share the first {shared}" if shared else "no two share one, as a control"
     return Preset(
-        f"two minutes on a laptop: 16 keys of {parts} tokens, {alike}; convolutions that reach over a key and"
-        " its value",
+        f"two minutes on a laptop: 16 keys of {parts} tokens, {alike}; two convolutions of 4 tokens, which"
+        " together reach over a key and its value",
         task={
             "seq_len": 32 * (parts + 1),
             "kv_pairs": 16,
@@ -121,7 +121,6 @@ class MQAR(PairsThenQueries):
     name = "mqar"
     version = 2
     skill = "remember"
-    solved_by = ("suffix", "beside_last", "beside_first")
     Settings = MQARSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
@@ -153,6 +152,11 @@ class MQAR(PairsThenQueries):
     }
 
     settings: MQARSettings
+
+    @property
+    def solved_by(self) -> tuple[str, ...]:
+        """Finding what stood beside a token of a key, unless keys share tokens."""
+        return ("suffix",) if self.settings.shared else ("suffix", "beside_last", "beside_first")
 
     @property
     def slot(self) -> int:

@@ -96,7 +96,6 @@ class VariableOverwrite(Task):
 
     name = "variable_overwrite"
     skill = "overwrite"
-    solved_by = ("suffix", "beside_last")
     Settings = VariableOverwriteSettings
     presets: ClassVar[dict[str, Preset]] = {
         "quick": Preset(
@@ -169,12 +168,22 @@ class VariableOverwrite(Task):
         "composite-2-0": _composite(0, "control of composite-2-1: no two keys share a token"),
         "composite-2-1": _composite(
             1,
-            "two minutes on a laptop: 8 keys of 2 tokens, of which 4 each share the first; half get a second"
-            " value",
+            "two minutes on a laptop: 8 keys of 2 tokens, clusters of 4 share the first; half of the keys get"
+            " a second value",
         ),
     }
 
     settings: VariableOverwriteSettings
+
+    @property
+    def solved_by(self) -> tuple[str, ...]:
+        """Finding what stood last beside a token of a key, unless keys share tokens.
+
+        Without overwrites that stood there first, too.
+        """
+        s = self.settings
+        beside = () if s.shared else ("beside_last", *(() if max(s.overwrites) else ("beside_first",)))
+        return ("suffix", *beside)
 
     @property
     def answers(self) -> int:

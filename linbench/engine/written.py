@@ -1,4 +1,4 @@
-"""What trained models write by themselves, beside the metrics of a test."""
+"""Rows that trained models write by themselves, beside the metrics of a test."""
 
 from collections.abc import Sequence
 

@@ -97,7 +97,8 @@ def stored_floor(task: Mapping[str, Any]) -> Floor | None:
     kept = _stored().get(floor_key(task))
     if kept is None or task["name"] not in registry("task").entries:
         return None
-    solved_by = registry("task").find(task["name"]).cls.solved_by
+    cls = registry("task").find(task["name"]).cls
+    solved_by = cls(cls.Settings.parse(task["settings"], where="task")).solved_by
     return Floor(kept["chance"], kept["optimum"], kept["answers"], kept["accuracy"], solved_by)
 
 

@@ -53,7 +53,7 @@ class CompositeKeys(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Return the number of different tokens that are parts of keys."""
+        """Number of different tokens that are parts of keys."""
         if not self.shared:
             return self.keys * self.parts
         return self.shared * (self.keys // self.cluster) + (self.parts - self.shared) * self.cluster

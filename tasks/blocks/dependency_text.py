@@ -1,4 +1,4 @@
-"""What stands in a row of `brevo`, and which answers to it are right."""
+"""Rows of `brevo` as they are read, and the answers that are right."""
 
 from typing import NamedTuple
 

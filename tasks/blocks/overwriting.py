@@ -160,13 +160,13 @@ class VariableOverwriteSettings(Settings):
 
     def _refuse_impossible_keys(self) -> None:
         """Raise ValueError, in one sentence, unless there are tokens enough for such keys."""
-        law = self.key_law
-        law.refuse_impossible("variables")
         if self.parts > 1 and (self.statement == "fused" or self.reset):
             raise ValueError(
-                f"keys of several parts need a place for each, and no reset between the keys of a cluster, so"
+                "keys of several parts need a place for each, and no reset between the keys of a cluster, so"
                 f" parts = {self.parts} goes with statement pair or set and reset 0 only"
             )
+        law = self.key_law
+        law.refuse_impossible("variables")
         if self.keys < (needed := law.tokens + (self.decoys > 0)):
             who = f"{law.keys} variables{' and a decoy' if self.decoys else ''}"
             what = "different keys" if self.parts == 1 else f"{law.tokens} different parts"

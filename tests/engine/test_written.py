@@ -1,4 +1,4 @@
-"""What trained models write by themselves."""
+"""Rows that trained models write by themselves."""
 
 from typing import Any
 

@@ -251,7 +251,7 @@ def test_baselines_know_no_more_than_a_model_and_do_no_better_than_the_best(name
 
 @pytest.mark.parametrize("name", SHIPPED_TASKS)
 def test_what_stands_in_examples_is_judged_right_and_without_its_end_wrong(name: str) -> None:
-    """Of tasks in which a model writes; the prompt alone is never right."""
+    """Tasks in which a model writes; the prompt alone is never right."""
     task = preset(name, next(iter(SHIPPED_TASKS[name].presets)))
     batch = sample(task, 16, "test")
     writing = task.writing(batch)
