@@ -86,7 +86,7 @@ class Preset:
 
 
 class Writing(NamedTuple):
-    """What a trained model is given to go on with by itself, each token after its own ones.
+    """Prompts that a trained model goes on with by itself, each token after its own ones.
 
     prompt: tokens of each row that it is given [B]. tokens: how many it writes at most. end: the token after
     which it is done. drawn: whether its tokens are drawn by their probability; else the likeliest is taken.

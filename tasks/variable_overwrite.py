@@ -177,13 +177,9 @@ class VariableOverwrite(Task):
 
     @property
     def solved_by(self) -> tuple[str, ...]:
-        """Finding what stood last beside a token of a key, unless keys share tokens.
-
-        Without overwrites that stood there first, too.
-        """
-        s = self.settings
-        beside = () if s.shared else ("beside_last", *(() if max(s.overwrites) else ("beside_first",)))
-        return ("suffix", *beside)
+        """Finding what stood last beside a token of a key, or first if that is last; not if keys share some."""
+        once = ("beside_first",) if self.settings.overwrites == (0,) else ()
+        return ("suffix",) if self.settings.shared else ("suffix", "beside_last", *once)
 
     @property
     def answers(self) -> int:
