@@ -177,7 +177,7 @@ class VariableOverwrite(Task):
 
     @property
     def solved_by(self) -> tuple[str, ...]:
-        """Finding what stood last beside a token of a key, or first if that is last; not if keys share some."""
+        """Finding what stood last beside a token of a key, or first if that is last, unless keys share it."""
         once = ("beside_first",) if self.settings.overwrites == (0,) else ()
         return ("suffix",) if self.settings.shared else ("suffix", "beside_last", *once)
 
