@@ -60,13 +60,39 @@ ONE_OF_EACH_RULE = {
 }
 """Mixers of which the controlled form is checked in `make test`: it adds the same convolution and norm to
 all, and tests/models holds every variant to the same laws in it."""
+ONE_OF_EACH_KIND = ONE_OF_EACH_RULE | {
+    "atlas",
+    "attention",
+    "attention_mamba",
+    "fox",
+    "gru",
+    "gsa",
+    "h3",
+    "hyena",
+    "kda",
+    "log_linear_gdn",
+    "mesanet",
+    "mlstm",
+    "path",
+    "rosa",
+    "rwkv7",
+    "s4",
+    "stick_breaking",
+    "titans_mac",
+    "ttt_linear",
+}
+"""Mixers of which the native form is checked in `make test`; `make test-all` checks all."""
 
 
 def _marks(name: str, form: str) -> list[pytest.MarkDecorator]:
     if (name, form) == ("gated_deltanet", "native"):
         return []
-    nightly = form == "controlled" and name not in ONE_OF_EACH_RULE
+    nightly = name not in (ONE_OF_EACH_KIND if form == "native" else ONE_OF_EACH_RULE)
     return [pytest.mark.slow, *([pytest.mark.nightly] if nightly else [])]
+
+
+def test_one_of_each_kind_is_shipped() -> None:
+    assert set(SHIPPED_MODELS) >= ONE_OF_EACH_KIND
 
 
 @pytest.mark.parametrize(
