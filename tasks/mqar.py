@@ -89,7 +89,7 @@ def _composite(parts: int, shared: int, vocab_size: int) -> Preset:
             "shared": shared,
         },
         model={"heads": 2, "canon": "A", "gated_deltanet.output_gate": "none"},
-        protocol={"lr": 5e-3, "batch_size": 8, "tokens": 2_560_000},
+        protocol={"lr": 3e-3, "batch_size": 8, "tokens": 2_560_000},
     )
 
 
