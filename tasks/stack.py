@@ -60,8 +60,8 @@ class Stack(Task):
     and it is gone from then on. A memory must take back what it wrote and find again what was there before.
     It does not tell of tracking, since the heights of stacks are given by the sequence.
 
-    Where a stack's last operation was a push, its last element is the answer, and no stack is needed. So
-    `covered` asks only at pops that follow a pop of the same stack.
+    Where a stack's last operation was a push, its last element is the answer, and no stack is needed. So with
+    `covered` tests ask only at pops that follow a pop of the same stack. Training has labels at all.
 
     Layout: an operation is `push stack element` or `pop stack blank` with a uniform stack; the answer to a
     pop is due at its stack. A stack pushes or pops with equal probability, but always pushes when it is empty
