@@ -86,13 +86,12 @@ class Preset:
 
 
 class Writing(NamedTuple):
-    """Prompts that a trained model goes on with by itself, each token after its own ones.
+    """Rows that a trained model goes on with by itself, each token after its own ones.
 
-    prompt: tokens of each row that it is given [B]. tokens: how many it writes at most. end: the token after
-    which it is done. drawn: whether its tokens are drawn by their probability; else the likeliest is taken.
+    tokens: how many it writes at most. end: the token after which it is done. drawn: whether its tokens are
+    drawn by their probability; else the likeliest is taken.
     """
 
-    prompt: Tensor
     tokens: int
     end: int
     drawn: bool
@@ -223,9 +222,17 @@ class Task(ABC):
         """Return predictions of simple untrained predictors by name, from what a model may see."""
         return {}
 
-    def writing(self, batch: Batch) -> Writing | None:
-        """Return what a model writes by itself in tests, as the score "generated"; None: nothing."""
+    @property
+    def writing(self) -> Writing | None:
+        """Way in which a model writes by itself in tests, for the score "generated"; None: it does not.
+
+        A task with that has `prompts` and `judge`.
+        """
         return None
+
+    def prompts(self, batch: Batch) -> Tensor:
+        """Return how many tokens of each row are given to a model that writes [B]."""
+        raise NotImplementedError
 
     def judge(self, batch: Batch, written: Tensor) -> Tensor:
         """Tell which of the rows that a model has written are right, bool [B].

@@ -307,10 +307,14 @@ class Brevo(Task):
             found.append(fits.any(dim=2))
         return torch.cat(found, dim=1)
 
-    def writing(self, batch: Batch) -> Writing:
-        """Return the first instance of each row up to `ANSWER`, after which its answer is written."""
-        prompt = 1 + (batch.inputs == ANSWER).int().argmax(dim=1)
-        return Writing(prompt, self.settings.nodes * self.settings.longest + 1, END, drawn=False)
+    @property
+    def writing(self) -> Writing:
+        """The likeliest tokens, as many as the longest answer has."""
+        return Writing(self.settings.nodes * self.settings.longest + 1, END, drawn=False)
+
+    def prompts(self, batch: Batch) -> Tensor:
+        """Return the tokens of each row's first instance up to `ANSWER`."""
+        return 1 + (batch.inputs == ANSWER).int().argmax(dim=1)
 
     def judge(self, batch: Batch, written: Tensor) -> Tensor:
         """Tell which answers name all that is needed and nothing else, each once and after its parents."""

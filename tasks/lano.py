@@ -224,10 +224,14 @@ class Lano(Task):
         """Return the likeliest token by the exact law."""
         return next_token_law(self.settings.rules, batch.inputs).argmax(dim=2).gather(1, batch.positions)
 
-    def writing(self, batch: Batch) -> Writing:
-        """Return what is given, `BEGIN`, after which a sentence is drawn from the model."""
-        one = torch.ones_like(batch.inputs[:, 0])
-        return Writing(one, min(self.settings.longest + 1, self.seq_len - 1), BEGIN, drawn=True)
+    @property
+    def writing(self) -> Writing:
+        """A sentence that is drawn from the model, and its end."""
+        return Writing(min(self.settings.longest + 1, self.seq_len - 1), BEGIN, drawn=True)
+
+    def prompts(self, batch: Batch) -> Tensor:
+        """Return 1: a row begins with `BEGIN`."""
+        return torch.ones_like(batch.inputs[:, 0])
 
     def judge(self, batch: Batch, written: Tensor) -> Tensor:
         """Tell which rows begin with a sentence: all of its tokens may come, and then `BEGIN`.
@@ -236,10 +240,10 @@ class Lano(Task):
         """
         law = next_token_law(self.settings.rules, written)
         legal = law[:, :-1].gather(2, written[:, 1:, None])[:, :, 0] > 0
-        ended = (written[:, 1:] == BEGIN).cumsum(dim=1)
-        whole = ended.any(dim=1) | (self.settings.longest >= self.seq_len)
-        before = ended - (written[:, 1:] == BEGIN).long() == 0
-        return (legal | ~before).all(dim=1) & whole
+        ends = written[:, 1:] == BEGIN
+        later = ends.cumsum(dim=1) > ends.long()  # than the end of the first sentence
+        whole = ends.any(dim=1) | (self.settings.longest >= self.seq_len)
+        return (legal | later).all(dim=1) & whole
 
     def baselines(self, batch: Batch) -> dict[str, Prediction]:
         """Return predictions of n-grams that were counted in training examples."""

@@ -36,33 +36,31 @@ def add_generated(
         cells: the group's, one for each replica.
     """
     for place, task in enumerate(cells[0].tested_on):
-        if shares := _shares(task, stack, cells):
-            for result, share in zip(results, shares, strict=True):
+        if task.writing:
+            for result, share in zip(results, _shares(task, task.writing, stack, cells), strict=True):
                 result.tests[place].metrics[NAME] = share
     return results
 
 
-def _shares(task: Task, stack: Stack, cells: Sequence[Cell]) -> list[float]:
-    """Return the share of each replica; none if the task has nothing to write."""
+def _shares(task: Task, writing: Writing, stack: Stack, cells: Sequence[Cell]) -> list[float]:
+    """Return the share of each replica."""
     streams, examples = Streams(task, cells), min(ROWS, cells[0].protocol.test_examples)
     right = torch.zeros(len(cells), device=streams.device)
     stack.model.eval()
     for numbers in torch.split(torch.arange(examples, device=streams.device), EXAMPLES):
         batch = streams.spread(streams.draw(numbers, "test"))
         of_each = [replica(batch, r) for r in range(len(cells))]
-        asked = [writing for one in of_each if (writing := task.writing(one))]
-        if not asked:
-            return []
-        draws = Stream.of(numbers, seed=0, split="written") if asked[0].drawn else None
+        prompts = torch.stack([task.prompts(one) for one in of_each])
+        draws = Stream.of(numbers, seed=0, split="written") if writing.drawn else None
         with arithmetic(cells[0].protocol.precision, streams.device):
-            written = write(stack, batch.inputs, asked, draws)
+            written = write(stack, batch.inputs, prompts, writing, draws)
         right += torch.stack([task.judge(*pair).sum() for pair in zip(of_each, written, strict=True)])
     stack.model.train()
     return [share / examples for share in right.tolist()]
 
 
 @torch.no_grad()
-def write(stack: Stack, inputs: Tensor, asked: Sequence[Writing], draws: Stream | None) -> Tensor:
+def write(stack: Stack, inputs: Tensor, prompts: Tensor, writing: Writing, draws: Stream | None) -> Tensor:
     """Let models go on with rows, token by token, until each has ended or its row is full.
 
     Every token takes a pass over all of the row: no state is carried, so that this is right for any mixer.
@@ -70,27 +68,28 @@ def write(stack: Stack, inputs: Tensor, asked: Sequence[Writing], draws: Stream 
     Args:
         stack: R models.
         inputs: rows [R, N, T], of which only the prompts are read.
-        asked: what is written, for each model.
+        prompts: tokens that are given of each [R, N].
+        writing: how they go on.
         draws: randomness of the rows [N], the same for all models; None: the likeliest token is taken.
 
     Returns the rows [R, N, T], with zeros after their ends.
     """
-    length, end = inputs.shape[2], asked[0].end
-    prompt = torch.stack([writing.prompt for writing in asked])[:, :, None]
-    rows = torch.where(torch.arange(length, device=inputs.device) < prompt, inputs, 0)
-    going = torch.ones_like(prompt, dtype=torch.bool)
-    for step in range(asked[0].tokens):
-        place = prompt + step
+    length, prompts = inputs.shape[2], prompts[:, :, None]
+    longest = int(prompts.max())
+    rows = torch.where(torch.arange(length, device=inputs.device) < prompts, inputs, 0)
+    going = torch.ones_like(prompts, dtype=torch.bool)
+    for step in range(writing.tokens):
+        place = prompts + step
         going = going & (place < length)
         if not going.any():
             break
         place = place.clamp(max=length - 1)
-        used = min(length, -(-int(place.max()) // ROUND) * ROUND)
+        used = min(length, -(-(longest + step) // ROUND) * ROUND)
         logits = stack(rows[:, :, :used], place - 1).double()[:, :, 0]
         if draws is not None:
             waiting = draws.child(str(step)).exponentials(logits.shape[2]).clamp(min=1)
             logits = logits - waiting.double().log()  # the largest is a draw by the softmax of logits
         token = logits.argmax(dim=2, keepdim=True)
         rows = rows.scatter(2, place, torch.where(going, token, rows.gather(2, place)))
-        going = going & (token != end)
+        going = going & (token != writing.end)
     return rows

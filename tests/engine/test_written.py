@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linbench.engine.stack import Stack
-from linbench.engine.written import NAME, write
+from linbench.engine.written import NAME, add_generated, write
 from linbench.tasks.base import Writing
 from linbench.tasks.random import Stream
 from tests.helpers.cells import plan
@@ -35,8 +35,8 @@ def written(
 ) -> Tensor:
     stack: Stack = models
     inputs = torch.ones(len(models.steps), len(prompt), length, dtype=torch.int64)
-    asked = [Writing(torch.tensor(prompt), tokens, end=0, drawn=draws is not None) for _ in models.steps]
-    return write(stack, inputs, asked, draws)
+    writing = Writing(tokens, end=0, drawn=draws is not None)
+    return write(stack, inputs, torch.tensor(prompt).expand(len(models.steps), -1), writing, draws)
 
 
 def test_each_row_goes_on_after_its_own_prompt_up_to_its_end() -> None:
@@ -80,3 +80,10 @@ def test_results_of_each_replica_have_the_share(task: str) -> None:
 def test_tasks_in_which_nothing_is_written_have_none() -> None:
     (result,) = results(plan("mqar", ["deltanet"], device="cpu", seeds=[0], settings=TINY | FEW))
     assert NAME not in result["metrics"]
+
+
+def test_they_cost_such_a_task_nothing_and_leave_its_models_in_training() -> None:
+    untouched: Any = object()
+    assert (
+        add_generated([], untouched, plan("mqar", ["deltanet"], device="cpu", seeds=[0], settings=TINY)) == []
+    )

@@ -254,10 +254,10 @@ def test_what_stands_in_examples_is_judged_right_and_without_its_end_wrong(name:
     """Tasks in which a model writes; the prompt alone is never right."""
     task = preset(name, next(iter(SHIPPED_TASKS[name].presets)))
     batch = sample(task, 16, "test")
-    writing = task.writing(batch)
+    writing = task.writing
     if writing is None:
         return
-    place, prompt = torch.arange(task.seq_len), writing.prompt[:, None]
+    place, prompt = torch.arange(task.seq_len), task.prompts(batch)[:, None]
     ends = (place >= prompt) & (batch.inputs == writing.end)
     whole = ends.any(dim=1)  # the last one of a packed row may be cut off
     last = ends.int().argmax(dim=1, keepdim=True)
