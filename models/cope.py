@@ -7,8 +7,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.kernels.attention.contextual import contextual_attention
-from linbench.models.attention import Attention, WholeSettings
+from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo
+from linbench.models.blocks.attention_settings import WholeSettings
 from linbench.models.blocks.caches import Tokens
 
 

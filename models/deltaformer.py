@@ -8,8 +8,9 @@ from torch import Tensor
 
 from linbench.kernels.attention import EMPTY, attention
 from linbench.kernels.attention.corrections import corrected_values
-from linbench.models.attention import Attention, AttentionSettings
+from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo
+from linbench.models.blocks.attention_settings import AttentionSettings
 from linbench.models.blocks.caches import Cache, Tokens
 from linbench.models.blocks.linear import Affine, SharedInput
 

@@ -7,8 +7,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from linbench.kernels.dtypes import at_least_float32, to_float32
-from linbench.models.attention import Attention, AttentionSettings
+from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, StateSize
+from linbench.models.blocks.attention_settings import AttentionSettings
 from linbench.models.blocks.caches import Cache
 from linbench.models.blocks.init import set_bias
 from linbench.models.blocks.linear import Affine, SharedInput

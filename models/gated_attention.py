@@ -4,7 +4,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from linbench.models.attention import Attention, AttentionSettings
+from linbench.models.attention import Attention
+from linbench.models.blocks.attention_settings import AttentionSettings
 from linbench.models.blocks.heads import QKNorm
 
 

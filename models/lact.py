@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import Field
 from torch import Tensor
 
-from linbench.models.attention import AttentionSettings
 from linbench.models.base import LayerInfo, Rule
+from linbench.models.blocks.attention_settings import AttentionSettings
 from linbench.models.blocks.beside_attention import BesideAttention, FastOut
 from linbench.models.blocks.fast_branch import FastBranch
 from linbench.models.blocks.linear import SharedInput

@@ -5,7 +5,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from linbench.kernels.attention.stick_breaking import stick_breaking
-from linbench.models.attention import Attention, WholeSettings
+from linbench.models.attention import Attention
+from linbench.models.blocks.attention_settings import WholeSettings
 from linbench.models.blocks.caches import Tokens
 
 

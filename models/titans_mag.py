@@ -6,8 +6,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from linbench.models.attention import AttentionSettings
 from linbench.models.base import LayerInfo
+from linbench.models.blocks.attention_settings import AttentionSettings
 from linbench.models.blocks.beside_attention import BesideAttention, FastOut
 from linbench.models.blocks.heads import OUTPUT_NORM, OutputNorm, QKNorm
 from linbench.models.blocks.linear import SharedInput

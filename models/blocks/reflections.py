@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linbench.kernels.dtypes import to_float32
 from linbench.kernels.norms import l2_norm
-from linbench.models.attention import WholeSettings
+from linbench.models.blocks.attention_settings import WholeSettings
 from linbench.models.blocks.convolution import ShortConvolution
 from linbench.models.blocks.init import set_bias
 from linbench.models.blocks.linear import Affine, Linear, LowRank, SharedInput

@@ -6,8 +6,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from linbench.models.attention import Attention, AttentionSettings
+from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo, Mixer, Rule, StateSize
+from linbench.models.blocks.attention_settings import AttentionSettings
 from linbench.models.blocks.beside_attention import BesideAttention, FastOut
 from linbench.models.blocks.linear import Linear, SharedInput
 from linbench.models.blocks.starting_gates import DrawnGateSettings
