@@ -390,7 +390,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "beside-2048": lambda: beside("h200", "63c8d0f7", 2048),
     "beside-2048-h100": lambda: beside("h100", "271b42c0", 2048),
     "decode-2048": lambda: decoding("h200", "0278fdba", 2048, 64),
-    "decode-beside-cpu": lambda: decoding_beside("cpu", "f9304fac", 2048, "sdpa"),
+    "decode-beside-cpu": lambda: decoding_beside("cpu", "30b70b20", 2048, "sdpa"),
     "decode-beside": lambda: decoding_beside("h200", "792a6f52", 2048, "sdpa"),
     "decode-1024": lambda: decoding("h200", "b9dbdfb6", 1024, 64, contexts=[256, 4096, 65536]),
     "lengths-h200": lambda: lengths("h200", "63c8d0f7", 1024),
