@@ -1,6 +1,7 @@
 """Figures of language models that were asked a task."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,13 @@ def test_the_report_shows_them_below_their_table() -> None:
         assert f'data-name="{drawing.title}"' in section
     assert section.startswith(" open>")
     assert 'id="speed"' not in text
+
+
+def test_the_head_of_the_report_counts_models_and_comparisons() -> None:
+    results = [asked("one"), asked("two"), asked("three"), asked("one", shots=2)]
+    said = page([], title="mine", pretrained=results).partition("<dt>Asked</dt>")[2].partition("</div>")[0]
+    assert re.findall("[0-9]+", said) == ["3", "2"]
+    assert "<dt>Asked</dt>" not in page([], title="mine")
 
 
 def test_they_are_drawn_on_the_command_line(linbench: Callable[..., Any]) -> None:

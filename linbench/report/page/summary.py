@@ -9,6 +9,7 @@ from linbench.report.data import ReportData
 from linbench.report.page.tables import device_of
 from linbench.report.style.colors import ink, styles
 from linbench.results.comparison import Comparison, Row
+from linbench.results.probes import asked_groups, model_of
 from linbench.results.record import NO_VERDICT, seed_of
 from linbench.results.schema import Result
 
@@ -29,6 +30,7 @@ def facts(data: ReportData, answers: Sequence[str], aside: Sequence[str]) -> lis
     """
     found = {
         "Trained": _trained(data),
+        "Asked": _asked(data),
         "Measured": _measured(data),
         "Device": _by_count(map(device_of, data.results)),
         "Code": _by_count(map(_commit, data.results)),
@@ -53,6 +55,17 @@ def _trained(data: ReportData) -> str:
         f"{pluralize(len(models), 'model')} on {_named(list(tasks))} in"
         f" {pluralize(len(data.comparisons), 'comparison')}: {_count(len(reports), 'run')} with"
         f" {'seed' if len(seeds) == 1 else 'seeds'} {_named(list(map(str, seeds)))}{chosen}"
+    )
+
+
+def _asked(data: ReportData) -> str:
+    if not data.pretrained:
+        return ""
+    tasks = dict.fromkeys(result["probe"]["task"]["name"] for result in data.pretrained)
+    models = set(map(model_of, data.pretrained))
+    return (
+        f"{pluralize(len(models), 'language model')} on {_named(list(tasks))} in"
+        f" {pluralize(len(asked_groups(data.pretrained)), 'comparison')}"
     )
 
 
