@@ -27,6 +27,14 @@ def test_shares_of_answers_add_up_to_one(a_result: Any) -> None:
     assert shares(a_result(metrics={}, status="diverged")) is None
 
 
+def test_values_of_like_keys_are_a_part_of_those_of_other_keys(a_result: Any) -> None:
+    found = shares(a_result(metrics={"accuracy": 0.5, **KINDS, "near": 0.08, "far": 0.02}))
+    assert found is not None
+    assert sum(found.values()) == pytest.approx(1)
+    assert found["a like key's"] == 0.08
+    assert found["another key's"] == pytest.approx(0.02)
+
+
 def test_a_bar_has_a_strip_for_each_seed_and_the_best_stands_above(a_result: Any) -> None:
     worse = [a_result("gla", seed, metrics={"accuracy": 0.5, **KINDS}) for seed in (0, 1)]
     better = [a_result("deltanet", metrics={"accuracy": 1.0, **dict.fromkeys(KINDS, 0.0)})]

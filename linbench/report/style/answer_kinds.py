@@ -20,6 +20,7 @@ KINDS = {
     "between": ("#C6502E", ""),
     "the first": ("#F2A65A", ""),
     "newer": ("#FBE3B4", ""),
+    "a like key's": ("#6E93B0", "\\\\\\\\"),
     "another key's": ("#9DB8CC", "////"),
     "of nowhere": ("#3C4A56", ""),
 }
@@ -36,7 +37,7 @@ BLANK: dict[str, Any] = {"facecolor": "white", "edgecolor": MISSING, "linewidth"
 WORTH = 0.0005
 """The least share of a kind in any model that puts the kind into the legend."""
 
-ACROSS = 7
+ACROSS = 8
 """The most entries of a legend side by side."""
 
 THICK = 0.78
@@ -45,7 +46,8 @@ THICK = 0.78
 KINDS_NOTE = (
     "An answer is the last value written to the key that was asked for, another value of that key (the one"
     " before the last, the first, one between these, or a newer one), a value of another key, or a value that"
-    " never occurred. If the key has only one older value, that is the one before."
+    " never occurred. If the key has only one older value, that is the one before. Where keys share parts, a"
+    " value of a key of the same cluster is told apart."
 )
 """The explanation of the kinds, in captions."""
 
@@ -57,7 +59,7 @@ def shares_of(metrics: Mapping[str, float]) -> Shares | None:
     """
     if not {"accuracy", "stale", "stale_previous", "stale_middle", "cross", "alien"} <= metrics.keys():
         return None
-    newer = metrics.get("stale_newer", 0.0)
+    newer, near = metrics.get("stale_newer", 0.0), metrics.get("near", 0.0)
     first = max(0.0, metrics["stale"] - metrics["stale_previous"] - metrics["stale_middle"] - newer)
     values = (
         metrics["accuracy"],
@@ -65,7 +67,8 @@ def shares_of(metrics: Mapping[str, float]) -> Shares | None:
         metrics["stale_middle"],
         first,
         newer,
-        metrics["cross"],
+        near,
+        metrics["cross"] - near,
         metrics["alien"],
     )
     return dict(zip(KINDS, values, strict=True))
