@@ -58,17 +58,12 @@ class Attention(CachedAttention):
         Variants with other scores override it. Empty places hold zeros.
         """
         return attention(
-            new.q,
-            keys,
-            values,
-            query_positions=None if key_positions is None else new.positions,
-            key_positions=key_positions,
+            *(new.q, keys, values),
             window=self.settings.window,
             slopes=self.slopes,
             kept=log_forget_sums,
-            scale=self.scale,
             weigh=self.weigh,
-            empty_is_zero=True,
+            **self.asked_of(new, key_positions),
         )
 
     @cached_property

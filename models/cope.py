@@ -58,16 +58,7 @@ class CoPE(Attention):
         log_forget_sums: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         """Compute the equation."""
-        return contextual_attention(
-            new.q,
-            keys,
-            values,
-            self.table,
-            query_positions=None if key_positions is None else new.positions,
-            key_positions=key_positions,
-            scale=self.scale,
-            empty_is_zero=True,
-        )
+        return contextual_attention(new.q, keys, values, self.table, **self.asked_of(new, key_positions))
 
     def recurrence_flops(self, seq_len: int) -> float:
         """Return those of attention, and each query's products with the table."""

@@ -46,12 +46,4 @@ class StickBreaking(Attention):
         log_forget_sums: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         """Compute the equation."""
-        return stick_breaking(
-            new.q,
-            keys,
-            values,
-            query_positions=None if key_positions is None else new.positions,
-            key_positions=key_positions,
-            scale=self.scale,
-            empty_is_zero=True,
-        )
+        return stick_breaking(new.q, keys, values, **self.asked_of(new, key_positions))

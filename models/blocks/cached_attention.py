@@ -203,6 +203,20 @@ class CachedAttention(Mixer):
         Empty places hold zeros.
         """
 
+    def asked_of(self, new: Tokens, key_positions: Tensor | None) -> dict[str, Any]:
+        """Return the arguments by name that all doors of attention take: positions, and factors of scores.
+
+        Args:
+            new: the tokens with the queries.
+            key_positions: as `read` has them.
+        """
+        return {
+            "query_positions": None if key_positions is None else new.positions,
+            "key_positions": key_positions,
+            "scale": self.scale,
+            "empty_is_zero": True,
+        }
+
     def first_token_share(self, x: Tensor) -> Tensor:
         """Return what share of its weights each head gives to the first token, as `Mixer` says.
 
