@@ -10,6 +10,8 @@ from torch import Tensor
 from linbench.kernels.attention import attention
 from linbench.kernels.attention.contextual import contextual_attention
 from linbench.kernels.attention.corrections import corrected_values
+from linbench.kernels.attention.mixture_of_blocks import mixture_of_blocks
+from linbench.kernels.attention.native_sparse import compressed_and_selected
 from linbench.kernels.attention.reflections import path_attention
 from linbench.kernels.attention.stick_breaking import stick_breaking
 from linbench.kernels.family import Inputs, KernelCase, normal
@@ -62,6 +64,52 @@ def _counted_back(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
     hats = F.relu(1 - (position[..., None] - torch.arange(last + 1, device=q.device)).abs())
     z = z + torch.einsum("bhtjp,bhtp->bhtj", hats, q @ table.mT)
     return z.masked_fill(upper.mT == 0, float("-inf")).softmax(-1) @ v
+
+
+def _within_best(q: Tensor, k: Tensor, v: Tensor, scores: Tensor, block: int, blocks: int) -> Tensor:
+    """Compute attention within blocks of which fewer than `blocks` have a higher score [B, H, T, M]."""
+    rank = (scores[..., None, :] > scores[..., :, None]).sum(dim=-1)
+    here = torch.arange(k.shape[2], device=k.device)
+    read = (rank < blocks)[..., here // block] & (here <= here[:, None])
+    return (q @ k.mT).masked_fill(~read, float("-inf")).softmax(-1) @ v
+
+
+def _means(x: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """Return the sums of x [B, H, T, K] in each block over `block`, and the number of each token's block."""
+    number = torch.arange(x.shape[2], device=x.device) // block
+    share = F.one_hot(number).to(x) / block
+    return share.mT @ x, number
+
+
+def _mixed_blocks(q: Tensor, k: Tensor, v: Tensor, block: int, blocks: int) -> Tensor:
+    """Compute mixture of block attention from the rank of each block for each query."""
+    means, own = _means(k.detach(), block)
+    number = torch.arange(means.shape[2], device=k.device)
+    scores = (q.detach() @ means.mT).masked_fill(number == own[:, None], float("inf"))
+    return _within_best(q, k, v, scores.masked_fill(number > own[:, None], float("-inf")), block, blocks)
+
+
+def _sparse_branches(q: Tensor, k: Tensor, v: Tensor, block: int, blocks: int) -> Tensor:
+    """Compute the first two branches of native sparse attention, side by side, from ranks of blocks."""
+    (keys, own), (values, _) = _means(k, block), _means(v, block)
+    number, here = torch.arange(keys.shape[2], device=k.device), torch.arange(k.shape[2], device=k.device)
+    weights = (q @ keys.mT).exp() * ((number + 1) * block <= here[:, None] + 1)
+    weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+    back = own[:, None] - number
+    scores = weights.detach() + 2.0 * ((number == 0) | (back == 0) | (back == 1)) - 3.0 * (back < 0)
+    return torch.cat([weights @ values, _within_best(q, k, v, scores, block, blocks)], dim=-1)
+
+
+def _blocks_case(
+    door: Callable[..., Tensor], exact: Callable[..., Tensor], block: int, blocks: int, *sizes: int
+) -> KernelCase:
+    """Build a case of attention to chosen blocks."""
+    chosen = {"block": block, "blocks": blocks}
+    return _whole(partial(door, **chosen), partial(exact, **chosen), *sizes)
+
+
+def _both_branches(*given: Tensor, **options: int) -> Tensor:
+    return torch.cat(compressed_and_selected(*given, **options), dim=-1)
 
 
 def _reflected(q: Tensor, k: Tensor, v: Tensor, w: Tensor, beta: Tensor, gate: Tensor) -> Tensor:
@@ -209,6 +257,14 @@ _ALIKE: Mapping[str, Builders] = {
         "two parts": partial(
             _whole, contextual_attention, _counted_back, 1, 150, 2, 64, 64, table=normal(64, 64)
         ),
+    },
+    "mixture_of_blocks": {
+        "a part": partial(_blocks_case, mixture_of_blocks, _mixed_blocks, 8, 3, 2, 99, 3, 28, 48),
+        "two parts": partial(_blocks_case, mixture_of_blocks, _mixed_blocks, 16, 4, 1, 150, 2, 64, 64),
+    },
+    "compressed_and_selected": {
+        "a part": partial(_blocks_case, _both_branches, _sparse_branches, 8, 4, 2, 99, 3, 28, 48),
+        "two parts": partial(_blocks_case, _both_branches, _sparse_branches, 16, 5, 1, 150, 2, 64, 64),
     },
     "delta_positions": {
         "a block": partial(_delta_case, 2, 60, 3, 28),

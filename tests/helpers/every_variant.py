@@ -55,9 +55,11 @@ from linbench.models.mingru import MinGRU
 from linbench.models.minlstm import MinLSTM
 from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
+from linbench.models.moba import MoBA
 from linbench.models.mom import MoM
 from linbench.models.momentum_deltanet import MomentumDeltaNet
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
+from linbench.models.nsa import NSA
 from linbench.models.omeganet import OmegaNet
 from linbench.models.path import PaTH
 from linbench.models.path_fox import PaTHFoX
@@ -248,6 +250,16 @@ REVISITED = {
         lambda n: (min(n, WINDOW) * (3 + 2), 0),
         lambda n: (min(n, WINDOW) * (3 + 2), 3 * (HEADS * (HEAD + 2) + 3 + 2)),
     ),
+    # with small blocks a sequence of 7 tokens is read in full, and one of 70 is not
+    **{
+        name: Variant(MoBA, settings, QKVO, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV))
+        for name, settings in (("moba", {}), ("moba of small blocks", {"block": 5, "blocks": 2}))
+    },
+    # a gate for each branch
+    **{
+        name: Variant(NSA, settings, QKVO + 3 * GATE, lambda n: (n * CACHE, 0), lambda n: (n * CACHE, CONV))
+        for name, settings in (("nsa", {}), ("nsa of small blocks", {"block": 3, "blocks": 3, "near": 4}))
+    },
     # z of 128, which makes q and k; values, gate and output of 2 D each
     "gau": Variant(
         GAU,

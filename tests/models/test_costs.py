@@ -19,7 +19,7 @@ D = 128
 SOFTMAX = (
     "attention", "fox", "stick_breaking", "cope", "path", "path_fox", "deltaformer", "delta_positions",
     "gated_attention", "mla", "gau", "lact", "titans_mag", "titans_mac", "hyena", "attention_mamba",
-    "attention_mamba2", "rosa",
+    "attention_mamba2", "rosa", "moba", "nsa",
 )  # fmt: skip
 MIXERS = {name: entry.cls for name, entry in registry("model").entries.items() if entry.source == SHIPPED}
 each = pytest.mark.parametrize("name", MIXERS)

@@ -54,9 +54,11 @@ from linbench.models.mingru import MinGRU
 from linbench.models.minlstm import MinLSTM
 from linbench.models.mla import MLA
 from linbench.models.mlstm import MLSTM
+from linbench.models.moba import MoBA
 from linbench.models.mom import MoM
 from linbench.models.momentum_deltanet import MomentumDeltaNet
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
+from linbench.models.nsa import NSA
 from linbench.models.omeganet import OmegaNet
 from linbench.models.path import PaTH
 from linbench.models.path_fox import PaTHFoX
@@ -192,6 +194,8 @@ CONTROLLED: dict[type[Mixer], Callable[[Any], int]] = {
     GAU: lambda s: AROUND_INPUT + s.key_dim * (D + 4) + 2 * D * D,
     GatedAttention: lambda s: SURROUNDINGS + HEADS + D * D,
     StickBreaking: lambda s: SURROUNDINGS + HEADS,
+    MoBA: lambda s: surroundings(s) + HEADS,
+    NSA: lambda s: surroundings(s) + HEADS + 3 * GATE,
     CoPE: lambda s: SURROUNDINGS + HEADS + s.n_pos * HEAD,
     PaTH: lambda s: SURROUNDINGS + HEADS + 2 * s.rank * D + 3 * D + GATE + HEADS,
     PaTHFoX: lambda s: SURROUNDINGS + HEADS + D * D + 4 * D + 2 * (GATE + HEADS),
