@@ -10,7 +10,7 @@ from linbench.kernels.attention import flops_per_token
 from linbench.kernels.attention.mixture_of_blocks import mixture_of_blocks
 from linbench.models.attention import Attention
 from linbench.models.blocks.caches import Tokens
-from linbench.models.blocks.chosen_blocks import BlockSettings, keys_read, mean_over, options
+from linbench.models.blocks.chosen_blocks import BlockSettings, keys_read, mean_over
 
 
 class MoBASettings(BlockSettings):
@@ -57,7 +57,7 @@ class MoBA(Attention):
         log_forget_sums: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         """Compute the equation."""
-        s, given = self.settings, options(self, new, key_positions)
+        s, given = self.settings, self.asked_of(new, key_positions)
         return mixture_of_blocks(new.q, keys, values, block=s.block, blocks=s.blocks, **given)
 
     def recurrence_flops(self, seq_len: int) -> float:

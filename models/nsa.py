@@ -12,7 +12,7 @@ from linbench.kernels.attention.native_sparse import FORCED, compressed_and_sele
 from linbench.models.attention import Attention
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.caches import Cache, Tokens
-from linbench.models.blocks.chosen_blocks import BlockSettings, keys_read, mean_over, options
+from linbench.models.blocks.chosen_blocks import BlockSettings, keys_read, mean_over
 from linbench.models.blocks.linear import Linear, SharedInput
 
 
@@ -84,7 +84,7 @@ class NSA(Attention):
         log_forget_sums: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         """Compute the equation."""
-        s, given = self.settings, options(self, new, key_positions)
+        s, given = self.settings, self.asked_of(new, key_positions)
         compressed, selected = compressed_and_selected(
             new.q, keys, values, block=s.block, blocks=s.blocks, **given
         )

@@ -1,13 +1,11 @@
 """What variants share in which a query reads blocks of tokens that it chooses."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
-from torch import Tensor
 
-from linbench.models.attention import AttentionSettings
-from linbench.models.blocks.caches import Tokens
+from linbench.models.blocks.attention_settings import AttentionSettings
 
 
 class BlockSettings(AttentionSettings):
@@ -17,16 +15,6 @@ class BlockSettings(AttentionSettings):
     window: None = Field(None, description="all keys are kept")
     block: int = Field(ge=1, description="tokens in a block")
     blocks: int = Field(ge=1, description="blocks that a query reads, its own included")
-
-
-def options(mixer: Any, new: Tokens, key_positions: Tensor | None) -> dict[str, Any]:
-    """Return the arguments by name that all doors of attention take for the tokens `new` of a layer."""
-    return {
-        "query_positions": None if key_positions is None else new.positions,
-        "key_positions": key_positions,
-        "scale": mixer.scale,
-        "empty_is_zero": True,
-    }
 
 
 def mean_over(seq_len: int, count: Callable[[int], float]) -> float:
