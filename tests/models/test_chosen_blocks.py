@@ -36,7 +36,7 @@ def made(mixer: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attend(mixer: Any, q: Tensor, k: Tensor, v: Tensor, head: int) -> Tensor:
-    """What a query q [K] of a head reads of k [S, K] and v [S, V]."""
+    """Return the mean of v [S, V], weighted by a softmax of the query q [K] of a head over k [S, K]."""
     return (scales(mixer)[head] * k @ q).softmax(dim=0) @ v
 
 
