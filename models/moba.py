@@ -34,9 +34,8 @@ class MoBA(Attention):
     keys, so one key that matches may be missed among others that do not.
 
     Differences: with n = 1 a query reads its own block alone, as in the paper; in flash-linear-attention it
-    then reads all tokens so far. All layers are alike, where the source's models end with whole attention.
-    The output projection starts at zero (docs/decisions/0002). The controlled form is that of attention, l2
-    norm of q and k with a learned scale, and reads 4 blocks of 16 tokens.
+    then reads all tokens so far. The output projection starts at zero (docs/decisions/0002). The controlled
+    form is that of attention, l2 norm of q and k with a learned scale, and reads 4 blocks of 16 tokens.
     """
 
     name = "moba"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -108,7 +109,7 @@ def _blocks_case(
     return _whole(partial(door, **chosen), partial(exact, **chosen), *sizes)
 
 
-def _both_branches(*given: Tensor, **options: int) -> Tensor:
+def _both_branches(*given: Tensor, **options: Any) -> Tensor:
     return torch.cat(compressed_and_selected(*given, **options), dim=-1)
 
 

@@ -26,7 +26,7 @@ def by_position(heads: Heads) -> Heads:
         return heads
     places = heads.k.shape[2]
     at = heads.key_positions
-    place = torch.where(at == EMPTY, places, at).clamp(0, places)[..., None]
+    place = at.masked_fill(at == EMPTY, places).clamp(0, places)[..., None]
 
     def laid(x: Tensor) -> Tensor:
         """Write every row to a place of its own, and those without a key to one that is cut off."""

@@ -1,4 +1,4 @@
-"""What variants share in which a query reads blocks of tokens that it chooses."""
+"""Settings, arguments and counts of attention to blocks of tokens that a query chooses."""
 
 from collections.abc import Callable
 from typing import Literal

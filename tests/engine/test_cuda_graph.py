@@ -26,7 +26,7 @@ OTHERS = (
     "deltaformer", "delta_positions", "mesanet", "longhorn", "ttt_linear", "ttt_mlp", "lact", "titans",
     "momentum_deltanet", "precond_kda", "atlas", "titans_mag", "gated_deltanet2", "titans_mac", "rebased",
     "gsa", "abc", "s4", "hyena", "mamba3", "attention_mamba", "attention_mamba2", "rosa",
-    "mom", "log_linear_gdn", "raven",
+    "mom", "log_linear_gdn", "raven", "moba", "nsa",
 )  # fmt: skip
 """At least one for each kind of state, update and gate."""
 RATES = [1e-3, 3e-3, 1e-2]

@@ -1,5 +1,6 @@
 """Helpers of tests of variants: a mixer in float64 with the same weights every time."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,22 @@ def build_mixer(cls: type[Mixer], layer: LayerInfo = FIRST, **settings: Any) -> 
         # torch.manual_seed looks through the stack for a CUDA that has not begun, which takes time
         torch.default_generator.manual_seed(1)
         return cls(cls.Settings.parse({**around, **settings}, where="model"), layer).double()
+
+
+def in_form(cls: type[Mixer], form: str, **settings: Any) -> Any:
+    """Build a mixer in one of its forms, native or controlled, with settings of its own."""
+    return build_mixer(cls, **{**(cls.controlled or {} if form == "controlled" else {}), **settings})
+
+
+def tokens(length: int, generator: torch.Generator) -> Tensor:
+    """Draw x [B, T, D] in float64."""
+    return torch.randn(B, length, D, dtype=torch.float64, generator=generator)
+
+
+def scales(mixer: Any) -> Tensor:
+    """Return the factor on the scores of each head of softmax attention."""
+    constant = torch.full((HEADS,), 1 / math.sqrt(D // HEADS), dtype=torch.float64)
+    return constant if mixer.scale is None else mixer.scale
 
 
 def streamed(mixer: Mixer, x: Tensor, *, prompt: int) -> list[Tensor]:

@@ -19,24 +19,10 @@ from linbench.models.path import PaTH
 from linbench.models.path_fox import PaTHFoX
 from linbench.models.stick_breaking import StickBreaking
 from tests.helpers.equations import LENGTHS, assert_is_its_equation
-from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
+from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer, in_form, scales, tokens
 
 lengths = pytest.mark.parametrize("length", LENGTHS)
 forms = pytest.mark.parametrize("form", ["native", "controlled"])
-
-
-def tokens(length: int, generator: torch.Generator) -> Tensor:
-    return torch.randn(B, length, D, dtype=torch.float64, generator=generator)
-
-
-def in_form(cls: type[Attention], form: str, **settings: Any) -> Any:
-    return build_mixer(cls, **(cls.controlled or {} if form == "controlled" else {}), **settings)
-
-
-def scales(mixer: Any) -> Tensor:
-    """The factor on the scores of each head."""
-    constant = torch.full((HEADS,), 1 / math.sqrt(D // HEADS), dtype=torch.float64)
-    return constant if mixer.scale is None else mixer.scale
 
 
 @lengths

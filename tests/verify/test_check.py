@@ -73,6 +73,7 @@ ONE_OF_EACH_KIND = ONE_OF_EACH_RULE | {
     "log_linear_gdn",
     "mesanet",
     "mlstm",
+    "nsa",
     "path",
     "rosa",
     "rwkv7",

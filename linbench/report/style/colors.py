@@ -50,7 +50,7 @@ CAME = (
     "omeganet", "atlas", "titans_mag", "gated_deltanet2", "rg_lru", "mingru", "minlstm", "gru", "rnn", "lru",
     "s5", "titans_mac", "based", "rebased", "gsa", "abc", "s4", "hyena",
     "mamba3", "attention_mamba", "attention_mamba2", "rosa", "mom", "log_linear_gdn", "log_linear_mamba2",
-    "raven",
+    "raven", "moba", "nsa",
 )  # fmt: skip
 """The shipped mixers, in the order in which they were added.
 
