@@ -156,6 +156,14 @@ RESULT_FACTS = [
         ladders_of_softmax,
         slow=True,
     ),
+    Fact(
+        PAGE,
+        "and stands alone: {} of the flip-flop, {} of it where it is sparse and {} where it is dense; {} of"
+        " pairs in 256 tokens and {} in 1,024; {} of counters in 256 and {} in 1,024; {} of the values"
+        " before; of words of 16 letters {} with one layer and {} with two",
+        partial(softmax.of_one_alone, "gated_attention"),
+        slow=True,
+    ),
     Fact(PAGE, "lie between {} and {}, linear attention at {}", beyond_what_fits, slow=True),
     Fact(PAGE, "{} hours of H200, {} of H100 and {} of CPU", hours, slow=True),
     Fact(PAGE, "Chance is {} to {} for recall, {} for parity and {} for overwriting", chances, slow=True),

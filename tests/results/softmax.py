@@ -11,6 +11,9 @@ from tests.results.packed import packed
 SEEDS = 5
 """The seeds of the suite. Only a model that has all of them in a cell stands in the table."""
 
+MARK = " *"
+"""What stands behind a mean of seeds of which one can still go on."""
+
 CELLS = {
     "flip_flop": (("flip-flop", 0), ("sparse", 1), ("dense", 2)),
     "mqar": (("pairs in 256", 0), ("in 1,024", 1)),
@@ -47,6 +50,20 @@ def table() -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def of_one_alone(model: str) -> list[str]:
+    """Return what `table` would show of a model that stands in comparisons of its own, without marks."""
+    alone = [one for one in packed("softmax/softmax") if one.rows[0].label.partition(" (layers ")[0] == model]
+    of_tasks = ([one for one in alone if one.task == task] for task in CELLS)
+    rows = [
+        (row, number)
+        for some in of_tasks
+        for one in some
+        for _, number in CELLS[one.task]
+        for row in sorted(one.rows, key=_layers)
+    ]
+    return [_shown(row, number).removesuffix(MARK) for row, number in rows]
+
+
 def _layers(row: Row) -> int:
     """Return how many layers the models of a row have."""
     found: int = row.results[0]["cell"]["model"]["backbone"]["settings"]["layers"]
@@ -57,7 +74,7 @@ def _shown(row: Row, number: int) -> str:
     """Return the mean accuracy of one of a cell's tests, marked if a seed's ladder has not ended."""
     scores = [_score(result, number) for result in row.results]
     going_on = any("ladder" not in result for result in row.results)
-    return short(fmean(scores), 3) + (" *" if going_on else "")
+    return short(fmean(scores), 3) + (MARK if going_on else "")
 
 
 def _score(result: CellResult, number: int) -> float:
