@@ -1,0 +1,1 @@
+"""Tables that papers have published, beside our runs of the same cells."""

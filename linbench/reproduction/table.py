@@ -1,0 +1,121 @@
+"""The published tables that come with linbench, and the cells that each of their values needs.
+
+Every file in the folder `tables` is read; no list names them.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from linbench.common.errors import unknown
+from linbench.common.scan import data_files
+from linbench.common.yaml_files import read_mapping
+from linbench.experiments.cell import Cell
+from linbench.experiments.suite import Suite, SuiteModel, blocks
+from linbench.reproduction import tables as files
+from linbench.reproduction.printed import Printed
+from linbench.reproduction.schema import PublishedColumn, PublishedRow, PublishedTable
+
+
+@dataclass(frozen=True)
+class PrintedCell:
+    """One printed value, with the row and the column where it stands."""
+
+    row: str
+    column: str
+    printed: Printed
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A published table and what it takes to run it."""
+
+    id: str
+    table: PublishedTable
+
+    @property
+    def number(self) -> int:
+        """The number in its id."""
+        return int(self.id[1:])
+
+    @cached_property
+    def printed(self) -> list[PrintedCell]:
+        """All printed values, row by row."""
+        return [
+            PrintedCell(name, heading, value)
+            for name, row in self.table.rows.items()
+            for heading, value in zip(self.table.columns, row.printed, strict=True)
+            if value is not None
+        ]
+
+    def needs(self, cell: PrintedCell) -> str | None:
+        """Return what linbench lacks for a value; None if it can run."""
+        return self.table.rows[cell.row].needs
+
+    def runs(self, device: str = "cpu") -> dict[tuple[str, str], list[list[Cell]]]:
+        """Return the runs of every value that linbench can run, by row and column.
+
+        Args:
+            device: where they run.
+
+        Returns: for each value a list of settings of the grid, each with the cells of all seeds.
+
+        Raises UserError: a setting that is not allowed.
+        """
+        found: dict[tuple[str, str], list[list[Cell]]] = {}
+        for number, (heading, column) in enumerate(self.table.columns.items()):
+            names = [
+                name
+                for name, row in self.table.rows.items()
+                if row.needs is None and row.values[number] is not None
+            ]
+            if not names:
+                continue
+            suite_blocks, _ = blocks(self._suite(column, names), device=device)
+            for block in suite_blocks:
+                for name, (_, cells) in zip(names, block.rows, strict=True):
+                    found.setdefault((name, heading), []).append(cells)
+        return found
+
+    def cells(self, device: str = "cpu") -> list[Cell]:
+        """Return all cells of the table, each once."""
+        every = (cell for settings in self.runs(device).values() for seeds in settings for cell in seeds)
+        return list({cell.id: cell for cell in every}.values())
+
+    def _suite(self, column: PublishedColumn, names: list[str]) -> Suite:
+        """Return the suite of some rows in one column."""
+        table = self.table
+        task = column.model_dump(exclude={"of"}, exclude_unset=True)
+        models = [_model(name, table.rows[name]).model_dump() for name in names]
+        shared = table.model_dump(include={"form", "protocol", "seeds", "set", "grid"})
+        return Suite.parse({"about": table.title, "tasks": [task], "models": models, **shared}, where=self.id)
+
+
+def _model(name: str, row: PublishedRow) -> SuiteModel:
+    return SuiteModel(model=row.model or name, set=row.set)
+
+
+@cache
+def reproductions() -> dict[str, Reproduction]:
+    """Return all published tables by their ids, in the order of their numbers.
+
+    Raises UserError: a file is not a valid table.
+    """
+    return {one.id: one for one in sorted(_read(), key=lambda one: one.number)}
+
+
+def find(name: str) -> Reproduction:
+    """Return the table of an id such as R3, in either case. Raises UserError: there is none."""
+    known = reproductions()
+    if name.upper() not in known:
+        raise unknown("published table", name, known)
+    return known[name.upper()]
+
+
+def _read() -> Iterator[Reproduction]:
+    for name, path in data_files(files, ".yaml").items():
+        if not re.fullmatch("R[1-9][0-9]*", name):
+            raise unknown("published table", name, ["R1"])
+        values = read_mapping(path, "published table", PublishedTable.model_fields)
+        yield Reproduction(name, PublishedTable.parse(values, where=name))

@@ -1,0 +1,1 @@
+"""Published tables, one YAML file each."""
