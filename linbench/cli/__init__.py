@@ -23,6 +23,7 @@ from linbench.cli import (
     listing,
     probe,
     report,
+    reproduce,
     results,
     run,
     show,
@@ -73,6 +74,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "doctor": doctor.doctor,
     "untrained": untrained.untrained,
     "claims": claims.claims,
+    "reproduce": reproduce.reproduce,
 }
 for _name, _verb in VERBS.items():
     app.command(_name, help=help_of(_verb))(_verb)

@@ -13,6 +13,7 @@ import typer
 from linbench.common.scan import data_files
 from linbench.experiments import suites as shipped_suites
 from linbench.experiments import systems as shipped_systems
+from linbench.reproduction import tables as published_tables
 
 _NAMES = {"tasks": r'^    name = "(.+)"$', "models": r'^    name = "(.+)"$', "claims": r"^  (C[0-9]+):"}
 """Patterns of the lines that define names, by the folder they are looked for in."""
@@ -42,6 +43,12 @@ def claims(incomplete: str) -> list[str]:
         (name for name in _defined("claims") if name.startswith(incomplete.upper())),
         key=lambda name: int(name[1:]),
     )
+
+
+def reproductions(incomplete: str) -> list[str]:
+    """Return the published tables, such as R9, whose names begin with the incomplete word."""
+    names = sorted(data_files(published_tables, ".yaml"), key=lambda name: int(name[1:]))
+    return _beginning(names, incomplete.upper())
 
 
 def presets(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -1,11 +1,10 @@
 """Our score of a published value by the paper's own rule of choice, and whether it is the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from linbench.common.hashing import digest
 from linbench.common.text import pluralize
 from linbench.experiments.cell import Cell
 from linbench.reproduction.printed import class_of
@@ -16,8 +15,8 @@ from linbench.results.scores import above_chance, validation_accuracy
 
 Verdict = Literal["within", "outside", "not comparable"]
 
-Results = Mapping[str, CellResult]
-"""Stored results by the ids of their cells."""
+Find = Callable[[Cell], CellResult | None]
+"""A look-up of the result of a cell on some kind of device."""
 
 
 @dataclass(frozen=True)
@@ -45,27 +44,21 @@ class Outcome:
     left: int = 0
 
 
-def outcomes(table: Reproduction, results: Results, kind: str) -> list[Outcome]:
-    """Return what became of every printed value, by results of one kind of device.
+def outcomes(table: Reproduction, find: Find) -> list[Outcome]:
+    """Return what became of every printed value.
 
     Args:
         table: the published table.
-        results: stored results.
-        kind: the kind of device, such as cpu or the name of a GPU.
+        find: a look-up of results of one kind of device.
     """
     runs = table.runs()
-    return [
-        _outcome(table, cell, runs.get((cell.row, cell.column), []), results, kind) for cell in table.printed
-    ]
+    return [_outcome(table, cell, runs.get((cell.row, cell.column), []), find) for cell in table.printed]
 
 
-def _outcome(
-    table: Reproduction, cell: PrintedCell, runs: Sequence[Sequence[Cell]], results: Results, kind: str
-) -> Outcome:
+def _outcome(table: Reproduction, cell: PrintedCell, runs: Sequence[Sequence[Cell]], find: Find) -> Outcome:
     if needs := table.needs(cell):
         return Outcome(cell, "not comparable", f"needs {needs}")
-    ids = [[digest({**run.identity, "device": kind}) for run in seeds] for seeds in runs]
-    found = [[results.get(one) for one in seeds] for seeds in ids]
+    found = [[find(run) for run in seeds] for seeds in runs]
     left = sum(result is None for seeds in found for result in seeds)
     if left:
         every = sum(map(len, found))

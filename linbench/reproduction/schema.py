@@ -17,10 +17,10 @@ TRUST: dict[Trust, str] = {
     "card": "taken from an earlier reference card; the source was not opened again",
     "figure described": "taken from descriptions of a figure, which disagree",
 }
-"""Where printed numbers were read."""
+"""Ways in which printed numbers were read."""
 
 NOT_VERIFIED: frozenset[Trust] = frozenset({"card", "figure described"})
-"""Where a number may itself be wrong, so that a run which misses it says nothing yet."""
+"""Ways that may have given a wrong number, so that a run which misses it says nothing yet."""
 
 Unit = Literal["accuracy", "scaled", "sequence", "macro", "error"]
 
@@ -41,7 +41,7 @@ SELECT: dict[Select, str] = {
     "best validation": "the mean at the setting with the best validation accuracy",
     "mean": "the mean at the setting with the best mean, by tests",
 }
-"""What a paper chose among its settings and seeds, which is part of a cell."""
+"""Choices of papers among their settings and seeds, which are part of a number."""
 
 
 class PublishedColumn(SuiteTask):

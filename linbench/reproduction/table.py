@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from linbench.common.errors import unknown
+from linbench.common.errors import UserError, unknown
 from linbench.common.scan import data_files
 from linbench.common.yaml_files import read_mapping
 from linbench.experiments.cell import Cell
@@ -27,9 +27,9 @@ class PrintedCell:
     printed: Printed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reproduction:
-    """A published table and what it takes to run it."""
+    """A published table and what it takes to run it; each is equal to itself alone."""
 
     id: str
     table: PublishedTable
@@ -72,7 +72,9 @@ class Reproduction:
             ]
             if not names:
                 continue
-            suite_blocks, _ = blocks(self._suite(column, names), device=device)
+            suite_blocks, missing = blocks(self._suite(column, names), device=device)
+            if missing:
+                raise UserError(f"{self.id}: {next(iter(missing.values()))} Say what such a row needs.")
             for block in suite_blocks:
                 for name, (_, cells) in zip(names, block.rows, strict=True):
                     found.setdefault((name, heading), []).append(cells)

@@ -12,7 +12,7 @@ SEEDS = 5
 """The seeds of the suite. Only a model that has all of them in a cell stands in the table."""
 
 MARK = " *"
-"""What stands behind a mean of seeds of which one can still go on."""
+"""Mark of a mean of seeds of which one can still go on."""
 
 CELLS = {
     "flip_flop": (("flip-flop", 0), ("sparse", 1), ("dense", 2)),

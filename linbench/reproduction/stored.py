@@ -1,0 +1,49 @@
+"""Stored results by the ids of their cells, read one by one where they are asked for."""
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from linbench.common.hashing import digest
+from linbench.experiments.cell import Cell
+from linbench.results.packs import read_manifest
+from linbench.results.schema.cells import CellResult
+from linbench.results.store import Store
+
+
+class Stored:
+    """The results of some folders.
+
+    To read all of them takes many seconds, and a published table needs few.
+
+    Attributes:
+        stores: their folders, each once.
+    """
+
+    def __init__(self, stores: Iterable[Store]) -> None:
+        by_place: dict[Path, Store] = {}
+        for store in stores:
+            by_place.setdefault(store.folder.resolve(), store)  # a folder with two names counts once
+        self.stores = list(by_place.values())
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """The kinds of devices that have results: of packs by their manifests, of others by themselves."""
+        packed = {
+            device
+            for store in self.stores
+            for entry in read_manifest(store.folder).values()
+            for device in entry["devices"]
+        }
+        loose = (store.get(one) for store in self.stores for one in store.loose_ids())
+        return sorted(packed | {result["cell"]["device"] for result in loose if result})
+
+    def get(self, cell: Cell, kind: str) -> CellResult | None:
+        """Return the result of a cell on a kind of device, wherever the cell itself would run."""
+        name = digest({**cell.identity, "device": kind})
+        return next((result for store in self.stores if (result := store.get(name)) is not None), None)
+
+    def kinds_of(self, cells: Iterable[Cell]) -> list[str]:
+        """Return the kinds of devices on which some of these cells have run."""
+        every = list(cells)
+        return [kind for kind in self.kinds if any(self.get(cell, kind) for cell in every)]

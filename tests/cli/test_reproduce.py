@@ -1,0 +1,83 @@
+"""`linbench reproduce`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from linbench.reproduction import table as files
+from tests.helpers.published import small_table
+
+HERE = ("--device", "cpu", "--workers", "0", "--results", "mine")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the small table alone, and no results that linbench ships."""
+    table = small_table()
+    monkeypatch.setattr("linbench.cli.reproduce.DEFAULT", (Path("results"),))
+    monkeypatch.setattr(files, "reproductions", lambda: {"R1": table})
+
+
+def lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_every_table_has_a_line(linbench: Callable[..., Any], snapshot: SnapshotAssertion) -> None:
+    ended = linbench("reproduce", "--device", "cpu")
+    assert (ended.code, lines(ended.out)) == (0, snapshot)
+
+
+def test_a_table_by_its_name_is_shown_value_by_value(
+    linbench: Callable[..., Any], snapshot: SnapshotAssertion
+) -> None:
+    assert lines(linbench("reproduce", "r1", "--device", "cpu").out) == snapshot
+    (shown, waits) = json.loads(linbench("reproduce", "R1", "--device", "cpu", "--json").out)
+    assert (shown["printed"], shown["left"], shown["verdict"]) == ("90", 4, "not comparable")
+    assert waits["why"] == "needs other"
+
+
+def test_a_plan_tells_runs_and_tokens_and_runs_nothing(
+    linbench: Callable[..., Any], tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    words = ("reproduce", "R1", "--dry-run", "--device", "cpu")
+    assert lines(linbench(*words).out) == snapshot
+    (row,) = json.loads(linbench(*words, "--json").out)
+    assert row == {"table": "R1", "runs": 4, "left": 4, "tokens": 4 * 640, "seconds": None}
+    assert not [*tmp_path.rglob("*.json")]
+
+
+@pytest.mark.slow
+def test_what_is_missing_is_run_and_is_not_run_again(linbench: Callable[..., Any], tmp_path: Path) -> None:
+    ended = linbench("reproduce", "R1", "--run", *HERE, "--json")
+    assert ended.code == 0, ended.err
+    ours, _ = json.loads(ended.out)
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").glob("*.json")}
+    assert len(kept) == 4
+    assert ours["low"] <= ours["mean"] <= ours["high"] == ours["ours"]
+    assert ours["difference"] == pytest.approx(ours["ours"] - 90)
+    again = linbench("reproduce", "R1", "--run", *HERE, "--json")
+    assert json.loads(again.out)[0] == ours
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").glob("*.json")} == kept
+    (plan,) = json.loads(linbench("reproduce", "R1", "--dry-run", *HERE[:2], *HERE[4:], "--json").out)
+    assert (plan["left"], plan["tokens"], plan["seconds"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["R2"],
+        ["R1", "--run", "--dry-run"],
+        ["R1", "--results", "nowhere"],
+    ],
+    ids=" ".join,
+)
+def test_mistakes_are_told_in_one_sentence(
+    linbench: Callable[..., Any], words: list[str], snapshot: SnapshotAssertion
+) -> None:
+    ended = linbench("reproduce", *words)
+    assert ended.out == ""
+    assert (ended.code, ended.err) == snapshot
