@@ -121,9 +121,11 @@ def _by_kind(one: "Reproduction", stored: "Stored", place: str) -> "dict[str, li
     """Return what became of a table's values on every kind of device that ran any, or else on this one."""
     from linbench.experiments.device import device_class
     from linbench.reproduction.outcome import outcomes
+    from linbench.reproduction.table import cells_of
 
-    kinds = stored.kinds_of(one.cells()) or [device_class(place)]
-    return {kind: outcomes(one, partial(stored.get, kind=kind)) for kind in kinds}
+    runs = one.runs()
+    kinds = stored.kinds_of(cells_of(runs)) or [device_class(place)]
+    return {kind: outcomes(one, runs, partial(stored.get, kind=kind)) for kind in kinds}
 
 
 def _run(
@@ -131,11 +133,12 @@ def _run(
 ) -> "list[CellResult]":
     """Run the cells of tables that no folder has, and store them in the first."""
     from linbench.cli.running import run_with_progress
+    from linbench.reproduction.table import cells_of
     from linbench.results.reference import store_at, stores_below
 
     others = [store for folder in folders[1:] for store in stores_below(folder)]
     store = store_at(folders[0], others=others)
-    cells = [cell for one in chosen for cell in one.cells(place)]
+    cells = [cell for one in chosen for cell in cells_of(one.runs(place))]
     return run_with_progress(cells, store, search=None, stack=None, summarize=True, **how)
 
 
@@ -145,12 +148,13 @@ def _print_plan(chosen: "list[Reproduction]", stored: "Stored", place: str, *, a
     from linbench.engine.groups import groups
     from linbench.experiments.device import device_class
     from linbench.report.terminal import show
+    from linbench.reproduction.table import cells_of
 
     kind = device_class(place)
     cost = fit_cost_model((result for store in stored.stores for result in store.all()), place)
     rows = []
     for one in chosen:
-        cells = one.cells(place)
+        cells = cells_of(one.runs(place))
         left = [cell for cell in cells if stored.get(cell, kind) is None]
         seconds = [estimate_seconds(group, cost) for group in groups(left)]
         told = [each for each in seconds if each is not None]

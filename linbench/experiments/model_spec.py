@@ -8,7 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from linbench.common.errors import UserError
-from linbench.common.hashing import stable_key
+from linbench.common.hashing import digest, stable_key
 from linbench.common.settings import Settings
 from linbench.common.task_io import IO
 from linbench.experiments import generators
@@ -116,12 +116,20 @@ class ModelSpec:
         """
         if any(not layer.entry.shipped for layer in self.layers):
             return
+        key = digest({"model": self.identity(), "io": task.io._asdict()})
+        if key in _REHEARSED:
+            return
         try:
             self.sketch(task)
         except UserError:
             raise
         except Exception:  # a constructor may fail on the meta device and still be right
             pass
+        _REHEARSED.add(key)
+
+
+_REHEARSED: set[str] = set()
+"""Models and sizes that were rehearsed: cells of a suite often differ in training alone."""
 
 
 class _Undrawn(TorchFunctionMode):

@@ -9,7 +9,7 @@ from linbench.common.text import pluralize
 from linbench.experiments.cell import Cell
 from linbench.reproduction.printed import class_of
 from linbench.reproduction.schema import NOT_VERIFIED, PublishedTable, Unit
-from linbench.reproduction.table import PrintedCell, Reproduction
+from linbench.reproduction.table import PrintedCell, Reproduction, Runs
 from linbench.results.schema.cells import CellResult
 from linbench.results.scores import above_chance, validation_accuracy
 
@@ -44,14 +44,14 @@ class Outcome:
     left: int = 0
 
 
-def outcomes(table: Reproduction, find: Find) -> list[Outcome]:
+def outcomes(table: Reproduction, runs: Runs, find: Find) -> list[Outcome]:
     """Return what became of every printed value.
 
     Args:
         table: the published table.
+        runs: its runs, on any device.
         find: a look-up of results of one kind of device.
     """
-    runs = table.runs()
     return [_outcome(table, cell, runs.get((cell.row, cell.column), []), find) for cell in table.printed]
 
 

@@ -12,7 +12,7 @@ from linbench.results.store import Store
 
 
 class Stored:
-    """The results of some folders.
+    """The results that some folders have when they are first asked for.
 
     To read all of them takes many seconds, and a published table needs few.
 
@@ -38,10 +38,19 @@ class Stored:
         loose = (store.get(one) for store in self.stores for one in store.loose_ids())
         return sorted(packed | {result["cell"]["device"] for result in loose if result})
 
+    @cached_property
+    def _places(self) -> dict[str, Store]:
+        """The first store that has a result, by its id."""
+        found: dict[str, Store] = {}
+        for store in self.stores:
+            for name in {*store.loose_ids(), *store.packed_lines()}:
+                found.setdefault(name, store)
+        return found
+
     def get(self, cell: Cell, kind: str) -> CellResult | None:
         """Return the result of a cell on a kind of device, wherever the cell itself would run."""
         name = digest({**cell.identity, "device": kind})
-        return next((result for store in self.stores if (result := store.get(name)) is not None), None)
+        return self._places[name].get(name) if name in self._places else None
 
     def kinds_of(self, cells: Iterable[Cell]) -> list[str]:
         """Return the kinds of devices on which some of these cells have run."""

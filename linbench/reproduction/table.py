@@ -17,6 +17,15 @@ from linbench.reproduction import tables as files
 from linbench.reproduction.printed import Printed
 from linbench.reproduction.schema import PublishedColumn, PublishedRow, PublishedTable
 
+Runs = dict[tuple[str, str], list[list[Cell]]]
+"""Runs of values by row and column: for each a list of settings, each with the cells of all seeds."""
+
+
+def cells_of(runs: Runs) -> list[Cell]:
+    """Return all cells of runs, each once."""
+    every = (cell for settings in runs.values() for seeds in settings for cell in seeds)
+    return list({cell.id: cell for cell in every}.values())
+
 
 @dataclass(frozen=True)
 class PrintedCell:
@@ -53,7 +62,7 @@ class Reproduction:
         """Return what linbench lacks for a value; None if it can run."""
         return self.table.rows[cell.row].needs
 
-    def runs(self, device: str = "cpu") -> dict[tuple[str, str], list[list[Cell]]]:
+    def runs(self, device: str = "cpu") -> Runs:
         """Return the runs of every value that linbench can run, by row and column.
 
         Args:
@@ -63,7 +72,7 @@ class Reproduction:
 
         Raises UserError: a setting that is not allowed.
         """
-        found: dict[tuple[str, str], list[list[Cell]]] = {}
+        found: Runs = {}
         for number, (heading, column) in enumerate(self.table.columns.items()):
             names = [
                 name
@@ -79,11 +88,6 @@ class Reproduction:
                 for name, (_, cells) in zip(names, block.rows, strict=True):
                     found.setdefault((name, heading), []).append(cells)
         return found
-
-    def cells(self, device: str = "cpu") -> list[Cell]:
-        """Return all cells of the table, each once."""
-        every = (cell for settings in self.runs(device).values() for seeds in settings for cell in seeds)
-        return list({cell.id: cell for cell in every}.values())
 
     def _suite(self, column: PublishedColumn, names: list[str]) -> Suite:
         """Return the suite of some rows in one column."""

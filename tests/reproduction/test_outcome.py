@@ -5,15 +5,20 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from linbench.reproduction.outcome import Outcome, outcomes
+from linbench.reproduction.outcome import Find, Outcome, outcomes
+from linbench.reproduction.table import Reproduction
 from tests.helpers.published import scored, small_table
 
 SCORES = {(0.001, 0): 0.9, (0.001, 1): 0.5, (0.01, 0): 0.8, (0.01, 1): 0.8}
 """The best seed is at one rate, and the best mean at the other."""
 
 
+def judged(table: Reproduction, find: Find) -> list[Outcome]:
+    return outcomes(table, table.runs(), find)
+
+
 def first(scores: Any = SCORES, changed: Any = None, **changes: Any) -> Outcome:
-    return outcomes(small_table(**changes), scored(scores, **(changed or {})))[0]
+    return judged(small_table(**changes), scored(scores, **(changed or {})))[0]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +44,7 @@ def test_the_best_validation_chooses_and_not_the_test() -> None:
         result["curve"][-1]["accuracy"] = 0.99 if cell.protocol.lr == 0.001 else 0.5
         return result
 
-    found = outcomes(small_table(select="best validation"), find)[0]
+    found = judged(small_table(select="best validation"), find)[0]
     assert (found.ours, found.low, found.high) == pytest.approx((70, 50, 90))
 
 
@@ -62,7 +67,7 @@ def test_a_test_is_one_of_several_or_their_mean() -> None:
     column = {"task": "mqar", "set": {"task.seq_len": 16, "task.kv_pairs": 2}}
     columns = {"both": column, "second": {**column, "of": 1}}
     table = small_table(columns=columns, rows={"deltanet": [40, 60]})
-    found = outcomes(table, scored(SCORES, tests=tests))
+    found = judged(table, scored(SCORES, tests=tests))
     assert [one.ours for one in found] == pytest.approx([40, 60])
 
 
@@ -72,7 +77,7 @@ def test_a_run_that_diverged_scores_as_a_guess() -> None:
 
 
 def test_what_cannot_be_compared_says_why(snapshot: SnapshotAssertion) -> None:
-    found = outcomes(small_table(), scored({}))
+    found = judged(small_table(), scored({}))
     assert [(one.verdict, one.reason, one.left) for one in found] == [
         ("not comparable", "not run yet", 4),
         ("not comparable", "needs other", 0),

@@ -3,7 +3,7 @@
 import pytest
 
 from linbench.common.errors import UserError
-from linbench.reproduction.table import find, reproductions
+from linbench.reproduction.table import cells_of, find, reproductions
 from tests.helpers.published import SMALL, small_table
 
 
@@ -27,13 +27,13 @@ def test_a_value_has_the_runs_of_its_grid_and_seeds() -> None:
         [(0.001, 0), (0.001, 1)],
         [(0.01, 0), (0.01, 1)],
     ]
-    assert len(small_table().cells()) == 4
+    assert len(cells_of(small_table().runs())) == 4
 
 
 def test_columns_of_one_task_share_their_runs() -> None:
     column = {**SMALL["columns"]["short"], "test": [{"kv_pairs": 1}, {"kv_pairs": 2}]}
     columns = {"first": {**column, "of": 0}, "second": {**column, "of": 1}}
-    assert len(small_table(columns=columns, rows={"deltanet": [1, 2]}).cells()) == 4
+    assert len(cells_of(small_table(columns=columns, rows={"deltanet": [1, 2]}).runs())) == 4
 
 
 def test_values_that_are_not_printed_are_not_run() -> None:
