@@ -15,6 +15,12 @@ from linbench.results.scores import above_chance, validation_accuracy
 
 Verdict = Literal["within", "outside", "not comparable"]
 
+SCORED = ("ok", "diverged")
+"""The ways to end with a score."""
+
+METRICS: Mapping[Unit, str] = {"sequence": "sequence", "macro": "macro_accuracy"}
+"""The metrics that units beside accuracy ask for."""
+
 Find = Callable[[Cell], CellResult | None]
 """A look-up of the result of a cell on some kind of device."""
 
@@ -65,75 +71,84 @@ def _outcome(table: Reproduction, cell: PrintedCell, runs: Sequence[Sequence[Cel
         reason = "not run yet" if left == every else f"{left} of {pluralize(every, 'run')} missing"
         return Outcome(cell, "not comparable", reason, left=left)
     finished = [[result for result in seeds if result is not None] for seeds in found]
-    failed = [
-        result["status"]
-        for seeds in finished
-        for result in seeds
-        if _score(table.table, cell, result) is None
-    ]
-    if failed:
-        return Outcome(cell, "not comparable", f"{pluralize(len(failed), 'run')} ended as {failed[0]}")
-    return _judged(table.table, cell, finished)
+    scores = [[_score(table.table, cell, result) for result in seeds] for seeds in finished]
+    known = [[score for score in seeds if score is not None] for seeds in scores]
+    if known != scores:
+        return Outcome(cell, "not comparable", _why_unscored(table.table, finished))
+    chosen, ours = _choose(table.table, known, finished)
+    return _compare(table.table, cell, chosen, ours)
 
 
-def _judged(table: PublishedTable, cell: PrintedCell, runs: Sequence[Sequence[CellResult]]) -> Outcome:
-    """Compare a value whose runs are all there."""
-    scores = [[_score(table, cell, result) or 0.0 for result in seeds] for seeds in runs]
-    better = -1.0 if table.unit == "error" else 1.0
+def _why_unscored(table: PublishedTable, runs: Sequence[Sequence[CellResult]]) -> str:
+    ended = [result["status"] for seeds in runs for result in seeds if result["status"] not in SCORED]
+    if ended:
+        return f"{pluralize(len(ended), 'run')} ended as {ended[0]}"
+    return f"the task has no score of the unit {table.unit}"
 
-    def best_mean(seeds: Sequence[float]) -> float:
-        return better * fmean(seeds)
+
+def _choose(
+    table: PublishedTable, scores: Sequence[Sequence[float]], runs: Sequence[Sequence[CellResult]]
+) -> tuple[Sequence[float], float]:
+    """Return all seeds at the setting that the paper would have chosen, and its number of them."""
+    best: Callable[[Sequence[float]], float] = min if table.unit == "error" else max
+
+    def best_by(number: Callable[[Sequence[float]], float]) -> Sequence[float]:
+        numbers = [number(seeds) for seeds in scores]
+        return scores[numbers.index(best(numbers))]
 
     if table.select == "best":
-        chosen = max(scores, key=lambda seeds: max(better * score for score in seeds))
-    elif table.select == "best rate":
-        chosen = max(scores, key=lambda seeds: better * seeds[0])
-    elif table.select == "best validation":
+        return best_by(best), best([best(seeds) for seeds in scores])
+    if table.select == "best rate":
+        chosen = best_by(lambda seeds: seeds[0])
+        return chosen, chosen[0]
+    if table.select == "best validation":
         validated = [fmean(validation_accuracy(result) or 0.0 for result in seeds) for seeds in runs]
-        chosen = scores[max(range(len(scores)), key=validated.__getitem__)]
-    else:
-        chosen = max(scores, key=best_mean)
-    if table.select in ("best", "best seed"):
-        ours = better * max(better * score for score in chosen)
-    else:
-        ours = chosen[0] if table.select == "best rate" else fmean(chosen)
-    difference = cell.printed.distance(ours)
-    within = abs(difference) <= table.tolerance if cell.printed.number is not None else difference == 0
-    verdict: Verdict = "within" if within else "outside"
+        chosen = scores[validated.index(max(validated))]
+        return chosen, fmean(chosen)
+    chosen = best_by(fmean)
+    return chosen, best(chosen) if table.select == "best seed" else fmean(chosen)
+
+
+def _compare(table: PublishedTable, cell: PrintedCell, chosen: Sequence[float], ours: float) -> Outcome:
+    """Compare our number with the printed one; `chosen` are all seeds at its setting."""
+    printed = cell.printed
+    difference = printed.distance(ours)
+    allowed = 0.0 if printed.number is None else table.tolerance
+    verdict: Verdict = "within" if abs(difference) <= allowed else "outside"
     reason = ""
-    if not within and table.trust in NOT_VERIFIED:
+    if verdict == "outside" and table.trust in NOT_VERIFIED:
         verdict, reason = "not comparable", "the printed number is not verified"
-    elif not within and cell.printed.number is not None and class_of(ours) == class_of(cell.printed.number):
-        reason = f"both {class_of(ours)}" if class_of(ours) != "between" else ""
-    return Outcome(cell, verdict, reason, ours, fmean(chosen), min(chosen), max(chosen), difference, 0)
+    elif verdict == "outside" and printed.number is not None:
+        both = {class_of(ours), class_of(printed.number)}
+        reason = "" if len(both) > 1 or "between" in both else f"both {both.pop()}"
+    return Outcome(cell, verdict, reason, ours, fmean(chosen), min(chosen), max(chosen), difference)
 
 
 def _score(table: PublishedTable, cell: PrintedCell, result: CellResult) -> float | None:
-    """Return a result's score in the table's unit, 0 to 100; None if nothing was measured.
+    """Return a result's score in the table's unit, 0 to 100; None if nothing of the kind was measured.
 
-    A run that diverged scores as a guess.
+    A run that diverged scores as a guess, and has no whole sequence right.
     """
-    if result["status"] not in ("ok", "diverged"):
+    if result["status"] not in SCORED:
         return None
     whole = [(result["chance"], result["metrics"])]
     tests = [(test["chance"], test["metrics"]) for test in result["tests"]] if "tests" in result else whole
     of = table.columns[cell.column].of
     chosen = tests if of is None else [tests[of]]
     if result["status"] == "diverged":
-        chosen = [
-            (chance, {"accuracy": chance, "sequence": 0.0, "macro_accuracy": chance}) for chance, _ in chosen
-        ]
-    return fmean(_in_unit(table.unit, chance, metrics) for chance, metrics in chosen)
+        guesses = [{"accuracy": chance, "macro_accuracy": chance, "sequence": 0.0} for chance, _ in chosen]
+        chosen = [(chance, guess) for (chance, _), guess in zip(chosen, guesses, strict=True)]
+    scores = [_in_unit(table.unit, chance, metrics) for chance, metrics in chosen]
+    known = [score for score in scores if score is not None]
+    return fmean(known) if known == scores else None
 
 
-def _in_unit(unit: Unit, chance: float, metrics: Mapping[str, float]) -> float:
-    """Return the score of one test."""
+def _in_unit(unit: Unit, chance: float, metrics: Mapping[str, float]) -> float | None:
+    """Return the score of one test; None if it has none of the unit."""
+    if unit in METRICS:
+        score = metrics.get(METRICS[unit])
+        return None if score is None else 100 * score
     accuracy = metrics["accuracy"]
-    scores: dict[Unit, float] = {
-        "accuracy": accuracy,
-        "scaled": above_chance(accuracy, chance),
-        "sequence": metrics.get("sequence", 0.0),
-        "macro": metrics.get("macro_accuracy", 0.0),
-        "error": 1 - accuracy,
-    }
-    return 100 * scores[unit]
+    if unit == "scaled":
+        return 100 * above_chance(accuracy, chance)
+    return 100 * (1 - accuracy if unit == "error" else accuracy)

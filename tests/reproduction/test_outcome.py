@@ -84,7 +84,8 @@ def test_what_cannot_be_compared_says_why(snapshot: SnapshotAssertion) -> None:
     ]
     some = first({key: SCORES[key] for key in list(SCORES)[:3]})
     assert (some.left, some.ours) == (1, None)
-    assert [some.reason, first(changed={"status": "oom"}).reason] == snapshot
+    unscored = [first(changed={"status": "oom"}), first(unit="macro")]
+    assert [one.reason for one in (some, *unscored)] == snapshot
 
 
 def test_a_number_that_was_not_verified_cannot_be_missed() -> None:
