@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,14 @@ from linbench.cli import completion
 from linbench.cli.executor_options import with_executor_options
 from linbench.cli.options import AllowOption, DeviceOption, JsonOption, exit_if_failed, warn_ignored_files
 from linbench.common.errors import StorageError, UserError
-from linbench.common.streams import tell
-from linbench.common.text import format_duration, pluralize
+from linbench.common.text import format_duration
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
 if TYPE_CHECKING:
+    from linbench.experiments.cell import Cell
+    from linbench.report.table import Table
     from linbench.reproduction.outcome import Outcome
+    from linbench.reproduction.plan import Plan
     from linbench.reproduction.stored import Stored
     from linbench.reproduction.table import Reproduction
     from linbench.results.schema.cells import CellResult
@@ -34,6 +37,8 @@ Examples:
   linbench reproduce R9 --dry-run
 
   linbench reproduce R9 --run --devices all --results results/mine
+
+  linbench reproduce R1 --switches
 """
 
 DEFAULT = (Path("results"), Path("reference"))
@@ -56,6 +61,13 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would run and what it may cost, and run nothing.")
     ] = False,
+    switches: Annotated[
+        bool,
+        typer.Option(
+            "--switches",
+            help="Show, run or plan the changes of the set-up that may be why ours differs, one at a time.",
+        ),
+    ] = False,
     device: DeviceOption = "auto",
     executor: ExecutorChoice = DEFAULT_EXECUTOR,
     allow: AllowOption = None,
@@ -77,25 +89,31 @@ def reproduce(
     settings and seeds as the paper chose.
     """
     from linbench.experiments.device import pick_device
+    from linbench.reproduction.plan import all_cells
     from linbench.reproduction.stored import Stored
     from linbench.reproduction.table import find, reproductions
 
     if run and dry_run:
         raise UserError("--run and --dry-run exclude each other.")
+    folders = results or DEFAULT
     trained: list[CellResult] = []
     with redirect_stdout(sys.stderr):  # plugins may print; standard output is ours
         chosen = list(dict.fromkeys(map(find, names or []))) or list(reproductions().values())
         place = pick_device(device)
         if run:
-            how = {"executor": executor, "allow": allow or ()}
-            trained = _run(chosen, results or DEFAULT, place, how)
-        stored = Stored(_stores(results))
-        if not dry_run:
-            found = {one: _by_kind(one, stored, place) for one in chosen}
+            cells = [cell for one in chosen for cell in all_cells(one, place, switches=switches)]
+            trained = _run(cells, folders, {"executor": executor, "allow": allow or ()})
+        stored = Stored(_stores(folders, given=results is not None))
+        if dry_run:
+            plans = _plans(chosen, stored, place, switches=switches)
+        else:
+            tables = _tables(chosen, stored, place, switches=switches, in_full=bool(names) or as_json)
     if dry_run:
-        _print_plan(chosen, stored, place, as_json=as_json)
+        _print_plans(plans, as_json=as_json)
+    elif as_json:
+        print(json.dumps([record for table in tables for record in table.to_records()]))
     else:
-        _print(found, in_full=bool(names), as_json=as_json)
+        _print_tables(tables)
     for store in stored.stores:
         warn_ignored_files(store.set_aside)
     exit_if_failed(trained)
@@ -104,101 +122,105 @@ def reproduce(
 reproduce.__doc__ = (reproduce.__doc__ or "") + EXAMPLES
 
 
-def _stores(folders: list[Path] | None) -> "list[Store]":
+def _stores(folders: "Sequence[Path]", *, given: bool) -> "list[Store]":
     """Return the stores in folders and all folders in them.
+
+    Args:
+        folders: to look into.
+        given: whether they were named, and must be there.
 
     Raises StorageError: a folder is absent.
     """
     from linbench.results.reference import REFERENCE, stores_below
 
-    for folder in folders or []:
+    for folder in folders if given else ():
         if str(folder) != REFERENCE and not folder.is_dir():
             raise StorageError(f"there is no results folder {folder}; name one that exists with --results.")
-    return [store for folder in folders or DEFAULT for store in stores_below(folder)]
+    return [store for folder in folders for store in stores_below(folder)]
 
 
-def _by_kind(one: "Reproduction", stored: "Stored", place: str) -> "dict[str, list[Outcome]]":
-    """Return what became of a table's values on every kind of device that ran any, or else on this one."""
-    from linbench.experiments.device import device_class
-    from linbench.reproduction.outcome import outcomes
-    from linbench.reproduction.table import cells_of
-
-    runs = one.runs()
-    kinds = stored.kinds_of(cells_of(runs)) or [device_class(place)]
-    return {kind: outcomes(one, runs, partial(stored.get, kind=kind)) for kind in kinds}
-
-
-def _run(
-    chosen: "list[Reproduction]", folders: "list[Path] | tuple[Path, ...]", place: str, how: dict[str, Any]
-) -> "list[CellResult]":
-    """Run the cells of tables that no folder has, and store them in the first."""
+def _run(cells: "list[Cell]", folders: "Sequence[Path]", how: dict[str, Any]) -> "list[CellResult]":
+    """Run the cells that no folder has, and store them in the first."""
     from linbench.cli.running import run_with_progress
-    from linbench.reproduction.table import cells_of
     from linbench.results.reference import store_at, stores_below
 
     others = [store for folder in folders[1:] for store in stores_below(folder)]
     store = store_at(folders[0], others=others)
-    cells = [cell for one in chosen for cell in cells_of(one.runs(place))]
     return run_with_progress(cells, store, search=None, stack=None, summarize=True, **how)
 
 
-def _print_plan(chosen: "list[Reproduction]", stored: "Stored", place: str, *, as_json: bool) -> None:
-    """Print for every table its runs, those that are left, their tokens, and what they may take."""
-    from linbench.engine.cost import estimate_seconds, fit_cost_model
-    from linbench.engine.groups import groups
+def _tables(
+    chosen: "list[Reproduction]", stored: "Stored", place: str, *, switches: bool, in_full: bool
+) -> "list[Table]":
+    """Return what is shown of published tables.
+
+    That is of every kind of device that ran any of it, or else of this one.
+
+    Args:
+        chosen: the tables.
+        stored: results.
+        place: a device of this kind.
+        switches: whether the changes of the set-up are shown, and not the values.
+        in_full: whether each value is shown, and not a line for each table.
+    """
     from linbench.experiments.device import device_class
-    from linbench.report.terminal import show
+    from linbench.reproduction.attribution import attributions
+    from linbench.reproduction.outcome import outcomes
+    from linbench.reproduction.page import ledger, of_switches, overview
     from linbench.reproduction.table import cells_of
 
-    kind = device_class(place)
-    cost = fit_cost_model((result for store in stored.stores for result in store.all()), place)
-    rows = []
+    if switches and not any(one.table.switches for one in chosen):
+        raise UserError(f"no switch is written for {', '.join(one.id for one in chosen)}.")
+    tables: list[Table] = []
+    lines = {}
     for one in chosen:
-        cells = cells_of(one.runs(place))
-        left = [cell for cell in cells if stored.get(cell, kind) is None]
-        seconds = [estimate_seconds(group, cost) for group in groups(left)]
-        told = [each for each in seconds if each is not None]
-        rows.append(
-            {
-                "table": one.id,
-                "runs": len(cells),
-                "left": len(left),
-                "tokens": sum(cell.curriculum.tokens(cell.steps) for cell in left),
-                "seconds": sum(told) if len(told) == len(seconds) else None,
-            }
-        )
+        runs = one.runs()
+        kinds = stored.kinds_of(cells_of(runs)) or [device_class(place)]
+        look_ups = {kind: partial(stored.get, kind=kind) for kind in kinds}
+        if switches:
+            found = {kind: attributions(one, runs, look_up) for kind, look_up in look_ups.items()}
+            tables += [of_switches(one, each, kind) for kind, each in found.items() if each]
+        else:
+            values = {kind: outcomes(one, runs, look_up) for kind, look_up in look_ups.items()}
+            tables += [ledger(one, each, kind) for kind, each in values.items()]
+            lines[one] = max(values.values(), key=_scored)
+    return tables if switches or in_full else [overview(lines)]
+
+
+def _scored(found: "list[Outcome]") -> int:
+    return sum(each.ours is not None for each in found)
+
+
+def _print_tables(tables: "list[Table]") -> None:
+    for table in tables:
+        print(f"\n{table.title}\n")
+        table.show()
+        print(f"\n{table.caption}")
+
+
+def _plans(chosen: "list[Reproduction]", stored: "Stored", place: str, *, switches: bool) -> "list[Plan]":
+    from linbench.engine.cost import fit_cost_model
+    from linbench.reproduction.plan import plan
+
+    cost = fit_cost_model((result for store in stored.stores for result in store.all()), place)
+    return [plan(one, stored, cost, place, switches=switches) for one in chosen]
+
+
+def _print_plans(plans: "list[Plan]", *, as_json: bool) -> None:
+    """Print for every table its runs, those that are left, their tokens, and what they may take."""
+    from linbench.report.terminal import show
+
     if as_json:
-        print(json.dumps(rows))
+        print(json.dumps([each._asdict() for each in plans]))
         return
-    show(["table", "runs", "left", "M tokens", "may take"], [*map(_plan_line, rows)], left=["table"])
-
-
-def _plan_line(row: dict[str, Any]) -> list[str]:
-    seconds = row["seconds"]
-    cost = "no estimate" if seconds is None else format_duration(seconds)
-    return [row["table"], f"{row['runs']:,}", f"{row['left']:,}", f"{row['tokens'] / 1e6:,.0f}", cost]
-
-
-def _print(found: "dict[Reproduction, dict[str, list[Outcome]]]", *, in_full: bool, as_json: bool) -> None:
-    """Print the tables in full, or a line for each."""
-    from linbench.reproduction.page import ledger, overview
-
-    if as_json:
-        every = [ledger(one, rows, kind) for one, by_kind in found.items() for kind, rows in by_kind.items()]
-        print(json.dumps([record for table in every for record in table.to_records()]))
-        return
-    if not in_full:
-        best = {one: max(by_kind.values(), key=_judged) for one, by_kind in found.items()}
-        overview(best).show()
-        tell(f"linbench: {pluralize(len(best), 'published table')}; name one to see it, cell by cell.")
-        return
-    for one, by_kind in found.items():
-        for kind, rows in by_kind.items():
-            table = ledger(one, rows, kind)
-            print(f"\n{table.title}\n")
-            table.show()
-            print(f"\n{table.caption}")
-
-
-def _judged(rows: "list[Outcome]") -> int:
-    return sum(row.ours is not None for row in rows)
+    rows = [
+        [
+            each.table,
+            f"{each.runs:,}",
+            f"{each.left:,}",
+            f"{each.tokens / 1e6:,.0f}",
+            "no estimate" if each.seconds is None else format_duration(each.seconds),
+        ]
+        for each in plans
+    ]
+    show(["table", "runs", "left", "M tokens", "may take"], rows, left=["table"])

@@ -115,10 +115,16 @@ def has_heads(pattern: str) -> bool:
 
 
 def has_setting(pattern: str, name: str) -> bool:
-    """Return whether a model has a setting: its backbone, or a mixer of the pattern."""
+    """Return whether a model has a setting: its backbone, or a mixer of the pattern.
+
+    With the name of a mixer before it, such as `rwkv7.heads`, that mixer must have it.
+    """
     if name in BackboneSettings.model_fields or name in _CHOOSES:
         return True
-    return any(_has_setting(registry("model").find(term.name).cls, name) for term in parse_layers(pattern))
+    of, _, own = name.rpartition(".")
+    entries = [registry("model").find(term.name) for term in parse_layers(pattern)]
+    named = [entry for entry in entries if of in ("", entry.name, f"./{entry.name}")]
+    return any(_has_setting(entry.cls, own) for entry in named)
 
 
 def _takes_any_setting(mixer: type[Mixer]) -> bool:

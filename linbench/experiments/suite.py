@@ -179,8 +179,7 @@ def narrow(
     """
     changes: dict[str, Any] = {}
     if models:
-        changes["models"] = tuple(part for name in models for part in _entries_of(suite, name))
-        suite = _without_settings_of_others(suite, changes["models"])
+        suite = keep_models(suite, [part for name in models for part in _entries_of(suite, name)])
     if seeds is not None:
         changes["seeds"] = seeds
     if form is not None:
@@ -192,8 +191,8 @@ def narrow(
     return narrowed if tokens is None else _with_budget(narrowed, tokens)
 
 
-def _without_settings_of_others(suite: Suite, models: Sequence[SuiteModel]) -> Suite:
-    """Return the suite without shared settings that only models have which are left out.
+def keep_models(suite: Suite, models: Sequence[SuiteModel]) -> Suite:
+    """Return the suite with these models, without shared settings that only models have which are left out.
 
     A model that is not installed has no settings that could be asked for.
     """
@@ -208,7 +207,7 @@ def _without_settings_of_others(suite: Suite, models: Sequence[SuiteModel]) -> S
     def kept(part: PartT) -> PartT:
         return part.model_copy(update={"set": without(part.set, [*filter(is_for_others, part.set)])})
 
-    return kept(suite).model_copy(update={"tasks": tuple(map(kept, suite.tasks))})
+    return kept(suite).model_copy(update={"models": tuple(models), "tasks": tuple(map(kept, suite.tasks))})
 
 
 def _with_budget(suite: Suite, tokens: int) -> Suite:

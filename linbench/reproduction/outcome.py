@@ -34,7 +34,7 @@ class Outcome:
         verdict: whether ours is within the tolerance.
         reason: why they cannot be compared, or a remark.
         ours: our score by the published rule of choice, in the table's unit; None if there is none.
-        mean, low, high: our mean and range over seeds at the setting that was chosen.
+        seeds: our scores of all seeds at the setting that was chosen.
         difference: ours less the printed value, 0 where a printed bound holds.
         left: runs that have no result yet.
     """
@@ -43,9 +43,7 @@ class Outcome:
     verdict: Verdict
     reason: str = ""
     ours: float | None = None
-    mean: float | None = None
-    low: float | None = None
-    high: float | None = None
+    seeds: tuple[float, ...] = ()
     difference: float | None = None
     left: int = 0
 
@@ -121,7 +119,7 @@ def _compare(table: PublishedTable, cell: PrintedCell, chosen: Sequence[float], 
     elif verdict == "outside" and printed.number is not None:
         both = {class_of(ours), class_of(printed.number)}
         reason = "" if len(both) > 1 or "between" in both else f"both {both.pop()}"
-    return Outcome(cell, verdict, reason, ours, fmean(chosen), min(chosen), max(chosen), difference)
+    return Outcome(cell, verdict, reason, ours, tuple(chosen), difference)
 
 
 def _score(table: PublishedTable, cell: PrintedCell, result: CellResult) -> float | None:

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from linbench.common.parsing import parse_seeds
 from linbench.common.text import pluralize
 from linbench.report.table import NO_VALUE, Cell, Column, Table
+from linbench.reproduction.attribution import Attribution
 from linbench.reproduction.outcome import Outcome, Verdict
 from linbench.reproduction.schema import SELECT, TRUST, UNITS
 from linbench.reproduction.table import Reproduction
@@ -34,6 +36,18 @@ _LEDGER = (
     Column("why", numeric=False, hide_empty=True),
 )
 
+_SWITCHES = (
+    Column("switch", numeric=False),
+    Column("model", numeric=False),
+    Column("column", numeric=False),
+    Column("printed", numeric=False, align="right"),
+    Column("before"),
+    Column("after"),
+    Column("change", numeric=False, align="right"),
+    Column("explained", optional=1),
+    Column("why", numeric=False, hide_empty=True),
+)
+
 
 def overview(found: Mapping[Reproduction, Sequence[Outcome]]) -> Table:
     """Return a line for every published table, with how many of its values ours are within or outside of."""
@@ -44,7 +58,8 @@ def overview(found: Mapping[Reproduction, Sequence[Outcome]]) -> Table:
         numbers = [len(one.printed), runnable, *(counts[verdict] for verdict in VERDICTS)]
         texts = [one.id, one.table.title, one.table.source]
         rows.append((*map(Cell, texts), *(Cell(str(number), number) for number in numbers)))
-    return Table("Published tables", _LIST, tuple(rows), slug="reproduction")
+    caption = "Name a table to see it, value by value."
+    return Table("Published tables", _LIST, tuple(rows), caption, slug="reproduction")
 
 
 def ledger(one: Reproduction, outcomes: Sequence[Outcome], kind: str) -> Table:
@@ -55,6 +70,51 @@ def ledger(one: Reproduction, outcomes: Sequence[Outcome], kind: str) -> Table:
     return Table(title, _LEDGER, rows, _caption(one), slug=f"reproduction-{one.id}", records=records)
 
 
+def of_switches(one: Reproduction, found: Sequence[Attribution], kind: str) -> Table:
+    """Return the change that every switch makes of every value it is tried on, a line for each."""
+    rows = tuple(_switch_line(each) for each in found)
+    records = [{"table": one.id, "device": kind, **_switch_record(each)} for each in found]
+    expected = "".join(f" {name}: {switch.expects}." for name, switch in one.table.switches.items())
+    caption = (
+        "The change is of the mean over seeds, each side at the setting that was chosen there, with an"
+        " interval of 95% by Welch's t. Explained is the share of the gap from our mean to the printed one."
+        f" What was expected before any was run:{expected}"
+    )
+    title = f"{one.id}, switches: {one.table.title}, on {kind}"
+    return Table(title, _SWITCHES, rows, caption, slug=f"switches-{one.id}", records=records)
+
+
+def _switch_line(each: Attribution) -> tuple[Cell, ...]:
+    change, explained = each.change, each.explained
+    words = "–" if change is None else f"{change.mean:+.1f} [{change.low:+.1f}, {change.high:+.1f}]"
+    return (
+        Cell(each.switch),
+        Cell(each.before.cell.row),
+        Cell(each.before.cell.column),
+        Cell(each.before.cell.printed.text),
+        _number(fmean(each.before.seeds) if each.before.seeds else None),
+        _number(fmean(each.after.seeds) if each.after.seeds else None),
+        Cell(words),
+        NO_VALUE if explained is None else Cell(f"{explained:.0%}", explained),
+        Cell(each.after.reason),
+    )
+
+
+def _switch_record(each: Attribution) -> dict[str, Any]:
+    change = each.change
+    return {
+        "switch": each.switch,
+        "model": each.before.cell.row,
+        "column": each.before.cell.column,
+        "printed": each.before.cell.printed.text,
+        "before": list(each.before.seeds),
+        "after": list(each.after.seeds),
+        "change": None if change is None else change._asdict(),
+        "explained": each.explained,
+        "why": each.after.reason,
+    }
+
+
 def record(outcome: Outcome) -> dict[str, Any]:
     """Return an outcome as JSON values."""
     return {
@@ -63,9 +123,7 @@ def record(outcome: Outcome) -> dict[str, Any]:
         "printed": outcome.cell.printed.text,
         "ours": outcome.ours,
         "difference": outcome.difference,
-        "mean": outcome.mean,
-        "low": outcome.low,
-        "high": outcome.high,
+        "seeds": list(outcome.seeds),
         "verdict": outcome.verdict,
         "why": outcome.reason,
         "left": outcome.left,
@@ -73,17 +131,15 @@ def record(outcome: Outcome) -> dict[str, Any]:
 
 
 def _line(outcome: Outcome) -> tuple[Cell, ...]:
-    spread = NO_VALUE
-    if outcome.low is not None and outcome.high is not None:
-        spread = Cell(f"{outcome.low:.1f} to {outcome.high:.1f}")
+    seeds = outcome.seeds
     return (
         Cell(outcome.cell.row),
         Cell(outcome.cell.column),
         Cell(outcome.cell.printed.text),
         _number(outcome.ours),
         _number(outcome.difference, "+.1f"),
-        _number(outcome.mean),
-        spread,
+        _number(fmean(seeds) if seeds else None),
+        Cell(f"{min(seeds):.1f} to {max(seeds):.1f}") if seeds else NO_VALUE,
         Cell(outcome.verdict),
         Cell(outcome.reason),
     )

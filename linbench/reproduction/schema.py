@@ -78,6 +78,17 @@ class PublishedRow(Settings):
         return [None if value is None else Printed.read(value) for value in self.values]
 
 
+class Switch(Settings):
+    """A change of the set-up that may be why ours is another number, written down before it is run."""
+
+    expects: str = Field(description="what is expected of it")
+    rows: tuple[str, ...] | None = Field(None, description="rows that it is tried on; null: all")
+    columns: tuple[str, ...] | None = Field(None, description="columns that it is tried on; null: all")
+    set: dict[str, Any] = Field({}, description="settings in place of the table's, by dotted names")
+    grid: dict[str, tuple[Any, ...]] = Field({}, description="other values to choose among")
+    models: dict[str, str] = Field({}, description="layer patterns in place of those of rows")
+
+
 class PublishedTable(Settings):
     """A published table: what was run, how a number was chosen, and the numbers."""
 
@@ -97,6 +108,7 @@ class PublishedTable(Settings):
     )
     columns: dict[str, PublishedColumn] = Field(min_length=1, description="columns by their headings")
     rows: dict[str, PublishedRow] = Field(min_length=1, description="rows by the names that are shown")
+    switches: dict[str, Switch] = Field({}, description="changes of the set-up to try, by their names")
 
     @model_validator(mode="after")
     def _as_many_values(self) -> Self:
@@ -105,4 +117,15 @@ class PublishedTable(Settings):
                 raise ValueError(
                     f"the row {name} has {len(row.values)} values for {len(self.columns)} columns"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _switches_of_what_is_there(self) -> Self:
+        for name, switch in self.switches.items():
+            named = {"row": {*(switch.rows or ()), *switch.models}, "column": {*(switch.columns or ())}}
+            for kind, known in (("row", self.rows), ("column", self.columns)):
+                if absent := sorted(named[kind] - known.keys()):
+                    raise ValueError(f"the switch {name} names the {kind} {absent[0]}, which is not there")
+            if not (switch.set or switch.grid or switch.models):
+                raise ValueError(f"the switch {name} changes nothing")
         return self

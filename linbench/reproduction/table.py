@@ -10,9 +10,10 @@ from functools import cache, cached_property
 
 from linbench.common.errors import UserError, unknown
 from linbench.common.scan import data_files
+from linbench.common.settings import without
 from linbench.common.yaml_files import read_mapping
 from linbench.experiments.cell import Cell
-from linbench.experiments.suite import Suite, SuiteModel, blocks
+from linbench.experiments.suite import Suite, SuiteModel, blocks, keep_models
 from linbench.reproduction import tables as files
 from linbench.reproduction.printed import Printed
 from linbench.reproduction.schema import PublishedColumn, PublishedRow, PublishedTable
@@ -89,13 +90,52 @@ class Reproduction:
                     found.setdefault((name, heading), []).append(cells)
         return found
 
+    def switched(self, name: str) -> "Reproduction":
+        """Return the part of the table that a switch is tried on, with what it changes.
+
+        Args:
+            name: of the switch.
+        """
+        table, switch = self.table, self.table.switches[name]
+        headings = [
+            heading for heading in table.columns if switch.columns is None or heading in switch.columns
+        ]
+        columns = {
+            heading: table.columns[heading].model_copy(
+                update={"set": {**table.columns[heading].set, **switch.set}}
+            )
+            for heading in headings
+        }
+        places = [list(table.columns).index(heading) for heading in headings]
+        rows = {
+            label: row.model_copy(
+                update={
+                    "model": switch.models.get(label, row.model or label),
+                    "set": without(row.set, switch.set),
+                    "values": tuple(
+                        row.values[place] if switch.rows is None or label in switch.rows else None
+                        for place in places
+                    ),
+                }
+            )
+            for label, row in table.rows.items()
+        }
+        changes = {
+            "columns": columns,
+            "rows": rows,
+            "set": without(table.set, switch.set),
+            "grid": without({**table.grid, **switch.grid}, switch.set),
+        }
+        return Reproduction(self.id, table.model_copy(update=changes))
+
     def _suite(self, column: PublishedColumn, names: list[str]) -> Suite:
         """Return the suite of some rows in one column."""
         table = self.table
         task = column.model_dump(exclude={"of"}, exclude_unset=True)
-        models = [_model(name, table.rows[name]).model_dump() for name in names]
+        models = {name: _model(name, row) for name, row in table.rows.items() if row.needs is None}
         shared = table.model_dump(include={"form", "protocol", "seeds", "set", "grid"})
-        return Suite.parse({"about": table.title, "tasks": [task], "models": models, **shared}, where=self.id)
+        values = {"about": table.title, "tasks": [task], "models": [*models.values()], **shared}
+        return keep_models(Suite.parse(values, where=self.id), [models[name] for name in names])
 
 
 def _model(name: str, row: PublishedRow) -> SuiteModel:

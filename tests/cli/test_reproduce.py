@@ -50,6 +50,15 @@ def test_a_plan_tells_runs_and_tokens_and_runs_nothing(
     assert not [*tmp_path.rglob("*.json")]
 
 
+def test_switches_are_shown_and_planned(linbench: Callable[..., Any], snapshot: SnapshotAssertion) -> None:
+    words = ("reproduce", "R1", "--switches", "--device", "cpu")
+    assert lines(linbench(*words).out) == snapshot
+    (shown,) = json.loads(linbench(*words, "--json").out)
+    assert (shown["switch"], shown["change"], shown["after"]) == ("no convolution", None, [])
+    (plan,) = json.loads(linbench(*words, "--dry-run", "--json").out)
+    assert (plan["runs"], plan["left"]) == (8, 8)
+
+
 @pytest.mark.slow
 def test_what_is_missing_is_run_and_is_not_run_again(linbench: Callable[..., Any], tmp_path: Path) -> None:
     ended = linbench("reproduce", "R1", "--run", *HERE, "--json")
@@ -57,7 +66,8 @@ def test_what_is_missing_is_run_and_is_not_run_again(linbench: Callable[..., Any
     ours, _ = json.loads(ended.out)
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").glob("*.json")}
     assert len(kept) == 4
-    assert ours["low"] <= ours["mean"] <= ours["high"] == ours["ours"]
+    assert max(ours["seeds"]) == ours["ours"]
+    assert len(ours["seeds"]) == 2
     assert ours["difference"] == pytest.approx(ours["ours"] - 90)
     again = linbench("reproduce", "R1", "--run", *HERE, "--json")
     assert json.loads(again.out)[0] == ours

@@ -102,6 +102,9 @@ def test_a_suite_narrowed_to_some_models_loses_the_settings_of_the_others() -> N
     assert narrowed.set == {"protocol.lr": 0.01}
     assert narrowed.tasks[0].set == {"model.layers": 1}
     assert narrow(given, models=["gau", "fox"]).set == given.set
+    of_one = given.model_copy(update={"set": {"model.fox.forget_bias": 2.0, "model.gau.key_dim": 64}})
+    assert narrow(of_one, models=["gau"]).set == {"model.gau.key_dim": 64}
+    assert narrow(of_one, models=["deltanet"]).set == {}
     misspelt = given.model_copy(update={"set": {"model.haeds": 2}})
     with pytest.raises(UserError, match=r"model\.haeds"):
         expand(narrow(misspelt, models=["gau"]))

@@ -28,6 +28,7 @@ SMALL: dict[str, Any] = {
     "grid": {"protocol.lr": [0.001, 0.01]},
     "columns": {"short": {"task": "mqar", "set": {"task.seq_len": 16, "task.kv_pairs": 2}}},
     "rows": {"deltanet": [90], "other": {"needs": "other", "values": [50]}},
+    "switches": {"no convolution": {"expects": "down", "set": {"model.conv": 0}}},
 }
 
 

@@ -12,6 +12,7 @@ def test_tables_are_in_the_order_of_their_numbers() -> None:
     assert numbers == sorted(numbers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", reproductions())
 def test_every_row_that_needs_nothing_can_run(name: str) -> None:
     one = reproductions()[name]
