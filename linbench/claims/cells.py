@@ -13,7 +13,6 @@ from linbench.claims.seed_evidence import SeedEvidence
 from linbench.claims.stored_results import Stored
 from linbench.common.errors import UserError
 from linbench.engine.former import cells_to_run, joining
-from linbench.engine.lr_search import model_key
 from linbench.experiments.cell import Cell
 from linbench.experiments.device import device_class
 from linbench.experiments.labels import all_settings
@@ -98,8 +97,8 @@ class CellSource(Source):
         cells = self.cells(measure, device=device, seeds=seeds)
         results = stored.find(cells, self.suite.search, device_class(device))
         joined = joining(cells, results)
-        settled = {model_key(cell) for cell in cells if cell.id in joined}
-        to_search = [cell for cell in cells_to_run(cells, results) if model_key(cell) not in settled]
+        settled = {cell.search_key for cell in cells if cell.id in joined}
+        to_search = [cell for cell in cells_to_run(cells, results) if cell.search_key not in settled]
         return Work(tuple(to_search), self.suite.search, tuple(joined.values()))
 
     def evidence(self, measure: Measure, stored: Stored, kind: str, seeds: int) -> Evidence:

@@ -10,7 +10,7 @@ from linbench.claims.verdict import Verdict
 from linbench.engine.cost import estimate_seconds, fit_cost_model
 from linbench.engine.former import joining, settled_by_former_rules
 from linbench.engine.groups import groups
-from linbench.engine.lr_search import model_key, pending_cells
+from linbench.engine.lr_search import pending_cells
 from linbench.experiments.cell import Cell
 from linbench.experiments.device import device_class
 
@@ -48,8 +48,8 @@ def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> Remainin
     for work in _by_source(claim, device, seeds):
         joined = joining(work.cells, stored.find(work.cells, work.search, device_class(device)))
         done = settled_by_former_rules(work.cells, lambda cell: stored.results.get(cell.id), work.search)
-        settled = {model_key(cell) for cell in work.cells if cell.id in joined or cell.id in done}
-        waiting = [cell for cell in work.cells if model_key(cell) not in settled]
+        settled = {cell.search_key for cell in work.cells if cell.id in joined or cell.id in done}
+        waiting = [cell for cell in work.cells if cell.search_key not in settled]
         tuning, missing, more = pending_cells(waiting, stored.results.get, work.search, retry=False)
         cells = [*tuning, *work.cells]
         to_run = [*joined.values(), *(cell for cell in cells if cell.id in missing)]

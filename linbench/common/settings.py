@@ -1,6 +1,7 @@
 """Typed settings that refuse unknown names and wrong values with one sentence."""
 
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -69,12 +70,10 @@ class Settings(BaseModel):
         that older results are still found.
         """
         values: dict[str, Any] = self.model_dump(mode="json", exclude_unset=exclude_unset)
-        return {name: value for name, value in values.items() if not self._was_absent(name, value)}
-
-    @classmethod
-    def _was_absent(cls, name: str, value: Any) -> bool:
-        extra = cls.model_fields[name].json_schema_extra if name in cls.model_fields else None
-        return isinstance(extra, dict) and ABSENT in extra and extra[ABSENT] == value
+        for name, value in _absent_values(type(self)).items():
+            if name in values and values[name] == value:
+                del values[name]
+        return values
 
     @classmethod
     def _read(cls, name: str, value: Any) -> Any:
@@ -138,3 +137,10 @@ def format_setting(value: Any) -> str:
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@cache
+def _absent_values(cls: type[Settings]) -> dict[str, Any]:
+    """Return the values that stand for the time before a setting was there, by the names of such settings."""
+    extras = ((name, field.json_schema_extra) for name, field in cls.model_fields.items())
+    return {name: more[ABSENT] for name, more in extras if isinstance(more, dict) and ABSENT in more}

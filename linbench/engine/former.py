@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 
 from linbench.engine.ladder import final_result
-from linbench.engine.lr_search import model_key, with_chosen_rates
+from linbench.engine.lr_search import with_chosen_rates
 from linbench.experiments.cell import Cell
 from linbench.experiments.former_searches import describe_former_marks, former_rules
 from linbench.experiments.learning_rates import SearchSettings
@@ -37,7 +37,7 @@ def results_at_chosen_rates(
     """
     by_model: dict[str, list[Cell]] = {}
     for cell in cells:
-        by_model.setdefault(model_key(cell), []).append(cell)
+        by_model.setdefault(cell.search_key, []).append(cell)
     best: dict[str, dict[str, CellResult]] = {model: {} for model in by_model}
     for mark, rule in _rules(search):
         incomplete = {model: group for model, group in by_model.items() if len(best[model]) < len(group)}
@@ -63,11 +63,11 @@ def settled_by_former_rules(
         return {}
     results = results_at_chosen_rates(cells, look_up, search)
     unsettled = {
-        model_key(cell)
+        cell.search_key
         for cell in cells
         if cell.id not in results or not describe_former_rules([results[cell.id]])
     }
-    return {cell.id: results[cell.id] for cell in cells if model_key(cell) not in unsettled}
+    return {cell.id: results[cell.id] for cell in cells if cell.search_key not in unsettled}
 
 
 def cells_to_run(cells: Sequence[Cell], results: Mapping[str, CellResult]) -> list[Cell]:
@@ -76,12 +76,12 @@ def cells_to_run(cells: Sequence[Cell], results: Mapping[str, CellResult]) -> li
     These are the cells without a result and, of the same models, those whose result was found by a former
     rule: all results of a model must be by one rule.
     """
-    incomplete = {model_key(cell) for cell in cells if cell.id not in results}
+    incomplete = {cell.search_key for cell in cells if cell.id not in results}
     return [
         cell
         for cell in cells
         if cell.id not in results
-        or (model_key(cell) in incomplete and describe_former_rules([results[cell.id]]))
+        or (cell.search_key in incomplete and describe_former_rules([results[cell.id]]))
     ]
 
 
@@ -98,13 +98,13 @@ def joining(cells: Sequence[Cell], results: Mapping[str, CellResult]) -> dict[st
     doubtful = set[str]()
     for cell in cells:
         if cell.id in results and describe_former_rules([results[cell.id]]):
-            rates[model_key(cell)] = results[cell.id]["cell"]["protocol"]["settings"]["lr"]
+            rates[cell.search_key] = results[cell.id]["cell"]["protocol"]["settings"]["lr"]
             if {EDGE, UNTRIED} & set(results[cell.id]["marks"]):
-                doubtful.add(model_key(cell))
+                doubtful.add(cell.search_key)
     return {
         cell.id: replace(cell, protocol=cell.protocol.model_copy(update={"lr": rates[key]}))
         for cell in cells
-        if cell.id not in results and (key := model_key(cell)) in rates.keys() - doubtful
+        if cell.id not in results and (key := cell.search_key) in rates.keys() - doubtful
     }
 
 

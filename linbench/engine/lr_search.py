@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from linbench.common.errors import HopelessError, UserError
-from linbench.common.hashing import digest
 from linbench.common.laws import parse_laws
 from linbench.engine.executors.base import OpenExecutor
 from linbench.engine.in_process import IN_PROCESS
@@ -55,7 +54,7 @@ def run_searched(
     """
     search_settings = settings or default_search()
     searches = _searches(cells, search_settings)
-    with_searches = [(cell, searches[model_key(cell)]) for cell in {cell.id: cell for cell in cells}.values()]
+    with_searches = [(cell, searches[cell.search_key]) for cell in {cell.id: cell for cell in cells}.values()]
     reports: dict[str, Cell] = {}
     annotated: dict[str, CellResult] = {}
     ladders = Ladders(store)
@@ -142,7 +141,7 @@ def pending_cells(
         return Pending([], {cell.id for cell in cells if not final_result(cell, look_up)}, 0)
     searches, tuning, unfinished = _follow_all(cells, look_up, settings)
     for cell in cells:
-        search = searches[model_key(cell)]
+        search = searches[cell.search_key]
         if search.pending or not (search.failed or final_result(search.at_best(cell), look_up)):
             unfinished.add(cell.id)
     return Pending(tuning, unfinished, sum(search.most_to_come for search in searches.values()))
@@ -160,7 +159,7 @@ def with_chosen_rates(
     searches = _searches(cells, settings)
     for search in searches.values():
         _follow(search, look_up)
-    owners = [(cell, searches[model_key(cell)]) for cell in cells]
+    owners = [(cell, searches[cell.search_key]) for cell in cells]
     return {cell.id: search.at_best(cell) for cell, search in owners if not (search.pending or search.failed)}
 
 
@@ -204,15 +203,8 @@ def _searches(cells: Sequence[Cell], settings: SearchSettings) -> dict[str, Sear
             f"seed {tuning[0]} is a tuning seed ({', '.join(map(str, settings.seeds))}), which chooses the"
             " learning rate; report others."
         )
-    return {model_key(cell): Search(cell, settings) for cell in cells}
-
-
-def model_key(cell: Cell) -> str:
-    """Return a digest of what cells that share a search have in common: all but seed and learning rate."""
-    settings = cell.identity["protocol"]["settings"]
-    return digest(
-        {**cell.identity, "seed": None, "protocol": {**settings, "lr": None}, "label": cell.model.label}
-    )
+    one_of_each = {cell.search_key: cell for cell in cells}
+    return {key: Search(cell, settings) for key, cell in one_of_each.items()}
 
 
 def _annotate(result: CellResult, search: Search, store: Store) -> CellResult:

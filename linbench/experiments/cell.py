@@ -156,6 +156,14 @@ class Cell:
         return {name: values for name, values in (("train", train), ("test", test)) if values}
 
     @cached_property
+    def search_key(self) -> str:
+        """A digest of what cells that share a search have in common: all but seed and learning rate."""
+        settings = self.identity["protocol"]["settings"]
+        return digest(
+            {**self.identity, "seed": None, "protocol": {**settings, "lr": None}, "label": self.model.label}
+        )
+
+    @cached_property
     def id(self) -> str:
         """The SHA-256 of the identity in canonical form."""
         return digest(self.identity)

@@ -1,6 +1,7 @@
 """The specification of a model: names and settings, its identity, and how it is built."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal
 
@@ -64,6 +65,10 @@ class ModelSpec:
 
     def identity(self) -> dict[str, Any]:
         """Return all that decides this model's numbers, as plain JSON values."""
+        return dict(self._identity)
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
         settings = self.backbone.identity()
         families = backbones.kernel_families(self.backbone, (layer.entry.cls for layer in self.layers))
         backbone = {

@@ -11,7 +11,7 @@ from linbench.reproduction.table import Reproduction, cells_of
 
 
 class Plan(NamedTuple):
-    """What it takes to run a table.
+    """The work that a table takes.
 
     table: its id. runs: all of them. left: those without a result. tokens: that the ones left train on.
     seconds: that they may take; None if finished runs do not tell.
