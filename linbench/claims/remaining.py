@@ -7,7 +7,7 @@ from linbench.claims.claim import Claim
 from linbench.claims.measure import Work
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import Verdict
-from linbench.engine.cost import estimate_seconds, fit_cost_model
+from linbench.engine.cost import estimate_seconds, fit_cost_model, total_seconds
 from linbench.engine.former import joining, settled_by_former_rules
 from linbench.engine.groups import groups
 from linbench.engine.lr_search import pending_cells
@@ -55,11 +55,10 @@ def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> Remainin
         to_run = [*joined.values(), *(cell for cell in cells if cell.id in missing)]
         total, left, most_to_come = total + len(cells), left + len(to_run), most_to_come + more
         costs += [estimate_seconds(group, finished) for group in groups(to_run)]
-    known = [cost for cost in costs if cost is not None]
     return RemainingWork(
         total,
         left,
-        sum(known) if len(known) == len(costs) else None,
+        total_seconds(costs),
         timings=sum(len(each.work(device, seeds).timings) for each in claim.deciding),
         untimed=sum(len(each.missing(stored, device, seeds).timings) for each in claim.deciding),
         most_to_come=most_to_come,

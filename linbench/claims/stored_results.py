@@ -18,17 +18,14 @@ from linbench.results.comparison import Comparison, comparisons
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.schema.cells import CellResult
 from linbench.results.speeds import Speeds, speeds
-from linbench.results.store import CELL, SPEED, Store
+from linbench.results.store import CELL, SPEED, Store, each_once
 
 
 class Stored:
     """The results of some folders."""
 
     def __init__(self, stores: Iterable[Store]) -> None:
-        by_place: dict[Path, Store] = {}
-        for store in stores:
-            by_place.setdefault(store.folder.resolve(), store)  # a folder with two names counts once
-        self.stores = list(by_place.values())
+        self.stores = each_once(stores)
         self.by_folder = {store.folder: store.by_kind() for store in self.stores}
         folders = self.by_folder.values()
         self.results = {result["id"]: result for kept in folders for result in kept[CELL]}

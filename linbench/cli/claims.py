@@ -20,7 +20,8 @@ from linbench.cli.options import (
     exit_if_failed,
     warn_ignored_files,
 )
-from linbench.common.errors import StorageError, UserError, unknown
+from linbench.cli.result_folders import DEFAULT, FoldersOption, require_folders, store_for_new, stores_in
+from linbench.common.errors import UserError, unknown
 from linbench.common.streams import tell
 from linbench.common.text import format_duration, pluralize
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
@@ -46,9 +47,6 @@ Examples:
 
   linbench claims --save docs/claims.md
 """
-
-DEFAULT = (Path("results"), Path("reference"))
-"""The folders that are read unless others are named: your results, and those that come with linbench."""
 
 
 @with_executor_options
@@ -93,16 +91,7 @@ def claims(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the verdicts as a page of Markdown.")
     ] = None,
-    results: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--results",
-            metavar="DIR",
-            help="Folder of results to read, with all folders in it; reference: the results of linbench.",
-            show_default="results and reference",
-            rich_help_panel="Results",
-        ),
-    ] = None,
+    results: FoldersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Test claims of the literature on stored results: each is supported, refuted or undecided.
@@ -165,12 +154,9 @@ def _load(folders: list[Path] | None, *, new: bool) -> "Stored":
         StorageError: a folder is absent.
     """
     from linbench.claims.stored_results import Stored
-    from linbench.results.reference import REFERENCE, stores_below
 
-    for folder in (folders or [])[new:]:
-        if str(folder) != REFERENCE and not folder.is_dir():
-            raise StorageError(f"there is no results folder {folder}; name one that exists with --results.")
-    return Stored(store for folder in folders or DEFAULT for store in stores_below(folder))
+    require_folders(folders or (), new=new)
+    return Stored(stores_in(folders or DEFAULT))
 
 
 def _runner(folders: Sequence[Path], device: str, options: dict[str, Any]) -> "Runner":
@@ -182,10 +168,8 @@ def _runner(folders: Sequence[Path], device: str, options: dict[str, Any]) -> "R
     from linbench.claims.run import Runner
     from linbench.cli.running import run_with_progress
     from linbench.experiments.device import pick_device
-    from linbench.results.reference import store_at, stores_below
 
-    place = pick_device(device)
-    store = store_at(folders[0], others=[store for folder in folders[1:] for store in stores_below(folder)])
+    place, store = pick_device(device), store_for_new(folders)
     return Runner(
         device=place,
         train=lambda cells, search: run_with_progress(cells, store, search=search, stack=None, **options),

@@ -13,7 +13,8 @@ import typer
 from linbench.cli import completion
 from linbench.cli.executor_options import with_executor_options
 from linbench.cli.options import AllowOption, DeviceOption, JsonOption, exit_if_failed, warn_ignored_files
-from linbench.common.errors import StorageError, UserError
+from linbench.cli.result_folders import DEFAULT, FoldersOption, require_folders, store_for_new, stores_in
+from linbench.common.errors import UserError
 from linbench.common.text import format_duration
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from linbench.reproduction.stored import Stored
     from linbench.reproduction.table import Reproduction
     from linbench.results.schema.cells import CellResult
-    from linbench.results.store import Store
 
 EXAMPLES = """
 Examples:
@@ -40,9 +40,6 @@ Examples:
 
   linbench reproduce R1 --switches
 """
-
-DEFAULT = (Path("results"), Path("reference"))
-"""The folders that are read unless others are named: your results, and those that come with linbench."""
 
 
 @with_executor_options
@@ -71,16 +68,7 @@ def reproduce(
     device: DeviceOption = "auto",
     executor: ExecutorChoice = DEFAULT_EXECUTOR,
     allow: AllowOption = None,
-    results: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--results",
-            metavar="DIR",
-            help="Folder of results to read, with all folders in it; reference: the results of linbench.",
-            show_default="results and reference",
-            rich_help_panel="Results",
-        ),
-    ] = None,
+    results: FoldersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show tables that papers have published, and our runs of the same cells beside them.
@@ -95,6 +83,7 @@ def reproduce(
 
     if run and dry_run:
         raise UserError("--run and --dry-run exclude each other.")
+    require_folders(results or (), new=run)
     folders = results or DEFAULT
     trained: list[CellResult] = []
     with redirect_stdout(sys.stderr):  # plugins may print; standard output is ours
@@ -103,7 +92,7 @@ def reproduce(
         if run:
             cells = [cell for one in chosen for cell in all_cells(one, place, switches=switches)]
             trained = _run(cells, folders, {"executor": executor, "allow": allow or ()})
-        stored = Stored(_stores(folders, given=results is not None))
+        stored = Stored(stores_in(folders))
         if dry_run:
             plans = _plans(chosen, stored, place, switches=switches)
         else:
@@ -122,30 +111,11 @@ def reproduce(
 reproduce.__doc__ = (reproduce.__doc__ or "") + EXAMPLES
 
 
-def _stores(folders: "Sequence[Path]", *, given: bool) -> "list[Store]":
-    """Return the stores in folders and all folders in them.
-
-    Args:
-        folders: to look into.
-        given: whether they were named, and must be there.
-
-    Raises StorageError: a folder is absent.
-    """
-    from linbench.results.reference import REFERENCE, stores_below
-
-    for folder in folders if given else ():
-        if str(folder) != REFERENCE and not folder.is_dir():
-            raise StorageError(f"there is no results folder {folder}; name one that exists with --results.")
-    return [store for folder in folders for store in stores_below(folder)]
-
-
 def _run(cells: "list[Cell]", folders: "Sequence[Path]", how: dict[str, Any]) -> "list[CellResult]":
     """Run the cells that no folder has, and store them in the first."""
     from linbench.cli.running import run_with_progress
-    from linbench.results.reference import store_at, stores_below
 
-    others = [store for folder in folders[1:] for store in stores_below(folder)]
-    store = store_at(folders[0], others=others)
+    store = store_for_new(folders)
     return run_with_progress(cells, store, search=None, stack=None, summarize=True, **how)
 
 
@@ -182,7 +152,7 @@ def _tables(
             tables += [of_switches(one, each, kind) for kind, each in found.items() if each]
         else:
             values = {kind: outcomes(one, runs, look_up) for kind, look_up in look_ups.items()}
-            tables += [ledger(one, each, kind) for kind, each in values.items()]
+            tables += [ledger(one, each, kind) for kind, each in values.items()] if in_full else []
             lines[one] = max(values.values(), key=_scored)
     return tables if switches or in_full else [overview(lines)]
 

@@ -111,6 +111,12 @@ def estimate_seconds(cells: Sequence[Cell], known: CostModel | None) -> float | 
     return len(cells) * times * (known.least * cells[0].steps + known.operation * work)
 
 
+def total_seconds(estimates: Sequence[float | None]) -> float | None:
+    """Return the sum of estimates; None if one of them is not known."""
+    known = [seconds for seconds in estimates if seconds is not None]
+    return sum(known) if len(known) == len(estimates) else None
+
+
 def _fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Return a and b, neither below 0, of the line y = a + b x through points (x, y).
 

@@ -1,6 +1,7 @@
 """The change that a switch of the set-up makes of our number, and the share of the gap that it closes."""
 
 from dataclasses import dataclass
+from statistics import fmean
 
 from linbench.reproduction.outcome import Find, Outcome, outcomes
 from linbench.reproduction.table import Reproduction, Runs
@@ -37,7 +38,7 @@ class Attribution:
         change = self.change
         if change is None or self.before.verdict == "within":
             return None
-        gap = self.before.cell.printed.distance(sum(self.before.seeds) / len(self.before.seeds))
+        gap = self.before.cell.printed.distance(fmean(self.before.seeds))
         return -change.mean / gap if gap else None
 
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from linbench.engine.cost import CostModel, estimate_seconds
+from linbench.engine.cost import CostModel, estimate_seconds, total_seconds
 from linbench.engine.groups import groups
 from linbench.experiments.cell import Cell
 from linbench.experiments.device import device_class
@@ -26,10 +26,8 @@ class Plan(NamedTuple):
 
 def all_cells(one: Reproduction, device: str, *, switches: bool) -> list[Cell]:
     """Return the cells of a table, each once; with switches also those of every switch."""
-    found = cells_of(one.runs(device))
-    for name in one.table.switches if switches else ():
-        found += cells_of(one.switched(name).runs(device))
-    return list({cell.id: cell for cell in found}.values())
+    tried = one.table.switches if switches else ()
+    return cells_of(one.runs(device), *(one.switched(name).runs(device) for name in tried))
 
 
 def plan(one: Reproduction, stored: Stored, cost: CostModel | None, device: str, *, switches: bool) -> Plan:
@@ -37,11 +35,10 @@ def plan(one: Reproduction, stored: Stored, cost: CostModel | None, device: str,
     cells = all_cells(one, device, switches=switches)
     left = [cell for cell in cells if stored.get(cell, device_class(device)) is None]
     seconds = [estimate_seconds(group, cost) for group in groups(left)]
-    told = [each for each in seconds if each is not None]
     return Plan(
         one.id,
         len(cells),
         len(left),
         sum(cell.curriculum.tokens(cell.steps) for cell in left),
-        sum(told) if len(told) == len(seconds) else None,
+        total_seconds(seconds),
     )

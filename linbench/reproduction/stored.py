@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable
 from functools import cached_property
-from pathlib import Path
 
 from linbench.common.hashing import digest
 from linbench.experiments.cell import Cell
 from linbench.results.packs import read_manifest
 from linbench.results.schema.cells import CellResult
-from linbench.results.store import Store
+from linbench.results.store import Store, each_once
 
 
 class Stored:
@@ -21,10 +20,7 @@ class Stored:
     """
 
     def __init__(self, stores: Iterable[Store]) -> None:
-        by_place: dict[Path, Store] = {}
-        for store in stores:
-            by_place.setdefault(store.folder.resolve(), store)  # a folder with two names counts once
-        self.stores = list(by_place.values())
+        self.stores = each_once(stores)
 
     @cached_property
     def kinds(self) -> list[str]:

@@ -22,9 +22,10 @@ Runs = dict[tuple[str, str], list[list[Cell]]]
 """Runs of values by row and column: for each a list of settings, each with the cells of all seeds."""
 
 
-def cells_of(runs: Runs) -> list[Cell]:
+def cells_of(*every_runs: Runs) -> list[Cell]:
     """Return all cells of runs, each once."""
-    every = (cell for settings in runs.values() for seeds in settings for cell in seeds)
+    every_setting = (settings for runs in every_runs for settings in runs.values())
+    every = (cell for settings in every_setting for seeds in settings for cell in seeds)
     return list({cell.id: cell for cell in every}.values())
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -260,6 +260,14 @@ def find_stores(folder: Path) -> list[Store]:
     for store in stores[:1]:
         store.set_aside |= unreadable
     return stores
+
+
+def each_once(stores: Iterable[Store]) -> list[Store]:
+    """Return the first store of each folder, however many names a folder has."""
+    by_place: dict[Path, Store] = {}
+    for store in stores:
+        by_place.setdefault(store.folder.resolve(), store)
+    return list(by_place.values())
 
 
 def _acquired(lock: BaseFileLock) -> bool:

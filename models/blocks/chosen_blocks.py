@@ -1,4 +1,4 @@
-"""Settings, arguments and counts of attention to blocks of tokens that a query chooses."""
+"""Settings and counts of attention to blocks of tokens that a query chooses."""
 
 from collections.abc import Callable
 from typing import Literal

@@ -82,6 +82,7 @@ def test_what_is_missing_is_run_and_is_not_run_again(linbench: Callable[..., Any
         ["R2"],
         ["R1", "--run", "--dry-run"],
         ["R1", "--results", "nowhere"],
+        ["R1", "--run", "--results", "mine", "--results", "nowhere"],
     ],
     ids=" ".join,
 )
@@ -90,4 +91,5 @@ def test_mistakes_are_told_in_one_sentence(
 ) -> None:
     ended = linbench("reproduce", *words)
     assert ended.out == ""
+    assert not Path("mine").exists(), "nothing was run"
     assert (ended.code, ended.err) == snapshot

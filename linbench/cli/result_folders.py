@@ -1,0 +1,56 @@
+"""Folders of results that a verb reads together, the first of which takes new ones."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from linbench.common.errors import StorageError
+
+if TYPE_CHECKING:
+    from linbench.results.store import Store
+
+DEFAULT = (Path("results"), Path("reference"))
+"""The folders that are read unless others are named: your results, and those that come with linbench."""
+
+FoldersOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--results",
+        metavar="DIR",
+        help="Folder of results to read, with all folders in it; reference: the results of linbench.",
+        show_default="results and reference",
+        rich_help_panel="Results",
+    ),
+]
+
+
+def require_folders(given: Sequence[Path], *, new: bool) -> None:
+    """Require that the folders of --results are there.
+
+    Args:
+        given: the folders.
+        new: whether the first may be absent, as results will be written to it.
+
+    Raises StorageError: a folder is absent.
+    """
+    from linbench.results.reference import REFERENCE
+
+    for folder in given[new:]:
+        if str(folder) != REFERENCE and not folder.is_dir():
+            raise StorageError(f"there is no results folder {folder}; name one that exists with --results.")
+
+
+def stores_in(folders: Sequence[Path]) -> "list[Store]":
+    """Return the stores in folders and all folders in them."""
+    from linbench.results.reference import stores_below
+
+    return [store for folder in folders for store in stores_below(folder)]
+
+
+def store_for_new(folders: Sequence[Path]) -> "Store":
+    """Return the store of the first folder, which finds what the others have and keeps what they have not."""
+    from linbench.results.reference import store_at
+
+    return store_at(folders[0], others=stores_in(folders[1:]))
