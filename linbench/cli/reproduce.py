@@ -77,7 +77,6 @@ def reproduce(
     settings and seeds as the paper chose.
     """
     from linbench.experiments.device import pick_device
-    from linbench.reproduction.plan import all_cells
     from linbench.reproduction.stored import Stored
     from linbench.reproduction.table import find, reproductions
 
@@ -90,8 +89,8 @@ def reproduce(
         chosen = list(dict.fromkeys(map(find, names or []))) or list(reproductions().values())
         place = pick_device(device)
         if run:
-            cells = [cell for one in chosen for cell in all_cells(one, place, switches=switches)]
-            trained = _run(cells, folders, {"executor": executor, "allow": allow or ()})
+            how = {"executor": executor, "allow": allow or ()}
+            trained = _run(chosen, folders, place, switches, how)
         stored = Stored(stores_in(folders))
         if dry_run:
             plans = _plans(chosen, stored, place, switches=switches)
@@ -111,12 +110,25 @@ def reproduce(
 reproduce.__doc__ = (reproduce.__doc__ or "") + EXAMPLES
 
 
-def _run(cells: "list[Cell]", folders: "Sequence[Path]", how: dict[str, Any]) -> "list[CellResult]":
-    """Run the cells that no folder has, and store them in the first."""
+def _run(
+    chosen: "list[Reproduction]", folders: "Sequence[Path]", place: str, switches: bool, how: dict[str, Any]
+) -> "list[CellResult]":
+    """Run what no folder has, and store it in the first: what chooses among settings, and then the rest."""
     from linbench.cli.running import run_with_progress
+    from linbench.reproduction.plan import choosing_cells, missing, needed_cells
+    from linbench.reproduction.stored import Stored
 
     store = store_for_new(folders)
-    return run_with_progress(cells, store, search=None, stack=None, summarize=True, **how)
+
+    def train(cells: "list[Cell]") -> "list[CellResult]":
+        left = missing(cells, Stored(stores_in(folders)), place)
+        return run_with_progress(left, store, search=None, stack=None, summarize=True, **how)
+
+    first = train([cell for one in chosen for cell in choosing_cells(one, place, switches=switches)])
+    stored = Stored(stores_in(folders))
+    return first + train(
+        [cell for one in chosen for cell in needed_cells(one, stored, place, switches=switches)]
+    )
 
 
 def _tables(

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from statistics import fmean
 
-from linbench.reproduction.outcome import Find, Outcome, outcomes
+from linbench.reproduction.choice import Find
+from linbench.reproduction.outcome import Outcome, outcomes
 from linbench.reproduction.table import Reproduction, Runs
 from linbench.results.statistics import Difference, welch
 

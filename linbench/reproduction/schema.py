@@ -38,10 +38,13 @@ SELECT: dict[Select, str] = {
     "best": "the best of all settings and seeds, by tests",
     "best seed": "the best seed at the setting with the best mean, by tests",
     "best rate": "the best setting of one seed, by tests",
-    "best validation": "the mean at the setting with the best validation accuracy",
+    "best validation": "the mean at the setting where one seed has the best validation accuracy",
     "mean": "the mean at the setting with the best mean, by tests",
 }
 """Choices of papers among their settings and seeds, which are part of a number."""
+
+FIRST_SEED_CHOOSES: frozenset[Select] = frozenset({"best rate", "best validation"})
+"""Choices that one seed of every setting makes."""
 
 
 class PublishedColumn(SuiteTask):

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from linbench.reproduction.outcome import Find, Outcome, outcomes
+from linbench.reproduction.choice import Find
+from linbench.reproduction.outcome import Outcome, outcomes
 from linbench.reproduction.table import Reproduction
 from tests.helpers.published import scored, small_table
 
@@ -47,6 +48,15 @@ def test_the_best_validation_chooses_and_not_the_test() -> None:
 
     found = judged(small_table(select="best validation"), find)[0]
     assert (found.ours, *found.seeds) == pytest.approx((70, 90, 50))
+
+
+@pytest.mark.parametrize(("select", "left"), [("best rate", 1), ("best validation", 1), ("mean", 2)])
+def test_where_one_seed_chooses_the_others_run_at_the_chosen_setting(select: str, left: int) -> None:
+    firsts = {(0.001, 0): 0.8, (0.01, 0): 0.9}
+    assert first({}, select=select).left == (3 if left == 1 else 4)
+    assert first(firsts, select=select).left == left
+    chosen = first({**firsts, (0.01, 1): 0.7}, select=select)
+    assert (chosen.seeds == pytest.approx((90, 70))) == (left == 1)
 
 
 def test_of_errors_the_lowest_is_the_best() -> None:
