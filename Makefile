@@ -43,9 +43,10 @@ figures: $(READY)  ## every table and figure of RESULTS (default results/cpu), f
 	$(BIN)/linbench figures --results $(RESULTS) --save build/$(RESULTS)/figures
 	cd build/$(RESULTS) && for file in tables/* figures/*; do [ ! -e "$(CURDIR)/$(RESULTS)/$$file" ] || cp "$$file" "$(CURDIR)/$(RESULTS)/$$file"; done
 
-drawn: $(READY)  ## results/drawn.json, docs/claims.md, and the tables and pictures that pages show, anew from stored results
+drawn: $(READY)  ## results/drawn.json, docs/claims.md, docs/reproduction.md, and the tables and pictures that pages show, anew from stored results
 	$(BIN)/python -m tests.results.drawn
 	$(BIN)/linbench claims --save docs/claims.md
+	$(BIN)/linbench reproduce --save docs/reproduction.md
 	$(BIN)/python -m tests.pages.blocks
 
 docs: $(READY)  ## the site of README and docs, in build/site; every link is checked

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from os.path import relpath
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from linbench.claims.claim import Claim
 from linbench.claims.evidence import Evidence
@@ -14,7 +13,7 @@ from linbench.claims.requirements import missing_requirements
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import NOTHING_TRAINED, REFUTED, SUPPORTED, UNDECIDED, Ruling, Verdict
 from linbench.common import escape
-from linbench.common.files import file_name
+from linbench.common.files import file_name, pictures_folder
 from linbench.common.text import pluralize
 from linbench.report.terminal import markdown
 
@@ -109,7 +108,7 @@ def _pictures(verdict: Verdict, ruling: Ruling, stored: Stored, beside: Path | N
     claim = verdict.claim
     lines: list[str] = []
     if beside is not None and has_figure(claim, ruling):
-        folder = _url(Path(pictures_folder(beside).name))
+        folder = escape.url(Path(pictures_folder(beside).name))
         lines += ["", f"![{claim.id}, every seed]({folder}/{slug(claim, ruling)}.svg)"]
     if claim.text.figure and ruling.kind != NOTHING_TRAINED:
         for path in stored.pictures(verdict.result_ids(ruling, stored), claim.text.figure):
@@ -120,12 +119,7 @@ def _pictures(verdict: Verdict, ruling: Ruling, stored: Stored, beside: Path | N
 def _stored_picture(picture: Path, beside: Path | None) -> str:
     if beside is None:
         return f"Shown in `{escape.one_line(str(picture))}`."
-    return f"![{escape.markdown(picture.stem)}]({_url(Path(relpath(picture, beside)))})"
-
-
-def _url(path: Path) -> str:
-    """Return a relative path as a link needs it, also one whose bytes are not UTF-8."""
-    return quote(path.as_posix(), errors="surrogateescape")
+    return f"![{escape.markdown(picture.stem)}]({escape.url(Path(relpath(picture, beside)))})"
 
 
 def has_figure(claim: Claim, ruling: Ruling) -> bool:
@@ -185,11 +179,6 @@ def measure_rows(claim: Claim, evidence: Mapping[str, Evidence] | None = None) -
             row += [str(evidence[measure.name]), evidence[measure.name].out_of]
         rows.append(row)
     return rows
-
-
-def pictures_folder(page: Path) -> Path:
-    """Return the folder for the pictures of a page: its name without the ending."""
-    return page.with_suffix("") if page.suffix else page.with_name(f"{page.name}-pictures")
 
 
 def slug(claim: Claim, ruling: Ruling) -> str:

@@ -189,8 +189,8 @@ def _command_words(names: list[str], tiers: list[str], folders: list[Path]) -> l
 
 def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", words: list[str]) -> None:
     from linbench.claims.figure import drawings
-    from linbench.claims.page import page, pictures_folder
-    from linbench.common.files import storage_sentence, write_named
+    from linbench.claims.page import page
+    from linbench.common.files import pictures_folder, storage_sentence, write_named
     from linbench.report.figure import save
 
     command = " ".join(["linbench claims", *words, f"--save {quote(str(path))}"])

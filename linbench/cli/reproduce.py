@@ -4,8 +4,8 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,14 +15,16 @@ from linbench.cli.executor_options import with_executor_options
 from linbench.cli.options import AllowOption, DeviceOption, JsonOption, exit_if_failed, warn_ignored_files
 from linbench.cli.result_folders import DEFAULT, FoldersOption, require_folders, store_for_new, stores_in
 from linbench.common.errors import UserError
+from linbench.common.files import check_writable
+from linbench.common.streams import tell
 from linbench.common.text import format_duration
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
 if TYPE_CHECKING:
     from linbench.experiments.cell import Cell
     from linbench.report.table import Table
-    from linbench.reproduction.outcome import Outcome
     from linbench.reproduction.plan import Plan
+    from linbench.reproduction.ran import Ran
     from linbench.reproduction.stored import Stored
     from linbench.reproduction.table import Reproduction
     from linbench.results.schema.cells import CellResult
@@ -39,6 +41,8 @@ Examples:
   linbench reproduce R9 --run --devices all --results results/mine
 
   linbench reproduce R1 --switches
+
+  linbench reproduce --save docs/reproduction.md
 """
 
 
@@ -69,6 +73,10 @@ def reproduce(
     executor: ExecutorChoice = DEFAULT_EXECUTOR,
     allow: AllowOption = None,
     results: FoldersOption = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write all values as a page of Markdown, with a figure."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show tables that papers have published, and our runs of the same cells beside them.
@@ -77,11 +85,14 @@ def reproduce(
     settings and seeds as the paper chose.
     """
     from linbench.experiments.device import pick_device
+    from linbench.reproduction.ran import ran
     from linbench.reproduction.stored import Stored
     from linbench.reproduction.table import find, reproductions
 
-    if run and dry_run:
-        raise UserError("--run and --dry-run exclude each other.")
+    if save:
+        check_writable(save, "cannot write", "--save")
+    if dry_run and (run or save):
+        raise UserError(f"{'--run' if run else '--save'} and --dry-run exclude each other.")
     require_folders(results or (), new=run)
     folders = results or DEFAULT
     trained: list[CellResult] = []
@@ -95,12 +106,15 @@ def reproduce(
         if dry_run:
             plans = _plans(chosen, stored, place, switches=switches)
         else:
-            tables = _tables(chosen, stored, place, switches=switches, in_full=bool(names) or as_json)
+            found = [ran(one, stored, place) for one in chosen]
+            tables = _tables(chosen, found, switches=switches, in_full=bool(names) or as_json)
+    if save:
+        _save(save, found, [*(names or []), *(f"--results {quote(str(each))}" for each in results or [])])
     if dry_run:
         _print_plans(plans, as_json=as_json)
     elif as_json:
         print(json.dumps([record for table in tables for record in table.to_records()]))
-    else:
+    elif not save:
         _print_tables(tables)
     for store in stored.stores:
         warn_ignored_files(store.set_aside)
@@ -132,45 +146,44 @@ def _run(
 
 
 def _tables(
-    chosen: "list[Reproduction]", stored: "Stored", place: str, *, switches: bool, in_full: bool
+    chosen: "list[Reproduction]", found: "list[list[Ran]]", *, switches: bool, in_full: bool
 ) -> "list[Table]":
     """Return what is shown of published tables.
 
-    That is of every kind of device that ran any of it, or else of this one.
-
     Args:
         chosen: the tables.
-        stored: results.
-        place: a device of this kind.
+        found: what became of each, on every kind of device.
         switches: whether the changes of the set-up are shown, and not the values.
         in_full: whether each value is shown, and not a line for each table.
     """
-    from linbench.experiments.device import device_class
-    from linbench.reproduction.attribution import attributions
-    from linbench.reproduction.outcome import outcomes
     from linbench.reproduction.page import ledger, of_switches, overview
-    from linbench.reproduction.table import cells_of
+    from linbench.reproduction.ran import most
 
+    every = [each for kinds in found for each in kinds]
     if switches and not any(one.table.switches for one in chosen):
         raise UserError(f"no switch is written for {', '.join(one.id for one in chosen)}.")
-    tables: list[Table] = []
-    lines = {}
-    for one in chosen:
-        runs = one.runs()
-        kinds = stored.kinds_of(cells_of(runs)) or [device_class(place)]
-        look_ups = {kind: partial(stored.get, kind=kind) for kind in kinds}
-        if switches:
-            found = {kind: attributions(one, runs, look_up) for kind, look_up in look_ups.items()}
-            tables += [of_switches(one, each, kind) for kind, each in found.items() if each]
-        else:
-            values = {kind: outcomes(one, runs, look_up) for kind, look_up in look_ups.items()}
-            tables += [ledger(one, each, kind) for kind, each in values.items()] if in_full else []
-            lines[one] = max(values.values(), key=_scored)
-    return tables if switches or in_full else [overview(lines)]
+    if switches:
+        return [of_switches(each.one, each.switches, each.kind) for each in every if each.switches]
+    if in_full:
+        return [ledger(each.one, each.outcomes, each.kind) for each in every]
+    return [overview({each.one: each.outcomes for each in map(most, found)})]
 
 
-def _scored(found: "list[Outcome]") -> int:
-    return sum(each.ours is not None for each in found)
+def _save(path: Path, found: "list[list[Ran]]", words: "Sequence[str]") -> None:
+    """Write the page and its figure."""
+    from linbench.common.files import pictures_folder, storage_sentence, write_named
+    from linbench.report.figure import save
+    from linbench.reproduction.document import document
+    from linbench.reproduction.figure import drawing
+    from linbench.reproduction.ran import most
+
+    shown = [most(kinds) for kinds in found]
+    command = " ".join(["linbench reproduce", *words, f"--save {quote(str(path))}"])
+    with storage_sentence(path, "cannot write", "--save"):
+        write_named(path, document(shown, command=command, beside=path).encode())
+    tell(f"wrote {path}")
+    save([drawing(shown)], pictures_folder(path), ["svg"])
+    tell(f"wrote its picture to {pictures_folder(path)}")
 
 
 def _print_tables(tables: "list[Table]") -> None:

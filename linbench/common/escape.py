@@ -6,6 +6,8 @@ written as they are.
 
 import json
 import re
+from pathlib import Path
+from urllib.parse import quote
 
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
@@ -126,3 +128,8 @@ def csv(text: str) -> str:
 def in_json(text: str) -> str:
     """Escape the hidden characters in JSON text; its values stay the same."""
     return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1] if match[0] != "\x7f" else "\\u007f", text)
+
+
+def url(path: Path) -> str:
+    """Return a relative path as a link needs it, also one whose bytes are not UTF-8."""
+    return quote(path.as_posix(), errors="surrogateescape")

@@ -223,3 +223,8 @@ def check_writable(path: Path, doing: str, option: str) -> None:
     """
     with storage_sentence(path, doing, option):
         try_named(path)
+
+
+def pictures_folder(page: Path) -> Path:
+    """Return the folder for the pictures of a page: its name without the ending."""
+    return page.with_suffix("") if page.suffix else page.with_name(f"{page.name}-pictures")

@@ -146,7 +146,7 @@ def _line(outcome: Outcome) -> tuple[Cell, ...]:
 
 
 def _number(value: float | None, form: str = ".1f") -> Cell:
-    return NO_VALUE if value is None else Cell(format(value, form), value)
+    return NO_VALUE if value is None else Cell(format(round(value, 1) + 0.0, form), value)  # no -0.0
 
 
 def _caption(one: Reproduction) -> str:

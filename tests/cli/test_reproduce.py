@@ -76,11 +76,30 @@ def test_what_is_missing_is_run_and_is_not_run_again(linbench: Callable[..., Any
     assert (plan["left"], plan["tokens"], plan["seconds"]) == (0, 0, 0)
 
 
+@pytest.mark.slow
+def test_where_one_seed_chooses_the_others_run_at_what_it_chose(
+    linbench: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = small_table(select="best rate")
+    monkeypatch.setattr(files, "reproductions", lambda: {"R1": table})
+    ended = linbench("reproduce", "R1", "--run", *HERE, "--json")
+    ours, _ = json.loads(ended.out)
+    assert len([*(tmp_path / "mine").glob("*.json")]) == 3
+    assert (len(ours["seeds"]), ours["seeds"][0]) == (2, ours["ours"])
+    page, picture = tmp_path / "page.md", tmp_path / "page" / "published-and-ours.svg"
+    ended = linbench("reproduce", "R1", "--save", "page.md", *HERE[:2], *HERE[4:], "--json")
+    assert json.loads(ended.out)[0] == ours
+    assert f"{ours['ours']:.1f}" in page.read_text(encoding="utf-8")
+    assert picture.is_file()
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ["R2"],
         ["R1", "--run", "--dry-run"],
+        ["R1", "--dry-run", "--save", "page.md"],
+        ["R1", "--save", "nowhere/page.md"],
         ["R1", "--results", "nowhere"],
         ["R1", "--run", "--results", "mine", "--results", "nowhere"],
     ],

@@ -26,7 +26,10 @@ PAGES = [
 ]
 """All pages that tell what was measured. CHANGELOG.md is history."""
 
-WHOLE = {"docs/claims.md": "linbench claims --save docs/claims.md"}
+WHOLE = {
+    "docs/claims.md": "linbench claims --save docs/claims.md",
+    "docs/reproduction.md": "linbench reproduce --save docs/reproduction.md",
+}
 """Pages that a command makes as a whole, each with the command; `tests/results/test_reference_results.py`
 holds them to stored results."""
 

@@ -18,6 +18,7 @@ PACKED = (
     "h100/claims",
     "h200",
     "h200/claims",
+    "h200/reproduction",
     "h200/softmax",
 )
 MOST_FILES = 1_700

@@ -14,11 +14,17 @@ import pytest
 
 from linbench.claims.claim import claims
 from linbench.claims.figure import drawings as claim_drawings
-from linbench.claims.page import page, pictures_folder
+from linbench.claims.page import page
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import verdict
+from linbench.common.files import pictures_folder
 from linbench.experiments.registry import registry
 from linbench.experiments.suite import load
+from linbench.reproduction import stored as reproduced
+from linbench.reproduction.document import document
+from linbench.reproduction.figure import drawing as drawing_of_tables
+from linbench.reproduction.ran import most, ran
+from linbench.reproduction.table import reproductions
 from linbench.results.store import CELL, Store, find_stores
 from tests.results.drawn import (
     DRAWN,
@@ -179,6 +185,21 @@ def test_the_page_of_claims_says_and_shows_what_the_kept_results_do(monkeypatch:
     assert sorted(one.name for one in pictures_folder(path).iterdir()) == sorted(
         f"{one.slug}.{suffix}" for one in drawn for suffix in ("svg", "txt")
     )
+
+
+@pytest.mark.slow
+def test_the_page_of_published_tables_says_and_shows_what_the_kept_results_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    stored, path = reproduced.Stored(find_stores(Path("results"))), Path("docs/reproduction.md")
+    found = [most(ran(one, stored, "cpu")) for one in reproductions().values()]
+    command = "linbench reproduce --save docs/reproduction.md"
+    assert path.read_text(encoding="utf-8") == document(found, command=command, beside=path)
+    picture = drawing_of_tables(found)
+    for suffix in ("svg", "txt"):
+        file = pictures_folder(path) / f"{picture.slug}.{suffix}"
+        assert picture.about in file.read_text(encoding="utf-8")
 
 
 def test_hard_tells_the_four_models_apart() -> None:
