@@ -64,6 +64,8 @@ DEFINITIONS = [
     _phrase("docs/adding-a-variant.md", "longer than five minutes", "the limit of a probe (engine/probe.py)"),
     _phrase(USAGE, "14 of 14, 22 of 24 or 27 of 32 seeds", "computed by linbench/claims/looks.py"),
     _phrase(USAGE, "any verdict is wrong is at most 5 %", "the level of claims"),
+    _phrase("docs/reliability.md", "Below 0.8 a cell is named", "a level of linbench/results/reliability.py"),
+    _phrase("docs/reliability.md", "intervals of 95 %", "a level of linbench/results/reliability.py"),
     _phrase(USAGE, "within .5 % of the task's optimum", "a rule of ladders (engine/ladder.py)"),
     _phrase(USAGE, "lower the loss by less than 2 %", "a rule of ladders (engine/ladder.py)"),
     _phrase(RESULTS, "or with 32 times the first budget", "a rule of ladders (protocols.yaml)"),

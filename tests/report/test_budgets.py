@@ -1,6 +1,6 @@
 """Tables and figures of accuracy by budget, and every table at a fixed budget."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +21,6 @@ from linbench.results.store import Store
 from tests.helpers.records import a_record
 
 Climb = Callable[..., list[Any]]
-
-
-@pytest.fixture
-def climb(a_result: Callable[..., Any]) -> Climb:
-    """Results of the rungs of a ladder: of these accuracies, the last as the ladder ended if it did."""
-
-    def make(
-        label: str, seed: int, accuracies: Sequence[float], ended: str | None = None, **more: Any
-    ) -> Any:
-        found = []
-        for doublings, accuracy in enumerate(accuracies):
-            tokens = 1000 << doublings
-            curve = [{"step": 1, "tokens": tokens, "loss": 1.0, "accuracy": accuracy, "nll": 1.0}]
-            one = a_result(label, seed, accuracy, purpose="rung", curve=curve, **more)
-            settings = one["cell"]["protocol"]["settings"] | ({"doublings": doublings} if doublings else {})
-            one["cell"] = one["cell"] | {"protocol": {"version": 1, "settings": settings}}
-            found.append(one | {"id": f"{label} {seed} {doublings} {more}"})
-        if ended:
-            rungs = [{"tokens": 1000 << n, "accuracy": score} for n, score in enumerate(accuracies)]
-            ladder = {"ended": ended, "most": 6, "rungs": rungs}
-            found[-1] |= {"purpose": "report", "ladder": ladder}
-        return found
-
-    return make
 
 
 @pytest.fixture

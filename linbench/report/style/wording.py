@@ -8,6 +8,7 @@ from linbench.experiments.labels import distinguishing_labels
 from linbench.experiments.sizing import TOLERANCE
 from linbench.results.comparison import Comparison
 from linbench.results.record import learning_rate_of, seed_of
+from linbench.results.reliability import RELIABLE_FROM, reliability
 from linbench.results.schema import Result
 from linbench.results.schema.cells import ProtocolSettings, Task
 from linbench.results.slices import slices
@@ -158,7 +159,18 @@ def training(comparison: Comparison) -> str:
         f"{comparison.title} ({task}); training: {_budget(comparison, protocol)} in batches of"
         f" {protocol['batch_size']}, learning rate {rates}{_search(comparison)}, {protocol['precision']}; all"
         f" models have {model}; {seed_words}; {comparison.device}; {commits(comparison.results)}."
-        f" {form}{_matching(comparison)}{_floor(first['cell']['task'])}"
+        f" {form}{_matching(comparison)}{_floor(first['cell']['task'])}{_reliability(comparison)}"
+    )
+
+
+def _reliability(comparison: Comparison) -> str:
+    """Return a sentence on the reliability of a comparison, if single runs do not tell its models apart."""
+    found = reliability([row.accuracies for row in comparison.rows])
+    if found is None or found.reliable:
+        return ""
+    return (
+        f" Reliability is {found.one:.2f} [{found.low:.2f}, {found.high:.2f}], below {RELIABLE_FROM:g}: seeds"
+        " of one model differ too much for single runs to tell models apart."
     )
 
 

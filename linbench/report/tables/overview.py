@@ -33,8 +33,7 @@ def overviews(comparisons: Sequence[Comparison]) -> list[Table]:
     """Return accuracy by task and model for what is alike in form, way of training and device."""
     alike: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
-        learned = ", until learned" if comparison.until_learned else ""
-        alike.setdefault(f"{comparison.form} form{learned}, {comparison.device}", []).append(comparison)
+        alike.setdefault(comparison.kind_of_training, []).append(comparison)
     return [_overview(name, found) for name, found in alike.items() if len(found) > 1]
 
 
