@@ -40,6 +40,8 @@ Examples:
 
   linbench reproduce R9 --run --devices all --results results/mine
 
+  linbench reproduce R2 --row "mamba3*" --column parity --run
+
   linbench reproduce R1 --switches
 
   linbench reproduce --save docs/reproduction.md
@@ -55,6 +57,14 @@ def reproduce(
             autocompletion=completion.reproductions,
             help="Published tables to show, such as R9 (default: a line for each).",
         ),
+    ] = None,
+    row: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Only rows of this name, of one table; * matches anything."),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Only columns of this name, of one table; * matches anything."),
     ] = None,
     run: Annotated[
         bool, typer.Option("--run", help="Run what is missing; results go to the first --results.")
@@ -98,6 +108,8 @@ def reproduce(
     trained: list[CellResult] = []
     with redirect_stdout(sys.stderr):  # plugins may print; standard output is ours
         chosen = list(dict.fromkeys(map(find, names or []))) or list(reproductions().values())
+        if row or column:
+            chosen = [_only(chosen).part(row or [], column or [])]
         place = pick_device(device)
         if run:
             how = {"executor": executor, "allow": allow or ()}
@@ -109,7 +121,9 @@ def reproduce(
             found = [ran(one, stored, place) for one in chosen]
             tables = _tables(chosen, found, switches=switches, in_full=bool(names) or as_json)
     if save:
-        _save(save, found, [*(names or []), *(f"--results {quote(str(each))}" for each in results or [])])
+        given = {"--row": row, "--column": column, "--results": results}
+        words = [f"{name} {quote(str(each))}" for name, values in given.items() for each in values or []]
+        _save(save, found, [*(names or []), *words])
     if dry_run:
         _print_plans(plans, as_json=as_json)
     elif as_json:
@@ -122,6 +136,13 @@ def reproduce(
 
 
 reproduce.__doc__ = (reproduce.__doc__ or "") + EXAMPLES
+
+
+def _only(chosen: "list[Reproduction]") -> "Reproduction":
+    """Return the one table that is chosen. Raises UserError: there are several."""
+    if len(chosen) > 1:
+        raise UserError("--row and --column take a part of one table; name one, such as R9.")
+    return chosen[0]
 
 
 def _run(

@@ -4,8 +4,9 @@ Every file in the folder `tables` is read; no list names them.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache, cached_property
 
 from linbench.common.errors import UserError, unknown
@@ -91,6 +92,25 @@ class Reproduction:
                     found.setdefault((name, heading), []).append(cells)
         return found
 
+    def part(self, rows: Sequence[str], columns: Sequence[str]) -> "Reproduction":
+        """Return the table with some rows and columns alone, and the same switches.
+
+        Args:
+            rows: names of rows, or patterns in which * stands for anything; empty: all.
+            columns: the same of columns.
+
+        Raises UserError: no row or column has such a name.
+        """
+        table = self.table
+        headings = _matching(f"column of {self.id}", columns, list(table.columns))
+        labels = _matching(f"row of {self.id}", rows, list(table.rows))
+        places = [list(table.columns).index(heading) for heading in headings]
+        changes = {
+            "columns": {heading: table.columns[heading] for heading in headings},
+            "rows": {name: _at(row, places, kept=name in labels) for name, row in table.rows.items()},
+        }
+        return Reproduction(self.id, table.model_copy(update=changes))
+
     def switched(self, name: str) -> "Reproduction":
         """Return the part of the table that a switch is tried on, with what it changes.
 
@@ -109,14 +129,10 @@ class Reproduction:
         }
         places = [list(table.columns).index(heading) for heading in headings]
         rows = {
-            label: row.model_copy(
+            label: _at(row, places, kept=switch.rows is None or label in switch.rows).model_copy(
                 update={
                     "model": switch.models.get(label, row.model or label),
                     "set": without(row.set, switch.set),
-                    "values": tuple(
-                        row.values[place] if switch.rows is None or label in switch.rows else None
-                        for place in places
-                    ),
                 }
             )
             for label, row in table.rows.items()
@@ -137,6 +153,27 @@ class Reproduction:
         shared = table.model_dump(include={"form", "protocol", "seeds", "set", "grid"})
         values = {"about": table.title, "tasks": [task], "models": [*models.values()], **shared}
         return keep_models(Suite.parse(values, where=self.id), [models[name] for name in names])
+
+
+def _matching(what: str, patterns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the names that some pattern matches, or all without a pattern."""
+
+    def matches(name: str, pattern: str) -> bool:
+        return name == pattern or fnmatchcase(name, pattern)  # brackets mean something in a pattern
+
+    for pattern in patterns:
+        if not any(matches(name, pattern) for name in names):
+            raise unknown(what, pattern, names)
+    return [name for name in names if not patterns or any(matches(name, each) for each in patterns)]
+
+
+def _at(row: PublishedRow, places: Sequence[int], *, kept: bool) -> PublishedRow:
+    """Return a row with the values at some places alone; a row that is not kept has none.
+
+    It stays in the table, whose settings may be of its mixer.
+    """
+    values = tuple(row.values[place] if kept else None for place in places)
+    return row.model_copy(update={"values": values})
 
 
 def _model(name: str, row: PublishedRow) -> SuiteModel:

@@ -59,6 +59,19 @@ def test_switches_are_shown_and_planned(linbench: Callable[..., Any], snapshot: 
     assert (plan["runs"], plan["left"]) == (8, 8)
 
 
+def test_a_part_is_shown_and_planned_of_one_table(
+    linbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    (shown,) = json.loads(linbench("reproduce", "R1", "--row", "delta*", "--device", "cpu", "--json").out)
+    assert shown["model"] == "deltanet"
+    words = ("reproduce", "R1", "--row", "other", "--device", "cpu", "--dry-run", "--json")
+    assert [plan["runs"] for plan in json.loads(linbench(*words).out)] == [0]
+    both = {"R1": small_table(), "R2": small_table()}
+    monkeypatch.setattr(files, "reproductions", lambda: both)
+    ended = linbench("reproduce", "--row", "deltanet")
+    assert (ended.code, ended.out, ended.err) == (2, "", snapshot)
+
+
 @pytest.mark.slow
 def test_what_is_missing_is_run_and_is_not_run_again(linbench: Callable[..., Any], tmp_path: Path) -> None:
     ended = linbench("reproduce", "R1", "--run", *HERE, "--json")
@@ -99,6 +112,8 @@ def test_where_one_seed_chooses_the_others_run_at_what_it_chose(
         ["R2"],
         ["R1", "--run", "--dry-run"],
         ["R1", "--dry-run", "--save", "page.md"],
+        ["R1", "--row", "delta"],
+        ["R1", "--column", "lng"],
         ["R1", "--save", "nowhere/page.md"],
         ["R1", "--results", "nowhere"],
         ["R1", "--run", "--results", "mine", "--results", "nowhere"],

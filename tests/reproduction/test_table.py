@@ -42,6 +42,24 @@ def test_values_that_are_not_printed_are_not_run() -> None:
     assert list(small_table(rows=rows).runs()) == [("linear_attention", "short")]
 
 
+def test_a_part_has_the_runs_of_its_rows_and_columns_alone() -> None:
+    columns = dict.fromkeys(("short", "shorter", "long"), SMALL["columns"]["short"])
+    rows = {"deltanet": [1, 2, 3], "rwkv7": [4, 5, 6], "gla[conv=2]": [7, None, 9]}
+    table = small_table(columns=columns, rows=rows, set={**SMALL["set"], "model.rwkv7.heads": 2})
+
+    def values(*asked: list[str]) -> list[str]:
+        part = table.part(*asked)
+        assert {(cell.row, cell.column) for cell in part.printed} == set(part.runs())
+        return [cell.printed.text for cell in part.printed]
+
+    assert values([], ["short*"]) == ["1", "2", "4", "5", "7"]
+    assert values(["gla[conv=2]", "delta*"], ["long"]) == ["3", "9"]
+    assert values(["deltanet"], []) == ["1", "2", "3"]
+    assert values([], []) == [cell.printed.text for cell in table.printed]
+    switched = table.part(["deltanet"], ["long"]).switched("no convolution")
+    assert [(cell.row, cell.column) for cell in switched.printed] == [("deltanet", "long")]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
