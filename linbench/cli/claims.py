@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +19,7 @@ from linbench.cli.options import (
     exit_if_failed,
     warn_ignored_files,
 )
+from linbench.cli.pages import command_line, save_page
 from linbench.cli.result_folders import DEFAULT, FoldersOption, require_folders, store_for_new, stores_in
 from linbench.common.errors import UserError, unknown
 from linbench.common.streams import tell
@@ -113,7 +113,8 @@ def claims(
             tell("linbench: nothing is left to run.")
     warn_ignored_files(stored.set_aside)
     if save:
-        _save(save, verdicts, stored, _command_words(names or [], tier or [], results or []))
+        command = command_line("linbench claims", names, {"--tier": tier, "--results": results}, save)
+        _save(save, verdicts, stored, command)
     remaining = partial(_remaining, stored=stored, device=device)
     if as_json:
         _print_json(verdicts, remaining if names or everything else None)
@@ -178,29 +179,12 @@ def _runner(folders: Sequence[Path], device: str, options: dict[str, Any]) -> "R
     )
 
 
-def _command_words(names: list[str], tiers: list[str], folders: list[Path]) -> list[str]:
-    """Return the words of the command line that choose what a page shows."""
-    return [
-        *names,
-        *(f"--tier {name}" for name in tiers),
-        *(f"--results {quote(str(folder))}" for folder in folders),
-    ]
-
-
-def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", words: list[str]) -> None:
+def _save(path: Path, verdicts: "list[Verdict]", stored: "Stored", command: str) -> None:
     from linbench.claims.figure import drawings
     from linbench.claims.page import page
-    from linbench.common.files import pictures_folder, storage_sentence, write_named
-    from linbench.report.figure import save
 
-    command = " ".join(["linbench claims", *words, f"--save {quote(str(path))}"])
-    with storage_sentence(path, "cannot write", "--save"):
-        write_named(path, page(verdicts, stored, command=command, beside=path).encode())
-    tell(f"wrote {path}")
-    files = save(
-        [drawing for verdict in verdicts for drawing in drawings(verdict)], pictures_folder(path), ["svg"]
-    )
-    tell(f"wrote {pluralize(len(files) // 2, 'picture')} to {pictures_folder(path)}")
+    text = page(verdicts, stored, command=command, beside=path)
+    save_page(path, text, [drawing for verdict in verdicts for drawing in drawings(verdict)])
 
 
 def _print_json(

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,10 +12,10 @@ import typer
 from linbench.cli import completion
 from linbench.cli.executor_options import with_executor_options
 from linbench.cli.options import AllowOption, DeviceOption, JsonOption, exit_if_failed, warn_ignored_files
+from linbench.cli.pages import command_line, save_page
 from linbench.cli.result_folders import DEFAULT, FoldersOption, require_folders, store_for_new, stores_in
 from linbench.common.errors import UserError
 from linbench.common.files import check_writable
-from linbench.common.streams import tell
 from linbench.common.text import format_duration
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
@@ -122,8 +121,8 @@ def reproduce(
             tables = _tables(chosen, found, switches=switches, in_full=bool(names) or as_json)
     if save:
         given = {"--row": row, "--column": column, "--results": results}
-        words = [f"{name} {quote(str(each))}" for name, values in given.items() for each in values or []]
-        _save(save, found, [*(names or []), *words])
+        command = command_line("linbench reproduce", names, given, save)
+        _save(save, found, command)
     if dry_run:
         _print_plans(plans, as_json=as_json)
     elif as_json:
@@ -150,20 +149,19 @@ def _run(
 ) -> "list[CellResult]":
     """Run what no folder has, and store it in the first: what chooses among settings, and then the rest."""
     from linbench.cli.running import run_with_progress
-    from linbench.reproduction.plan import choosing_cells, missing, needed_cells
+    from linbench.reproduction.plan import choosing_cells, missing, needed_cells, planned
     from linbench.reproduction.stored import Stored
 
     store = store_for_new(folders)
 
     def train(cells: "list[Cell]") -> "list[CellResult]":
-        left = missing(cells, Stored(stores_in(folders)), place)
-        return run_with_progress(left, store, search=None, stack=None, summarize=True, **how)
+        return run_with_progress(cells, store, search=None, stack=None, summarize=True, **how)
 
-    first = train([cell for one in chosen for cell in choosing_cells(one, place, switches=switches)])
+    every = planned(chosen, place, switches=switches)
     stored = Stored(stores_in(folders))
-    return first + train(
-        [cell for one in chosen for cell in needed_cells(one, stored, place, switches=switches)]
-    )
+    first = train(missing(choosing_cells(every), stored, place))
+    stored = Stored(stores_in(folders))  # with what the first have measured
+    return first + train(missing(needed_cells(every, stored, place), stored, place))
 
 
 def _tables(
@@ -190,21 +188,13 @@ def _tables(
     return [overview({each.one: each.outcomes for each in map(most, found)})]
 
 
-def _save(path: Path, found: "list[list[Ran]]", words: "Sequence[str]") -> None:
-    """Write the page and its figure."""
-    from linbench.common.files import pictures_folder, storage_sentence, write_named
-    from linbench.report.figure import save
+def _save(path: Path, found: "list[list[Ran]]", command: str) -> None:
     from linbench.reproduction.document import document
     from linbench.reproduction.figure import drawing
     from linbench.reproduction.ran import most
 
     shown = [most(kinds) for kinds in found]
-    command = " ".join(["linbench reproduce", *words, f"--save {quote(str(path))}"])
-    with storage_sentence(path, "cannot write", "--save"):
-        write_named(path, document(shown, command=command, beside=path).encode())
-    tell(f"wrote {path}")
-    save([drawing(shown)], pictures_folder(path), ["svg"])
-    tell(f"wrote its picture to {pictures_folder(path)}")
+    save_page(path, document(shown, command=command, beside=path), [drawing(shown)])
 
 
 def _print_tables(tables: "list[Table]") -> None:

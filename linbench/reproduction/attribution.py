@@ -1,11 +1,12 @@
 """The change that a switch of the set-up makes of our number, and the share of the gap that it closes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from linbench.reproduction.choice import Find
 from linbench.reproduction.outcome import Outcome, outcomes
-from linbench.reproduction.table import Reproduction, Runs
+from linbench.reproduction.table import Reproduction
 from linbench.results.statistics import Difference, welch
 
 
@@ -43,19 +44,19 @@ class Attribution:
         return -change.mean / gap if gap else None
 
 
-def attributions(one: Reproduction, runs: Runs, find: Find) -> list[Attribution]:
+def attributions(one: Reproduction, before: Sequence[Outcome], find: Find) -> list[Attribution]:
     """Return all switches of a table, value by value.
 
     Args:
         one: the table.
-        runs: its runs without a switch, on any device.
+        before: its values without a switch.
         find: a look-up of results of one kind of device.
     """
-    before = {(each.cell.row, each.cell.column): each for each in outcomes(one, runs, find)}
+    at = {(each.cell.row, each.cell.column): each for each in before}
     found = []
     for name in one.table.switches:
         changed = one.switched(name)
         for after in outcomes(changed, changed.runs(), find):
             if changed.needs(after.cell) is None:
-                found.append(Attribution(name, before[after.cell.row, after.cell.column], after))
+                found.append(Attribution(name, at[after.cell.row, after.cell.column], after))
     return found

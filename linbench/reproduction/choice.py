@@ -10,6 +10,7 @@ from statistics import fmean
 from linbench.experiments.cell import Cell
 from linbench.reproduction.schema import FIRST_SEED_CHOOSES, PublishedTable
 from linbench.reproduction.scores import score
+from linbench.reproduction.table import each_cell_once
 from linbench.results.schema.cells import CellResult
 from linbench.results.scores import validation_accuracy
 
@@ -46,7 +47,7 @@ def needed(table: PublishedTable, column: str, settings: Settings, find: Find) -
         chosen = []
     else:
         chosen = settings[place]
-    return list({cell.id: cell for cell in (*first, *chosen)}.values())
+    return each_cell_once([*first, *chosen])
 
 
 def choose(
@@ -71,19 +72,17 @@ def choose(
 
 def _chosen(table: PublishedTable, column: str, settings: Settings, find: Find) -> int | None:
     """Return the number of the chosen setting, of equals the first; None if a run has no score."""
-    best = _best(table)
+    scores = [_scores(table, column, choosing(table, [seeds]), find) for seeds in settings]
+    known = [each for each in scores if each is not None]
+    if len(known) < len(scores):
+        return None
     if table.select == "best validation":
-        best = max
-    found = []
-    for seeds in settings:
-        scores = _scores(table, column, choosing(table, [seeds]), find)
-        if scores is None:
-            return None
-        if table.select == "best validation":
-            result = find(seeds[0])
-            scores = [(result and validation_accuracy(result)) or 0.0]
-        found.append(best(scores) if table.select == "best" else fmean(scores))
-    return found.index(best(found))
+        firsts = [find(seeds[0]) for seeds in settings]
+        validated = [(result and validation_accuracy(result)) or 0.0 for result in firsts]
+        return validated.index(max(validated))
+    best = _best(table)
+    numbers = [best(each) if table.select == "best" else fmean(each) for each in known]
+    return numbers.index(best(numbers))
 
 
 def _best(table: PublishedTable) -> Callable[[Sequence[float]], float]:

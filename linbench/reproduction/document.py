@@ -38,7 +38,7 @@ def document(found: Sequence[Ran], *, command: str, beside: Path) -> str:
     """
     outcomes = [outcome for each in found for outcome in each.outcomes]
     parts = [HEAD.format(answer=_answer(len(found), outcomes), command=escape.one_line(command))]
-    if any(outcome.ours is not None for outcome in outcomes):
+    if any(each.scored for each in found):
         folder = Path(pictures_folder(beside).name)
         parts.append(f"![{FIGURE}]({escape.url(folder)}/{SLUG}.svg)\n")
     parts.append(overview({each.one: each.outcomes for each in found}).body() + "\n")

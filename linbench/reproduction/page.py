@@ -137,7 +137,7 @@ def _line(outcome: Outcome) -> tuple[Cell, ...]:
         Cell(outcome.cell.column),
         Cell(outcome.cell.printed.text),
         _number(outcome.ours),
-        _number(outcome.difference, "+.1f"),
+        _number(outcome.difference, "+z.1f"),
         _number(fmean(seeds) if seeds else None),
         Cell(f"{min(seeds):.1f} to {max(seeds):.1f}") if seeds else NO_VALUE,
         Cell(outcome.verdict),
@@ -145,8 +145,8 @@ def _line(outcome: Outcome) -> tuple[Cell, ...]:
     )
 
 
-def _number(value: float | None, form: str = ".1f") -> Cell:
-    return NO_VALUE if value is None else Cell(format(round(value, 1) + 0.0, form), value)  # no -0.0
+def _number(value: float | None, form: str = "z.1f") -> Cell:
+    return NO_VALUE if value is None else Cell(format(value, form), value)
 
 
 def _caption(one: Reproduction) -> str:

@@ -1,6 +1,6 @@
 """The runs of a published table, how many are left, and what they may cost."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from linbench.experiments.device import device_class
 from linbench.reproduction.choice import choosing, needed
 from linbench.reproduction.schema import PublishedTable
 from linbench.reproduction.stored import Stored
-from linbench.reproduction.table import Reproduction, Runs
+from linbench.reproduction.table import Reproduction, Runs, each_cell_once
 
 
 class Plan(NamedTuple):
@@ -28,22 +28,29 @@ class Plan(NamedTuple):
     seconds: float | None
 
 
-def choosing_cells(one: Reproduction, device: str, *, switches: bool) -> list[Cell]:
-    """Return the cells that choose among settings, of a table or of it and its switches, each once."""
-    return _each_once(
-        cell
-        for table, runs in _runs(one, device, switches=switches)
-        for settings in runs.values()
-        for cell in choosing(table, settings)
+def planned(
+    tables: Iterable[Reproduction], device: str, *, switches: bool
+) -> list[tuple[PublishedTable, Runs]]:
+    """Return tables with their runs on a device; with `switches` also each as every switch changes it."""
+    changed = [
+        each for one in tables for each in (one, *map(one.switched, one.table.switches if switches else ()))
+    ]
+    return [(each.table, each.runs(device)) for each in changed]
+
+
+def choosing_cells(every: Iterable[tuple[PublishedTable, Runs]]) -> list[Cell]:
+    """Return the cells that choose among the settings of planned tables, each once."""
+    return each_cell_once(
+        cell for table, runs in every for settings in runs.values() for cell in choosing(table, settings)
     )
 
 
-def needed_cells(one: Reproduction, stored: Stored, device: str, *, switches: bool) -> list[Cell]:
-    """Return all cells that a table takes, as far as results tell which settings are chosen, each once."""
+def needed_cells(every: Iterable[tuple[PublishedTable, Runs]], stored: Stored, device: str) -> list[Cell]:
+    """Return all cells that planned tables take, each once, as far as results tell the chosen settings."""
     find = partial(stored.get, kind=device_class(device))
-    return _each_once(
+    return each_cell_once(
         cell
-        for table, runs in _runs(one, device, switches=switches)
+        for table, runs in every
         for (_, column), settings in runs.items()
         for cell in needed(table, column, settings, find)
     )
@@ -54,20 +61,9 @@ def missing(cells: Iterable[Cell], stored: Stored, device: str) -> list[Cell]:
     return [cell for cell in cells if stored.get(cell, device_class(device)) is None]
 
 
-def _runs(one: Reproduction, device: str, *, switches: bool) -> Iterator[tuple[PublishedTable, Runs]]:
-    yield one.table, one.runs(device)
-    for name in one.table.switches if switches else ():
-        switched = one.switched(name)
-        yield switched.table, switched.runs(device)
-
-
-def _each_once(cells: Iterable[Cell]) -> list[Cell]:
-    return list({cell.id: cell for cell in cells}.values())
-
-
 def plan(one: Reproduction, stored: Stored, cost: CostModel | None, device: str, *, switches: bool) -> Plan:
     """Return what is left to run of a table on a device, judged by a cost model."""
-    cells = needed_cells(one, stored, device, switches=switches)
+    cells = needed_cells(planned([one], device, switches=switches), stored, device)
     left = missing(cells, stored, device)
     seconds = [estimate_seconds(group, cost) for group in groups(left)]
     return Plan(

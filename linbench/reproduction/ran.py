@@ -35,7 +35,7 @@ class Ran:
     @cached_property
     def switches(self) -> list[Attribution]:
         """The changes that switches make, value by value."""
-        return attributions(self.one, self.runs, self.find)
+        return attributions(self.one, self.outcomes, self.find)
 
     @property
     def scored(self) -> int:

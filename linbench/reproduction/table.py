@@ -4,7 +4,7 @@ Every file in the folder `tables` is read; no list names them.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
@@ -23,11 +23,17 @@ Runs = dict[tuple[str, str], list[list[Cell]]]
 """Runs of values by row and column: for each a list of settings, each with the cells of all seeds."""
 
 
-def cells_of(*every_runs: Runs) -> list[Cell]:
+def each_cell_once(cells: Iterable[Cell]) -> list[Cell]:
+    """Return the first cell of each id: values of a table share runs."""
+    by_id: dict[str, Cell] = {}
+    for cell in cells:
+        by_id.setdefault(cell.id, cell)
+    return list(by_id.values())
+
+
+def cells_of(runs: Runs) -> list[Cell]:
     """Return all cells of runs, each once."""
-    every_setting = (settings for runs in every_runs for settings in runs.values())
-    every = (cell for settings in every_setting for seeds in settings for cell in seeds)
-    return list({cell.id: cell for cell in every}.values())
+    return each_cell_once(cell for settings in runs.values() for seeds in settings for cell in seeds)
 
 
 @dataclass(frozen=True)

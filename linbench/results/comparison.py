@@ -136,12 +136,6 @@ class Comparison:
         return any("ladder" in result for result in self.results)
 
     @property
-    def kind_of_training(self) -> str:
-        """The form, the way of training and the device, which scores of several tasks must share."""
-        learned = ", until learned" if self.until_learned else ""
-        return f"{self.form} form{learned}, {self.device}"
-
-    @property
     def tests(self) -> list[str]:
         """Labels of several tests, by the settings in which they differ; empty for a single test."""
         tests = self.results[0]["cell"]["task"].get("test", [])

@@ -99,10 +99,10 @@ def reliability(scores: Sequence[Sequence[float]]) -> Reliability | None:
     return Reliability(of_ratio(ratio), of_ratio(low), of_ratio(high), of_mean, models, seeds)
 
 
-def agreement(first: Mapping[str, float], second: Mapping[str, float]) -> Agreement | None:
-    """Return how far two sets of scores order the models alike that they have in common.
+def tau(first: Mapping[str, float], second: Mapping[str, float]) -> float | None:
+    """Return Kendall's tau-b of the models that two sets of scores have in common.
 
-    It is Kendall's tau-b, which counts ties (Kendall 1945, doi:10.2307/2332303).
+    It counts ties (Kendall 1945, doi:10.2307/2332303).
 
     Args:
         first: scores by model.
@@ -110,24 +110,35 @@ def agreement(first: Mapping[str, float], second: Mapping[str, float]) -> Agreem
 
     Returns: None for fewer common models than `FEWEST_MODELS`, and where either side knows no order of them.
     """
+    signs = _signs(first, second)
+    return None if signs is None else _tau(signs)
+
+
+def agreement(first: Mapping[str, float], second: Mapping[str, float]) -> Agreement | None:
+    """Return `tau` of the same arguments with its interval, by a bootstrap over models; None where it is."""
+    signs = _signs(first, second)
+    found = None if signs is None else _tau(signs)
+    if signs is None or found is None:
+        return None
+    models = len(signs[0])
+    weights = np.random.default_rng(0).multinomial(models, [1 / models] * models, size=DRAWS)
+    low, high = np.nanquantile(_taus(signs, weights), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Agreement(found, float(low), float(high), models)
+
+
+def _signs(first: Mapping[str, float], second: Mapping[str, float]) -> list[np.ndarray] | None:
+    """Return for either side whether the first of two common models is better, worse or alike: 1, -1 or 0."""
     common = sorted(first.keys() & second.keys())
     if len(common) < FEWEST_MODELS:
         return None
-    signs = [_signs([side[name] for name in common]) for side in (first, second)]
-    draw = np.random.default_rng(0)
-    weights = draw.multinomial(len(common), [1 / len(common)] * len(common), size=DRAWS)
-    tau = _taus(signs, np.ones((1, len(common))))[0]
-    if math.isnan(tau):
-        return None
-    tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
-    low, high = np.nanquantile(_taus(signs, weights), tails)
-    return Agreement(float(tau), float(low), float(high), len(common))
+    sides = [np.asarray([side[name] for name in common]) for side in (first, second)]
+    return [np.asarray(np.sign(values[:, None] - values[None, :])) for values in sides]
 
 
-def _signs(scores: Sequence[float]) -> np.ndarray:
-    """Return for each pair of models whether the first is better, worse or alike: 1, -1 or 0."""
-    values = np.asarray(scores)
-    return np.asarray(np.sign(values[:, None] - values[None, :]))
+def _tau(signs: Sequence[np.ndarray]) -> float | None:
+    """Return tau-b of all models, each once; None if a side has them all alike."""
+    found = float(_taus(signs, np.ones((1, len(signs[0]))))[0])
+    return None if math.isnan(found) else found
 
 
 def _taus(signs: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import pytest
 from linbench.common.errors import UserError
 from linbench.experiments.cell import Cell
 from linbench.reproduction.attribution import attributions
+from linbench.reproduction.outcome import outcomes
 from linbench.reproduction.table import cells_of, reproductions
 from tests.helpers.claims import a_result
 from tests.helpers.published import small_table
@@ -57,19 +58,19 @@ def test_the_share_of_a_gap_is_what_the_mean_moves_towards_the_printed_number() 
         return a_result(cell, score, "cpu")
 
     table = small_table()
-    (found,) = attributions(table, table.runs(), find)
+    (found,) = attributions(table, outcomes(table, table.runs(), find), find)
     assert found.before.seeds == pytest.approx((50, 60))
     assert found.change is not None
     assert found.change.mean == pytest.approx(15)
     assert found.change.low < 15 < found.change.high
     assert found.explained == pytest.approx(15 / 35)
     near = small_table(rows={"deltanet": [60]})
-    assert attributions(near, near.runs(), find)[0].explained is None, "there is no gap"
+    assert attributions(near, outcomes(near, near.runs(), find), find)[0].explained is None, "there is no gap"
 
 
 def test_what_has_not_run_has_no_change() -> None:
     table = small_table()
-    (found,) = attributions(table, table.runs(), lambda cell: None)
+    (found,) = attributions(table, outcomes(table, table.runs(), lambda cell: None), lambda cell: None)
     assert (found.change, found.explained, found.after.left) == (None, None, 4)
 
 

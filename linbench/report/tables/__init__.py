@@ -1,7 +1,7 @@
 """Tables of stored results, one module for each kind; a scan of this folder finds each by its `TABLES`."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -47,6 +47,15 @@ def comparison_kind(name: str, make: Callable[[Comparison], Table | None], *, or
         return [table for comparison in data.comparisons if (table := make(comparison)) is not None]
 
     return TableKind(name, make_all, order=order, of_comparison=make)
+
+
+def by_training(comparisons: Iterable[Comparison]) -> dict[str, list[Comparison]]:
+    """Return comparisons by what scores of several tasks must share: form, way of training and device."""
+    alike: dict[str, list[Comparison]] = {}
+    for comparison in comparisons:
+        learned = ", until learned" if comparison.until_learned else ""
+        alike.setdefault(f"{comparison.form} form{learned}, {comparison.device}", []).append(comparison)
+    return alike
 
 
 def table_kinds() -> list[TableKind]:

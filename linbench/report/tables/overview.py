@@ -6,7 +6,7 @@ from linbench.common.files import file_name
 from linbench.report.data import ReportData
 from linbench.report.style.wording import accuracy_words, floors_of
 from linbench.report.table import ABSENT, Cell, Column, Records, Table
-from linbench.report.tables import TableKind
+from linbench.report.tables import TableKind, by_training
 from linbench.results.comparison import Comparison, Row
 
 IN_DOUBT = "†"
@@ -31,10 +31,7 @@ TABLES = TableKind("overview", overview_tables, order=20, printed=False)
 
 def overviews(comparisons: Sequence[Comparison]) -> list[Table]:
     """Return accuracy by task and model for what is alike in form, way of training and device."""
-    alike: dict[str, list[Comparison]] = {}
-    for comparison in comparisons:
-        alike.setdefault(comparison.kind_of_training, []).append(comparison)
-    return [_overview(name, found) for name, found in alike.items() if len(found) > 1]
+    return [_overview(name, found) for name, found in by_training(comparisons).items() if len(found) > 1]
 
 
 def _overview(name: str, comparisons: Sequence[Comparison]) -> Table:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from linbench.common.files import file_name
 from linbench.report.data import ReportData
 from linbench.report.table import NO_VALUE, Cell, Column, Table
-from linbench.report.tables import TableKind
+from linbench.report.tables import TableKind, by_training
 from linbench.results.budgets import budget_scores, has_budgets
 from linbench.results.comparison import Comparison
 from linbench.results.reliability import (
@@ -18,6 +18,7 @@ from linbench.results.reliability import (
     Reliability,
     agreement,
     reliability,
+    tau,
 )
 
 CAPTION = (
@@ -37,8 +38,8 @@ class Line(NamedTuple):
     comparison: Comparison
     found: Reliability
     by_budget: Agreement | None
-    same: list[Agreement]
-    others: list[Agreement]
+    same: list[float]
+    others: list[float]
 
 
 def reliability_tables(data: ReportData) -> list[Table]:
@@ -46,10 +47,7 @@ def reliability_tables(data: ReportData) -> list[Table]:
 
     What was trained until learned stands in a table of its own, apart from what had one budget.
     """
-    alike: dict[str, list[Comparison]] = {}
-    for comparison in data.comparisons:
-        alike.setdefault(comparison.kind_of_training, []).append(comparison)
-    tables = ((name, lines(found)) for name, found in alike.items())
+    tables = ((name, lines(found)) for name, found in by_training(data.comparisons).items())
     return [_table(name, found) for name, found in tables if found]
 
 
@@ -77,11 +75,11 @@ def _by_budget(comparison: Comparison) -> Agreement | None:
     return agreement(first, {label: own[-1].mean for label, own in scores.items() if own})
 
 
-def _with_others(own: Comparison, every: Sequence[Comparison]) -> tuple[list[Agreement], list[Agreement]]:
+def _with_others(own: Comparison, every: Sequence[Comparison]) -> tuple[list[float], list[float]]:
     """Return how far other cells order the models as a comparison does: those of its task, and all others."""
-    same, others = list[Agreement](), list[Agreement]()
+    same, others = list[float](), list[float]()
     for other in every:
-        found = None if other is own else agreement(_means(own), _means(other))
+        found = None if other is own else tau(_means(own), _means(other))
         if found is not None:
             (same if other.task == own.task else others).append(found)
     return same, others
@@ -131,10 +129,10 @@ def _with_interval(value: float, low: float, high: float) -> Cell:
     return Cell(f"{value:.2f} [{low:.2f}, {high:.2f}]", value)
 
 
-def _mean_of(found: Sequence[Agreement]) -> Cell:
+def _mean_of(found: Sequence[float]) -> Cell:
     if not found:
         return NO_VALUE
-    mean = fmean(one.tau for one in found)
+    mean = fmean(found)
     return Cell(f"{mean:.2f} ({len(found)})", mean)
 
 
@@ -146,6 +144,6 @@ def _record(line: Line) -> dict[str, Any]:
         "tau_by_budget": by_budget and by_budget.tau,
         "tau_by_budget_low": by_budget and by_budget.low,
         "tau_by_budget_high": by_budget and by_budget.high,
-        "tau_same_task": fmean(one.tau for one in line.same) if line.same else None,
-        "tau_other_tasks": fmean(one.tau for one in line.others) if line.others else None,
+        "tau_same_task": fmean(line.same) if line.same else None,
+        "tau_other_tasks": fmean(line.others) if line.others else None,
     }
