@@ -21,6 +21,12 @@ class GatedDeltaNet2Settings(KDASettings):
     signed_decay: Literal["none"] = Field(
         "none", description="none: decays are positive", json_schema_extra={ABSENT: "none"}
     )
+    decay: Literal["channel"] = Field(
+        "channel", description="channel: a decay for each key channel", json_schema_extra={ABSENT: "channel"}
+    )
+    erases: Literal[True] = Field(
+        True, description="true: a write erases first", json_schema_extra={ABSENT: True}
+    )
 
 
 class GatedDeltaNet2(KDA):
@@ -63,4 +69,5 @@ class GatedDeltaNet2(KDA):
         erased = (self.erase(x).view_as(k) * k).to(k.dtype)
         written = (self.write(x).view_as(v) * v).to(v.dtype)
         update = Delta(v.new_ones(v.shape[:3]), erased)
+        assert self.decay, "its only decays are those of channels"
         return matrix_state(q, k, written, log_decay=self.decay(x), update=update, state=memory)

@@ -15,6 +15,12 @@ class PrecondKDASettings(PreconditionedSettings, KDASettings):
     signed_decay: Literal["none"] = Field(
         "none", description="none: decays are positive", json_schema_extra={ABSENT: "none"}
     )
+    decay: Literal["channel"] = Field(
+        "channel", description="channel: a decay for each key channel", json_schema_extra={ABSENT: "channel"}
+    )
+    erases: Literal[True] = Field(
+        True, description="true: a write erases first", json_schema_extra={ABSENT: True}
+    )
 
 
 class PrecondKDA(Preconditioned, KDA):

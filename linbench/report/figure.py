@@ -26,7 +26,7 @@ from linbench.common.files import inside, storage_sentence, unused, write_whole
 from linbench.common.text import pluralize
 from linbench.report.data import ReportData
 from linbench.report.style.labels import LONGEST, add_title, footnote
-from linbench.report.style.svg import strip_svg
+from linbench.report.style.svg import shorten_svg, strip_svg
 from linbench.report.style.wording import averaged_answers, diverged_runs, setting
 from linbench.results.comparison import Comparison, broken_laws, law_warning
 from linbench.results.record import seed_of
@@ -302,7 +302,7 @@ def _png(sheet: Sheet, about: str) -> bytes:
 def _svg(sheet: Sheet, about: str) -> bytes:
     whole = io.StringIO()
     sheet.savefig(whole, format="svg", metadata={"Description": about, "Date": None, "Creator": None})
-    return strip_svg(whole.getvalue()).encode()
+    return shorten_svg(strip_svg(whole.getvalue())).encode()
 
 
 def _pdf(sheet: Sheet, about: str) -> bytes:

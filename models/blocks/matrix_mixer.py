@@ -56,8 +56,10 @@ class MatrixMixer(Mixer):
     kernel_families: ClassVar[tuple[str, ...]] = ("matrix_state", "rotary", *FAMILIES)
     Settings: ClassVar[type[Settings]] = MatrixSettings
     controlled: ClassVar[dict[str, Any] | None] = {**CONTROLLED, "positions": "none"}
-    decays: ClassVar[bool] = False
-    delta: ClassVar[bool] = False
+    decays: bool = False
+    """True if the memory decays; instances differ where a setting says so."""
+    delta: bool = False
+    """True if a write reads the memory first; instances differ where a setting says so."""
 
     def __init__(self, settings: Any, layer: LayerInfo) -> None:
         super().__init__(settings, layer)

@@ -14,6 +14,7 @@ from linbench.common.errors import UserError
 from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.norms import l2_norm
 from linbench.models.base import LayerInfo, Mixer
+from linbench.models.blocks.channel_decay import ChannelDecay
 from linbench.models.blocks.heads import share_input
 from linbench.models.blocks.linear import SharedInput
 from linbench.models.comba import Comba
@@ -22,7 +23,7 @@ from linbench.models.deltaproduct import DeltaProduct
 from linbench.models.gated_deltanet import GatedDeltaNet
 from linbench.models.gated_deltaproduct import GatedDeltaProduct
 from linbench.models.kaczmarz import Kaczmarz
-from linbench.models.kda import KDA, ChannelDecay
+from linbench.models.kda import KDA
 from linbench.models.normalised_deltanet import NormalisedDeltaNet
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
 

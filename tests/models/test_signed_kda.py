@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from linbench.models.base import LayerInfo
+from linbench.models.blocks.channel_decay import LEAST
 from linbench.models.blocks.heads import share_input
 from linbench.models.blocks.linear import SharedInput
-from linbench.models.kda import KDA, LEAST
+from linbench.models.kda import KDA
 from tests.helpers.equations import assert_recurs_as
 from tests.helpers.models import HEADS, B, D, Error, Randomise, build_mixer
 

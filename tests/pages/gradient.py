@@ -12,7 +12,6 @@ import pandas as pd
 from linbench.common import escape
 from linbench.common.text import pluralize
 from linbench.report.figure import Drawing
-from linbench.report.style.svg import shorten_svg
 from linbench.verify.gradient import DISTANCES, TRIALS, gradient, shipped
 from linbench.verify.gradient_panels import drawing, lines, short
 from linbench.verify.update_rules import Trials
@@ -90,7 +89,7 @@ def main() -> None:
     pd.DataFrame(gradient(shipped())).to_csv(text, index=False, float_format=f"%.{DIGITS}f")
     ROWS.write_text(text.getvalue(), encoding="utf-8")
     picture = drawn()
-    PICTURE.write_text(shorten_svg(picture.pictures(["svg"])["svg"].decode()), encoding="utf-8")
+    PICTURE.write_bytes(picture.pictures(["svg"])["svg"])
     CAPTION.write_text(f"{escape.one_line(picture.caption)}\n{picture.about}.\n", encoding="utf-8")
 
 

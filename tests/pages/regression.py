@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from linbench.common import escape
-from linbench.report.style.svg import shorten_svg
 from linbench.verify.regression import regression
 from linbench.verify.regression_panels import drawing, panels, short
 from tests.pages.fact import Fact
@@ -65,7 +64,7 @@ def main() -> None:
     pd.DataFrame(regression()).to_csv(text, index=False, float_format=f"%.{DIGITS}g")
     ROWS.write_text(text.getvalue(), encoding="utf-8")
     drawn = drawing(load())
-    PICTURE.write_text(shorten_svg(drawn.pictures(["svg"])["svg"].decode()), encoding="utf-8")
+    PICTURE.write_bytes(drawn.pictures(["svg"])["svg"])
     CAPTION.write_text(f"{escape.one_line(drawn.caption)}\n{drawn.about}.\n", encoding="utf-8")
 
 

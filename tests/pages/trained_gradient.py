@@ -22,7 +22,6 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.plan import plan
 from linbench.experiments.run_spec import RunSpec
 from linbench.report.figure import Drawing
-from linbench.report.style.svg import shorten_svg
 from linbench.verify.gradient import TRIALS
 from linbench.verify.gradient_panels import lines, short
 from linbench.verify.trained_gradient import trained_gradient
@@ -131,7 +130,7 @@ def main(folder: Path | None) -> None:
     pd.DataFrame(rows).to_csv(text, index=False, float_format=f"%.{DIGITS}f")
     ROWS.write_text(text.getvalue(), encoding="utf-8")
     picture = drawn()
-    PICTURE.write_text(shorten_svg(picture.pictures(["svg"])["svg"].decode()), encoding="utf-8")
+    PICTURE.write_bytes(picture.pictures(["svg"])["svg"])
     CAPTION.write_text(f"{escape.one_line(picture.caption)}\n{picture.about}.\n", encoding="utf-8")
 
 

@@ -21,7 +21,6 @@ from linbench.common.files import unused
 from linbench.report.data import ReportData
 from linbench.report.figure import Drawing
 from linbench.report.figures import drawings
-from linbench.report.style.svg import shorten_svg
 from linbench.report.table import save_tables
 from linbench.report.tables import all_tables
 from linbench.results.comparison import Comparison
@@ -129,16 +128,11 @@ def main() -> None:
         pictures: dict[str, bytes] = {}
         for name in shown(store, "figures"):
             slug, _, suffix = name.rpartition(".")
-            pictures[name] = _short(figures[slug].pictures([suffix])[suffix], suffix)
+            pictures[name] = figures[slug].pictures([suffix])[suffix]
         _keep(folder / "figures", pictures)
         print(f"{store}: {len(tables)} tables, {len(figures)} figures")
         forget()
     DRAWN.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-
-
-def _short(picture: bytes, suffix: str) -> bytes:
-    """Return the same picture in less space, so that a clone of the repository stays small."""
-    return shorten_svg(picture.decode()).encode() if suffix == "svg" else picture
 
 
 def _keep(folder: Path, files: dict[str, bytes]) -> None:

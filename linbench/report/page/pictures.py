@@ -8,7 +8,6 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from linbench.report.figure import Drawing
-from linbench.report.style.svg import shorten_svg
 
 PICTURES_BYTES = 3_400_000
 """The most bytes of all pictures of a page; where they have more, the largest are drawn as dots. A page of
@@ -49,9 +48,8 @@ def embed(drawings: Iterable[Drawing]) -> dict[str, Picture]:
 
 def _lines(svg: str) -> Picture:
     """Return an SVG as a data URI that stands between single quotes."""
-    text = shorten_svg(svg)
-    size = re.search(r'viewBox="0 0 ([\d.]+) ', text)
+    size = re.search(r'viewBox="0 0 ([\d.]+) ', svg)
     assert size, "matplotlib says how large its pictures are"
     for sign, code in (("%", "%25"), ("#", "%23"), ("'", "%27"), ("&", "&amp;")):
-        text = text.replace(sign, code)
-    return Picture(Markup(f"data:image/svg+xml;charset=utf-8,{text}"), round(float(size[1]) / 72, 2))
+        svg = svg.replace(sign, code)
+    return Picture(Markup(f"data:image/svg+xml;charset=utf-8,{svg}"), round(float(size[1]) / 72, 2))
