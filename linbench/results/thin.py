@@ -8,7 +8,10 @@ from linbench.results.schema import Result
 from linbench.results.schema.cells import CellResult
 
 DIGITS = 6
-"""Significant digits of scores, sums of slices and seconds in a thin pack. Tables show four at most."""
+"""Significant digits of scores and seconds in a thin pack."""
+
+SLICE_DIGITS = 4
+"""Significant digits of the sums of slices, which take most of the space. Tables and figures show three."""
 
 CURVE_DIGITS = 3
 """Significant digits of losses before the last point of a curve, which are only looked at."""
@@ -45,13 +48,13 @@ def _with_shown_digits(result: CellResult) -> CellResult:
     rounded: CellResult = {
         **result,
         "metrics": _rounded(result["metrics"]),
-        "slices": _rounded(result["slices"]),
+        "slices": _rounded(result["slices"], SLICE_DIGITS),
         "curve": _rounded(curve[:-1], CURVE_DIGITS) + _rounded(curve[-1:]),
         "seconds": _rounded(result["seconds"]),
     }
     if "tests" in rounded:
         rounded["tests"] = [
-            {**test, "metrics": _rounded(test["metrics"]), "slices": _rounded(test["slices"])}
+            {**test, "metrics": _rounded(test["metrics"]), "slices": _rounded(test["slices"], SLICE_DIGITS)}
             for test in rounded["tests"]
         ]
     return rounded

@@ -404,7 +404,7 @@ def test_a_thin_pack_rounds_what_is_shown_and_leaves_what_is_compared() -> None:
     assert thinned(whole) == whole | {
         "metrics": {"accuracy": third, "nll": 0.333333},
         "curve": [point | {"loss": 0.333}, point | {"loss": 0.333333}],
-        "slices": {"slot": slot | {"nll": {"sum": [0.333333], "weight": [1]}}},
+        "slices": {"slot": slot | {"nll": {"sum": [0.3333], "weight": [1]}}},
     }
 
 
