@@ -65,3 +65,17 @@ def test_the_order_at_the_base_budget_is_compared_with_that_at_the_last(climb: M
 def test_few_models_have_no_table(results: list[Any]) -> None:
     few = [result for result in results if result["label"] in MODELS[:4]]
     assert reliability_tables(ReportData(few)) == []
+
+
+def test_the_order_at_the_shortest_tested_length_is_compared_with_that_at_the_longest(a_result: Make) -> None:
+    found = seeds(a_result, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 0.01)
+    for one in found:
+        short = one["metrics"]["accuracy"]
+        one["tests"] = [
+            {"seq_len": length, "chance": 0.1, "metrics": {"accuracy": score}, "slices": {}}
+            for length, score in ((64, 1 - short), (16, short), (32, 0.5))
+        ]
+        one["cell"]["task"]["test"] = [{"settings": {"seq_len": length}} for length in (64, 16, 32)]
+    (line,) = lines(comparisons(found))
+    assert line.by_length is not None
+    assert line.by_length.tau == pytest.approx(-1)

@@ -20,13 +20,15 @@ from linbench.results.reliability import (
     reliability,
     tau,
 )
+from linbench.results.scores import accuracies_by_test
 
 CAPTION = (
     "Reliability is the intraclass correlation of single runs: the share of the variance of accuracy that"
     " lies between models, and not between seeds of one model. A task is named where it is below"
     f" {RELIABLE_FROM:g}. Of the mean: the same for means over all seeds. The other columns are Kendall's"
     " tau of two orders of the models by mean accuracy, 1 for the same order and 0 for unrelated ones. By"
-    " budget: of the base budget and the last one. Same task and other tasks: the mean of tau with the other"
+    " budget: of the base budget and the last one. By length: of the shortest tested sequences and the"
+    " longest. Same task and other tasks: the mean of tau with the other"
     f" cells here, and how many there are. Brackets: {CONFIDENCE:.0%} intervals, by F, and by a bootstrap"
     f" over models. Cells of {FEWEST_MODELS} models or more are here; runs without accuracy do not count."
 )
@@ -38,6 +40,7 @@ class Line(NamedTuple):
     comparison: Comparison
     found: Reliability
     by_budget: Agreement | None
+    by_length: Agreement | None
     same: list[float]
     others: list[float]
 
@@ -62,7 +65,8 @@ def lines(comparisons: Sequence[Comparison]) -> list[Line]:
         if (one := reliability([row.accuracies for row in each.rows])) is not None
     ]
     return [
-        Line(own, one, _by_budget(own), *_with_others(own, [each for each, _ in found])) for own, one in found
+        Line(own, one, _by_budget(own), _by_length(own), *_with_others(own, [each for each, _ in found]))
+        for own, one in found
     ]
 
 
@@ -73,6 +77,20 @@ def _by_budget(comparison: Comparison) -> Agreement | None:
     scores = dict(zip((row.label for row in comparison.rows), budget_scores(comparison.rows), strict=True))
     first = {label: own[0].mean for label, own in scores.items() if own}
     return agreement(first, {label: own[-1].mean for label, own in scores.items() if own})
+
+
+def _by_length(comparison: Comparison) -> Agreement | None:
+    """Return how far the shortest tested sequences order models as the longest do; None for one length."""
+    lengths = [test["seq_len"] for test in comparison.results[0].get("tests", [])]
+    if len(set(lengths)) < 2:
+        return None
+    ends = (lengths.index(min(lengths)), lengths.index(max(lengths)))
+    scores: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    for row in comparison.rows:
+        if found := [tests for result in row.results if (tests := accuracies_by_test(result))]:
+            for own, place in zip(scores, ends, strict=True):
+                own[row.label] = fmean(tests[place] for tests in found)
+    return agreement(*scores)
 
 
 def _with_others(own: Comparison, every: Sequence[Comparison]) -> tuple[list[float], list[float]]:
@@ -100,6 +118,7 @@ def _table(name: str, found: Sequence[Line]) -> Table:
             Column("of the mean"),
             Column("named", numeric=False, hide_empty=True),
             Column("by budget"),
+            Column("by length"),
             Column("same task"),
             Column("other tasks"),
         ),
@@ -119,7 +138,7 @@ def _row(line: Line) -> tuple[Cell, ...]:
         _with_interval(one.one, one.low, one.high),
         Cell(f"{one.of_mean:.2f}", one.of_mean),
         Cell("" if one.reliable else f"below {RELIABLE_FROM:g}"),
-        NO_VALUE if line.by_budget is None else _with_interval(*line.by_budget[:3]),
+        *(NO_VALUE if one is None else _with_interval(*one[:3]) for one in (line.by_budget, line.by_length)),
         _mean_of(line.same),
         _mean_of(line.others),
     )
@@ -137,13 +156,16 @@ def _mean_of(found: Sequence[float]) -> Cell:
 
 
 def _record(line: Line) -> dict[str, Any]:
-    by_budget = line.by_budget
     return {
         "task": line.comparison.title,
         **{f"reliability_{name}": value for name, value in line.found._asdict().items()},
-        "tau_by_budget": by_budget and by_budget.tau,
-        "tau_by_budget_low": by_budget and by_budget.low,
-        "tau_by_budget_high": by_budget and by_budget.high,
+        **_tau("tau_by_budget", line.by_budget),
+        **_tau("tau_by_length", line.by_length),
         "tau_same_task": fmean(line.same) if line.same else None,
         "tau_other_tasks": fmean(line.others) if line.others else None,
     }
+
+
+def _tau(name: str, found: Agreement | None) -> dict[str, float | None]:
+    ends = (None, None, None) if found is None else found[:3]
+    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
