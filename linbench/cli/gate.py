@@ -2,15 +2,21 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from linbench.cli.options import JsonOption, VerdictFormat, VerdictFormatOption, warn_ignored_files
 from linbench.common.streams import tell
 
+if TYPE_CHECKING:
+    from linbench.results.gate import Gate
+    from linbench.results.gate_policy import Policy
+
 EXAMPLES = """
 Examples:
+
+  linbench gate --baseline base/results
 
   linbench gate --baseline base/results --candidate head/results
 
@@ -20,12 +26,21 @@ Examples:
 
 def gate(
     baseline: Annotated[Path, typer.Option(metavar="DIR", help="Results of the baseline.")],
-    candidate: Annotated[Path, typer.Option(metavar="DIR", help="Results of the candidate.")],
+    candidate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Results of the candidate. Without it, see what the baseline could show of one.",
+        ),
+    ] = None,
     policy: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="YAML file with drop, alpha, seeds, bimodal, slower or may_differ (see docs/ci.md).",
+            help=(
+                "YAML file with drop, alpha, correction, seeds, bimodal, slower or may_differ (see"
+                " docs/ci.md)."
+            ),
         ),
     ] = None,
     format_: VerdictFormatOption = VerdictFormat.terminal,
@@ -37,6 +52,9 @@ def gate(
     5: the two cannot be compared, since cells are missing, environments differ in what matters, or there are
     too few seeds to show even a fall to chance. Speeds that `linbench bench` stored on both sides are shown,
     too, and gated if the policy says how much slower they may be.
+
+    Without a candidate nothing is compared. The table shows for each cell the smallest fall that these seeds
+    would show, before anything of a candidate runs.
     """
     from linbench.report.tables.gate import cell_table, outcome, page, sentences, speed_table, to_json
     from linbench.results.gate import gate as compare
@@ -45,7 +63,8 @@ def gate(
     from linbench.results.store import CELL, SPEED
 
     rule = load(policy)
-    stores = store_at(baseline, "--baseline"), store_at(candidate, "--candidate")
+    stores = [store_at(baseline, "--baseline")]
+    stores += [stores[0] if candidate is None else store_at(candidate, "--candidate")]
     old, new = (store.by_kind() for store in stores)
     judgement = compare(
         old[CELL],
@@ -55,6 +74,8 @@ def gate(
         unreadable=[path.name for path in stores[0].set_aside],
     )
     warn_ignored_files(stores[0].set_aside | stores[1].set_aside)
+    if candidate is None:
+        _foresee(judgement, rule, format_, as_json=as_json)
     if as_json:
         print(json.dumps(to_json(judgement, rule)))
     elif format_ is VerdictFormat.markdown:
@@ -66,6 +87,22 @@ def gate(
     for sentence in sentences(judgement):
         tell(f"linbench: {sentence}")
     tell(f"linbench: {outcome(judgement)}")
+    raise typer.Exit(judgement.exit_code)
+
+
+def _foresee(judgement: "Gate", rule: "Policy", format_: VerdictFormat, *, as_json: bool) -> NoReturn:
+    """Show what a baseline could show of a candidate, given the baseline gated against itself, and exit."""
+    from linbench.report.tables.gate import foresight_json, foresight_table
+
+    table = foresight_table(judgement, rule)
+    if as_json:
+        print(json.dumps(foresight_json(judgement, rule)))
+    elif format_ is VerdictFormat.markdown:
+        print(f"{table.body()}\n\n{table.caption}")
+    elif table.rows:
+        table.show()
+    for sentence in judgement.problems:
+        tell(f"linbench: {sentence}")
     raise typer.Exit(judgement.exit_code)
 
 

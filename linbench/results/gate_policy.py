@@ -39,7 +39,14 @@ class Policy(Settings):
         gt=0,
         lt=1,
         description=(
-            "largest probability that any cell of an unchanged model is called red, by Holm's correction"
+            "largest probability that any cell of an unchanged model is called red, after the correction"
+        ),
+    )
+    correction: Literal["holm", "fdr"] = Field(
+        "holm",
+        description=(
+            "for many cells; holm: alpha is the chance of any false red, fdr: the share of false ones among"
+            " the red"
         ),
     )
     seeds: int = Field(

@@ -17,9 +17,11 @@ from linbench.results.power import (
     seeds_to_show_fall,
     seeds_to_show_noisy_collapse,
     significant,
+    visible_count,
+    visible_fall,
 )
 from linbench.results.scores import AT_CHANCE
-from linbench.results.statistics import Difference, fisher, holm, welch
+from linbench.results.statistics import Difference, false_discovery, fisher, holm, welch
 
 _ROUNDING = 1e-9
 """The rounding error allowed in a drop: in floats 0.9 - 0.88 is more than 0.02. Accuracies over a million
@@ -92,7 +94,7 @@ class GateRow:
     p: float
     """The one-sided p of the fall."""
     adjusted_p: float
-    """The p adjusted for all gated cells, by Holm's method."""
+    """The p adjusted for all gated cells, by the policy's correction."""
     dropped: bool
     """True if it fell by more than the policy lets pass, or more seeds diverge than before."""
     red: bool
@@ -108,6 +110,9 @@ class GateRow:
     seeds_needed: int | None = None
     """The number of seeds on each side that would show the fall; None if none are lacking, or no number would
     do."""
+    visible: float | None = None
+    """The smallest fall that would very likely be red with these seeds; in a bimodal cell the most seeds that
+    may still learn for it to be red. None if no fall could be."""
 
     @property
     def verdict(self) -> Verdict:
@@ -134,7 +139,8 @@ def judge(pairs: Sequence[SeedPair], policy: Policy) -> list[GateRow]:
     """Judge rows together. Each needs two seeds or more on both sides."""
     unadjusted = [_judge_alone(pair, policy) for pair in pairs]
     judged = []
-    for one, adjusted_p in zip(unadjusted, holm([one.p for one in unadjusted]), strict=True):
+    correct = holm if policy.correction == "holm" else false_discovery
+    for one, adjusted_p in zip(unadjusted, correct([one.p for one in unadjusted]), strict=True):
         red = one.dropped and significant(adjusted_p, policy.alpha)
         judged.append(replace(one, adjusted_p=adjusted_p, red=red))
     return [_with_power(one, policy, alpha=policy.alpha / len(judged)) for one in judged]
@@ -157,9 +163,10 @@ def _with_power(one: GateRow, policy: Policy, *, alpha: float) -> GateRow:
     Args:
         one: the verdict.
         policy: the rules.
-        alpha: the level for this cell if it alone falls, the first step of Holm's method.
+        alpha: the level for this cell if it alone falls.
     """
     pair, seeds = one.pair, min(len(one.pair.baseline), len(one.pair.candidate))
+    one = replace(one, visible=_visible(pair, policy, seeds=seeds, alpha=alpha))
     if one.red:
         return one
     loses = fmean(pair.baseline) - pair.chance - policy.drop > _ROUNDING
@@ -170,6 +177,14 @@ def _with_power(one: GateRow, policy: Policy, *, alpha: float) -> GateRow:
     )
     able = replace(one, can_be_red=loses and significant(lowest, alpha), noisy=noisy)
     return replace(able, seeds_needed=_seeds_needed(able, alpha=alpha, loses=loses))
+
+
+def _visible(pair: SeedPair, policy: Policy, *, seeds: int, alpha: float) -> float | None:
+    """Return the fall, or the most seeds that still learn, that `GateRow.visible` says."""
+    if pair.learned_counts is not None:
+        return visible_count(pair.learned_counts[0], seeds=seeds, alpha=alpha)
+    fall = visible_fall(pair.baseline, seeds=seeds, drop=policy.drop, alpha=alpha)
+    return fall if fall <= fmean(pair.baseline) - pair.chance else None
 
 
 def _seeds_needed(one: GateRow, *, alpha: float, loses: bool) -> int | None:

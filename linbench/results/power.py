@@ -9,6 +9,12 @@ from linbench.results.statistics import fisher, welch_p
 MOST_SEEDS = 1000
 """The largest number of seeds on each side that is tried."""
 
+POWER = 0.95
+"""The probability with which the falls that a gate names as visible would be red."""
+
+_STEPS = 60
+"""The steps in which the variance of seeds is tried."""
+
 _ROUNDING = 1e-9
 
 _SPREADS = [i / 20 for i in range(21)]
@@ -101,6 +107,53 @@ def seeds_to_show_fall(
 def seeds_to_show_divergence(*, alpha: float) -> int | None:
     """Return the fewest seeds on each side that show at `alpha` that all diverge and none did before."""
     return _fewest(lambda seeds: fisher(0, seeds, seeds, seeds, alternative="less"), alpha)
+
+
+def visible_fall(baseline: Sequence[float], *, seeds: int, drop: float, alpha: float) -> float:
+    """Return the smallest fall of the mean that is red with a probability of `POWER`.
+
+    The candidate's seeds are taken to spread as the baseline's do.
+
+    Args:
+        baseline: accuracies of the baseline.
+        seeds: the number of seeds on each side.
+        drop: the fall that passes whatever its p.
+        alpha: the level of Welch's one-sided test.
+    """
+    import numpy as np
+    from scipy.optimize import brentq
+    from scipy.special import ndtr, stdtrit
+    from scipy.stats import chi2
+
+    error = math.sqrt(2 * variance(baseline) / seeds)
+    if not error:
+        return drop
+    # variances of both sides, relative to the baseline's, each at equal steps of probability
+    steps = chi2.ppf((np.arange(_STEPS) + 0.5) / _STEPS, seeds - 1) / (seeds - 1)
+    own, other = np.meshgrid(steps, steps)
+    degrees = (seeds - 1) * (own + other) ** 2 / (own**2 + other**2)
+    shown = np.maximum(stdtrit(degrees, 1 - alpha) * np.sqrt((own + other) / 2), drop / error)
+
+    def lacking(fall: float) -> float:
+        return float(ndtr(fall - shown).mean()) - POWER
+
+    return error * float(brentq(lacking, 0.0, float(shown.max()) + 10))
+
+
+def visible_count(learned: int, *, seeds: int, alpha: float) -> int | None:
+    """Return how many of the seeds may still learn at most for Fisher's test to show it; None: it cannot.
+
+    Args:
+        learned: the number of seeds that learned before.
+        seeds: the number of seeds on each side.
+        alpha: the level of the one-sided test.
+    """
+    shown = (
+        after
+        for after in range(learned - 1, -1, -1)
+        if significant(fisher(after, seeds, learned, seeds, alternative="less"), alpha)
+    )
+    return next(shown, None)
 
 
 def _fisher_p(

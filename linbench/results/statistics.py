@@ -1,4 +1,4 @@
-"""Statistics over seeds: Welch's t-test for means, Fisher's exact test for shares, Holm's correction."""
+"""Statistics over seeds: Welch's t-test for means, Fisher's exact test for shares, and corrections."""
 
 import math
 from collections.abc import Sequence
@@ -121,6 +121,19 @@ def fisher(
         raise ValueError(f"{counts} are no shares; at most all seeds can learn")
     table = [[learned, of - learned], [reference_learned, reference_of - reference_learned]]
     return float(fisher_exact(table, alternative=alternative).pvalue)
+
+
+def false_discovery(ps: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for many tests by the method of Benjamini and Hochberg, in the order given.
+
+    Of those of at most alpha, all called significant, a share of at most alpha is false on average (1995,
+    doi:10.1111/j.2517-6161.1995.tb02031.x).
+    """
+    adjusted, least = [0.0] * len(ps), 1.0
+    for rank, place in sorted(enumerate(sorted(range(len(ps)), key=ps.__getitem__), 1), reverse=True):
+        least = min(least, len(ps) / rank * ps[place])
+        adjusted[place] = least
+    return adjusted
 
 
 def holm(ps: Sequence[float]) -> list[float]:

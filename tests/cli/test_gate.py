@@ -49,6 +49,25 @@ def gate(linbench: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def test_a_baseline_alone_says_what_it_could_show(
+    linbench: Callable[..., Any], store: Callable[..., Path], snapshot: SnapshotAssertion
+) -> None:
+    base = store("base", 0.8)
+    ended = linbench("gate", "--baseline", base)
+    assert (ended.code, ended.out, ended.err) == (0, snapshot, "")
+    (cell,) = json.loads(linbench("gate", "--baseline", base, "--json").out)["cells"]
+    assert 0.03 < cell["would_show"] < 0.05
+    assert linbench("gate", "--baseline", base, "--format", "markdown").out.count("|") > 10
+
+
+def test_a_baseline_that_can_show_nothing_says_so(
+    linbench: Callable[..., Any], store: Callable[..., Path], tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("seeds: 7")
+    assert linbench("gate", "--baseline", store("base", 0.8), "--policy", policy).code == 5
+
+
 def test_what_is_no_worse_is_let_pass(
     gate: Callable[..., Any], store: Callable[..., Path], snapshot: SnapshotAssertion
 ) -> None:
@@ -93,6 +112,7 @@ def test_json_says_it_all(gate: Callable[..., Any], store: Callable[..., Path]) 
     assert told["policy"] == {
         "drop": 0.02,
         "alpha": 0.05,
+        "correction": "holm",
         "seeds": 6,
         "bimodal": [],
         "slower": None,

@@ -46,6 +46,7 @@ DEFINITIONS = [
     _phrase(
         CI, "different in at most 5 % of commands", "the level, which tests/results/test_contrast.py holds"
     ),
+    _phrase(CI, "red with a probability of 95 %", "the power, which tests/results/test_gate.py holds"),
     _phrase(CI, "red in at most 6 of 100 runs", "a bound that tests/results/test_gate.py holds"),
     _phrase(CI, "seven for one cell at 0.001", "computed by linbench/results/power.py, and tested there"),
     _pattern(FIGURES, r"levels\s+of\s+\.9\s+and\s+\.5", "the levels that the figure draws"),

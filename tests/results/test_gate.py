@@ -16,6 +16,8 @@ from linbench.report.tables.gate import sentences as in_words
 from linbench.results.gate_policy import Policy, load
 from linbench.results.judgement import SeedPair, judge
 from linbench.results.matching import code_free_identity
+from linbench.results.power import visible_fall
+from linbench.results.statistics import false_discovery
 from linbench.results.store import Store
 from tests.helpers.gate import NOISE, SEEDS, gated, sentences
 
@@ -63,6 +65,75 @@ def test_a_drop_of_ten_points_is_nearly_always_caught(count: int) -> None:
     found = [judge(pairs, Policy()) for pairs in draws(8, 1, count)]
     assert sum(one[0].red for one in found) >= 0.94 * count
     assert sum(any(other.red for other in one[1:]) for one in found) <= 0.06 * count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", [0.0005, 0.01, 0.03])
+@pytest.mark.parametrize("seeds", [3, 6, 12])
+def test_a_fall_that_would_show_is_red_in_95_of_100_runs(spread: float, seeds: int) -> None:
+    """The spread is known here; in a table it is that of a few seeds."""
+    noise, policy, cells = random.Random(5), Policy(seeds=seeds), 4
+    level = policy.alpha / cells
+    known = [0.8 + spread * place for place in (-1, 0, 1)] * 200  # of that variance, nearly
+    fall = visible_fall(known, seeds=seeds, drop=policy.drop, alpha=level)
+    spread *= (2 / 3) ** 0.5
+
+    def side(mean: float) -> list[float]:
+        return [noise.gauss(mean, spread) for _ in range(seeds)]
+
+    pairs = [SeedPair("cell", side(0.8), side(0.8 - fall)) for _ in range(600)]
+    red = sum(
+        judge([pair] + [SeedPair("other", side(0.8), side(0.8))] * (cells - 1), policy)[0].red
+        for pair in pairs
+    )
+    assert 0.91 <= red / len(pairs) <= 0.98
+
+
+def test_of_a_bimodal_cell_it_says_how_many_may_learn() -> None:
+    learned = [0.9] * 6
+    pair = SeedPair("parity", learned, learned, 0.8)
+    assert [judge([pair] * cells, Policy())[0].visible for cells in (1, 8, 100)] == [2, 0, None]
+    for after, red in ((2, True), (3, False)):
+        (own,) = judge([SeedPair("parity", learned, learned[:after] + [0.1] * (6 - after), 0.8)], Policy())
+        assert own.red == red
+
+
+def test_what_cannot_fall_so_far_shows_nothing() -> None:
+    wide = [0.5, 0.9, 0.6, 0.8, 0.55, 0.85]
+    (one,) = judge([SeedPair("cell", wide, wide, chance=0.5)], Policy())
+    assert one.visible is None
+
+
+def test_false_discoveries_are_adjusted_as_published() -> None:
+    """The example of Benjamini and Hochberg: of fifteen values four are below their bounds at .05."""
+    ps = [
+        0.0001,
+        0.0004,
+        0.0019,
+        0.0095,
+        0.0201,
+        0.0278,
+        0.0298,
+        0.0344,
+        0.0459,
+        0.3240,
+        0.4262,
+        0.5719,
+        0.6528,
+        0.7590,
+        1.0,
+    ]
+    shuffled = ps[::2] + ps[1::2]
+    found = false_discovery(shuffled)
+    assert sorted(shuffled[place] for place, p in enumerate(found) if p <= 0.05) == ps[:4]
+    assert found[shuffled.index(0.0095)] == pytest.approx(0.0095 * 15 / 4)
+    assert found[shuffled.index(0.3240)] == pytest.approx(0.3240 * 15 / 10)
+
+
+def test_the_policy_says_how_many_cells_are_corrected() -> None:
+    pairs = [SeedPair("cell", [0.8 + n for n in NOISE], [0.73 + n for n in NOISE])] * 8
+    strict, mild = (judge(pairs, Policy(correction=each)) for each in ("holm", "fdr"))
+    assert strict[0].adjusted_p > mild[0].adjusted_p == pytest.approx(strict[0].p)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])

@@ -98,7 +98,7 @@ def test_it_is_shown_in_the_table_in_json_and_in_markdown(runs: Runs, snapshot: 
     base = runs(0.99, 3)
     found = gated(base, base, seeds=3, bimodal=[BIMODAL])
     (row,) = cell_table(found).texts
-    assert row[6] == snapshot(name="verdict")
+    assert row[7] == snapshot(name="verdict")
     (cell,) = to_json(found, Policy())["cells"]
     assert (cell["verdict"], cell["can_be_red"], cell["seeds_needed"], cell["red"]) == (
         "cannot be red",
@@ -106,7 +106,7 @@ def test_it_is_shown_in_the_table_in_json_and_in_markdown(runs: Runs, snapshot: 
         4,
         False,
     )
-    assert f"| {row[6]} |" in page(found, Policy())
+    assert f"| {row[7]} |" in page(found, Policy())
     assert outcome(found) == snapshot(name="outcome")
 
 
@@ -139,7 +139,7 @@ def test_at_chance_on_both_sides_is_uninformative(runs: Runs, snapshot: Snapshot
     idle, well = runs(0.12, 6, NOISES["little"]), runs(0.9, 6, NOISES["little"], ["gla"])
     both = gated(idle + well, idle + well)
     assert (both.exit_code, both.problems) == (0, ())
-    assert [row[6] for row in cell_table(both).texts] == ["uninformative", "ok"]
+    assert [row[7] for row in cell_table(both).texts] == ["uninformative", "ok"]
     assert [cell["verdict"] for cell in to_json(both, Policy())["cells"]] == ["uninformative", "ok"]
     assert "| uninformative |" in page(both, Policy())
     assert [*in_words(both), outcome(both)] == snapshot(name="both")

@@ -7,12 +7,15 @@ from typing import Any
 from linbench.common import escape
 from linbench.common.text import pluralize
 from linbench.report.style.wording import equal, probability, thousands
-from linbench.report.table import Cell, Column, Table
+from linbench.report.table import NO_VALUE, Cell, Column, Table
 from linbench.results.gate import Gate
 from linbench.results.gate_policy import Policy
 from linbench.results.judgement import GateRow, Verdict
+from linbench.results.power import POWER
 from linbench.results.speed_gate import SpeedRatio
 from linbench.results.speed_labels import TIMING_LABELS
+
+CORRECTIONS = {"holm": "of Holm", "fdr": "of Benjamini and Hochberg"}
 
 CELL_COLUMNS = (
     Column("cell", numeric=False),
@@ -20,6 +23,7 @@ CELL_COLUMNS = (
     Column("candidate"),
     Column("difference"),
     Column("seeds"),
+    Column("would show"),
     Column("p"),
     Column("verdict", numeric=False),
     Column("marks", numeric=False),
@@ -58,6 +62,7 @@ def _cell_row(one: GateRow) -> tuple[Cell, ...]:
         after,
         Cell(interval, difference.mean),
         Cell(str(len(pair.candidate)), len(pair.candidate)),
+        _visible(one),
         Cell(probability(one.adjusted_p), one.adjusted_p),
         Cell(verdict),
         Cell("; ".join(one.marks)),
@@ -69,6 +74,14 @@ def _accuracies(values: Sequence[float], learnt: float | None) -> Cell:
     mean = fmean(values)
     count = "" if learnt is None else f" ({sum(value >= learnt for value in values)} learnt)"
     return Cell(f"{mean:.3f}{count}", mean)
+
+
+def _visible(one: GateRow) -> Cell:
+    """Return the smallest fall that would be red; of a bimodal cell, to how many seeds that learn."""
+    if one.visible is None:
+        return NO_VALUE
+    counts = one.pair.learned_counts
+    return Cell(f"-{one.visible:.3f}" if counts is None else f"{counts[0]} to {one.visible:g}", one.visible)
 
 
 def _speed_row(one: SpeedRatio) -> tuple[Cell, ...]:
@@ -158,10 +171,12 @@ def caption(policy: Policy) -> str:
         f"A cell is red if mean test accuracy falls by more than {policy.drop:.3g} and the fall is"
         f" significant at {policy.alpha:g} among all gated cells: by Welch's one-sided t-test or, where the"
         " policy says that seeds either learn or do not, by Fisher's exact test on how many do. p is after"
-        " Holm's correction. Difference is candidate minus baseline, with its own 95 % interval. A marked"
-        " cell is judged like any other, as both sides had the same budget. Diverged runs count as chance."
-        " A cell cannot be red if with these seeds not even a fall of all to chance would be significant."
-        " It is uninformative if both sides are at chance."
+        f" the correction {CORRECTIONS[policy.correction]}. Difference is candidate minus baseline, with its"
+        " own 95 % interval. Would show: the smallest fall that is red with a probability of"
+        f" {100 * POWER:g} % if the candidate's seeds spread as the baseline's do, or to how many seeds that"
+        " learn. A marked cell is judged like any other, as both sides had the same budget. Diverged runs"
+        " count as chance. A cell cannot be red if with these seeds not even a fall of all to chance would be"
+        " significant. It is uninformative if both sides are at chance."
     )
 
 
@@ -189,6 +204,45 @@ def page(found: Gate, policy: Policy) -> str:
     return f"### Gate: {escape.markdown(outcome(found))}\n\n{said}\n{table}\n\n{caption(policy)}\n{timed}"
 
 
+def foresight_table(found: Gate, policy: Policy) -> Table:
+    """Return what the baseline could show of a candidate: for each cell the smallest fall that would be red.
+
+    Args:
+        found: the baseline gated against itself.
+        policy: the rules.
+    """
+    columns = (Column("cell", numeric=False), Column("baseline"), Column("seeds"), Column("would show"))
+    rows = tuple(
+        (
+            Cell(one.pair.name),
+            _accuracies(one.pair.baseline, one.pair.learned_from),
+            Cell(str(len(one.pair.baseline)), len(one.pair.baseline)),
+            _visible(one),
+        )
+        for one in found.rows
+    )
+    return Table("", columns, rows, caption(policy))
+
+
+def foresight_json(found: Gate, policy: Policy) -> dict[str, Any]:
+    """Return `foresight_table` as JSON values, with why cells could show nothing."""
+    cells = [
+        {
+            "cell": one.pair.name,
+            "baseline": list(one.pair.baseline),
+            "learnt": one.pair.learned_counts and one.pair.learned_counts[0],
+            "would_show": one.visible,
+        }
+        for one in found.rows
+    ]
+    return {
+        "exit_code": found.exit_code,
+        "policy": policy.model_dump(mode="json"),
+        "cells": cells,
+        "problems": list(found.problems),
+    }
+
+
 def to_json(found: Gate, policy: Policy) -> dict[str, Any]:
     """Return the outcome as JSON values."""
     cells = [
@@ -206,6 +260,7 @@ def to_json(found: Gate, policy: Policy) -> dict[str, Any]:
             "verdict": one.verdict.value,
             "can_be_red": one.red or one.can_be_red,
             "seeds_needed": one.seeds_needed,
+            "would_show": one.visible,
             "chance": one.pair.chance,
             "marks": list(one.marks),
         }
