@@ -63,7 +63,7 @@ def _outcome(table: Reproduction, cell: PrintedCell, runs: Sequence[Sequence[Cel
     chosen = choose(table.table, cell.column, runs, find)
     if chosen is None:
         return Outcome(cell, "not comparable", _why_unscored(table.table, [find(run) for run in wanted]))
-    return _compare(table.table, cell, *chosen)
+    return _compare(table, cell, *chosen)
 
 
 def _why_unscored(table: PublishedTable, results: Sequence[CellResult | None]) -> str:
@@ -73,14 +73,14 @@ def _why_unscored(table: PublishedTable, results: Sequence[CellResult | None]) -
     return f"the task has no score of the unit {table.unit}"
 
 
-def _compare(table: PublishedTable, cell: PrintedCell, chosen: Sequence[float], ours: float) -> Outcome:
+def _compare(one: Reproduction, cell: PrintedCell, chosen: Sequence[float], ours: float) -> Outcome:
     """Compare our number with the printed one; `chosen` are all seeds at its setting."""
     printed = cell.printed
     difference = printed.distance(ours)
-    allowed = 0.0 if printed.number is None else table.tolerance
+    allowed = 0.0 if printed.number is None else one.table.tolerance
     verdict: Verdict = "within" if abs(difference) <= allowed else "outside"
     reason = ""
-    if verdict == "outside" and table.trust in NOT_VERIFIED:
+    if verdict == "outside" and one.trust(cell) in NOT_VERIFIED:
         verdict, reason = "not comparable", "the printed number is not verified"
     elif verdict == "outside" and printed.number is not None:
         both = {class_of(ours), class_of(printed.number)}

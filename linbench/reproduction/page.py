@@ -10,7 +10,7 @@ from linbench.common.text import pluralize
 from linbench.report.table import NO_VALUE, Cell, Column, Table
 from linbench.reproduction.attribution import Attribution
 from linbench.reproduction.outcome import Outcome, Verdict
-from linbench.reproduction.schema import SELECT, TRUST, UNITS
+from linbench.reproduction.schema import SELECT, TRUST, UNITS, PublishedColumn, PublishedRow, Trust
 from linbench.reproduction.table import Reproduction
 
 VERDICTS: tuple[Verdict, ...] = ("within", "outside", "not comparable")
@@ -149,6 +149,17 @@ def _number(value: float | None, form: str = "z.1f") -> Cell:
     return NO_VALUE if value is None else Cell(format(value, form), value)
 
 
+def _read(one: Reproduction) -> str:
+    """Return where the numbers were read: as the table says, and which of them elsewhere."""
+    parts: dict[str, PublishedColumn | PublishedRow] = {**one.table.columns, **one.table.rows}
+    elsewhere: dict[Trust, list[str]] = {}
+    for name, part in parts.items():
+        if part.trust:
+            elsewhere.setdefault(part.trust, []).append(name)
+    others = (f"{', '.join(names)}: {TRUST[trust]}" for trust, names in elsewhere.items())
+    return "; ".join([TRUST[one.table.trust], *others])
+
+
 def _caption(one: Reproduction) -> str:
     """Return what the numbers are, how they were chosen and read, and what differs from the publication."""
     table = one.table
@@ -156,7 +167,7 @@ def _caption(one: Reproduction) -> str:
     grid = "; ".join(f"{name} of {', '.join(map(str, values))}" for name, values in table.grid.items())
     differs = "".join(f" Different here: {text}." for text in table.differs)
     return (
-        f"{table.source}. Numbers are {UNITS[table.unit]}, {TRUST[table.trust]}. The paper prints"
+        f"{table.source}. Numbers are {UNITS[table.unit]}, {_read(one)}. The paper prints"
         f" {SELECT[table.select]}, and ours is the same of our runs; mean and range are over {seeds} at the"
         " setting that was chosen."
         f"{f' Chosen among: {grid}.' if grid else ''} Within means at most {table.tolerance:g} points away."

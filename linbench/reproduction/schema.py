@@ -51,6 +51,7 @@ class PublishedColumn(SuiteTask):
     """A column of a table: a task, and which of its tests."""
 
     of: int | None = Field(None, ge=0, description="which test; null is their mean")
+    trust: Trust | None = Field(None, description="where its numbers were read; null is as in the table")
 
 
 class PublishedRow(Settings):
@@ -59,6 +60,9 @@ class PublishedRow(Settings):
     model: str | None = Field(None, description="a layer pattern; null: the row's name is one")
     set: dict[str, Any] = Field({}, description="settings of this model alone, by dotted names")
     needs: str | None = Field(None, description="what linbench does not have, without which it cannot run")
+    trust: Trust | None = Field(
+        None, description="where its numbers were read; null is as in their columns, and else as in the table"
+    )
     values: tuple[Any, ...] = Field(min_length=1, description="printed values; null: none is printed")
 
     @model_validator(mode="before")

@@ -17,7 +17,7 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.suite import Suite, SuiteModel, blocks, keep_models
 from linbench.reproduction import tables as files
 from linbench.reproduction.printed import Printed
-from linbench.reproduction.schema import PublishedColumn, PublishedRow, PublishedTable
+from linbench.reproduction.schema import PublishedColumn, PublishedRow, PublishedTable, Trust
 
 Runs = dict[tuple[str, str], list[list[Cell]]]
 """Runs of values by row and column: for each a list of settings, each with the cells of all seeds."""
@@ -70,6 +70,11 @@ class Reproduction:
     def needs(self, cell: PrintedCell) -> str | None:
         """Return what linbench lacks for a value; None if it can run."""
         return self.table.rows[cell.row].needs
+
+    def trust(self, cell: PrintedCell) -> Trust:
+        """Return where a value was read: as its row says, or its column, or the table."""
+        table = self.table
+        return table.rows[cell.row].trust or table.columns[cell.column].trust or table.trust
 
     def runs(self, device: str = "cpu") -> Runs:
         """Return the runs of every value that linbench can run, by row and column.
@@ -154,7 +159,7 @@ class Reproduction:
     def _suite(self, column: PublishedColumn, names: list[str]) -> Suite:
         """Return the suite of some rows in one column."""
         table = self.table
-        task = column.model_dump(exclude={"of"}, exclude_unset=True)
+        task = column.model_dump(exclude={"of", "trust"}, exclude_unset=True)
         models = {name: _model(name, row) for name, row in table.rows.items() if row.needs is None}
         shared = table.model_dump(include={"form", "protocol", "seeds", "set", "grid"})
         values = {"about": table.title, "tasks": [task], "models": [*models.values()], **shared}

@@ -106,6 +106,23 @@ def test_a_number_that_was_not_verified_cannot_be_missed() -> None:
     assert first(trust="card", select="best").verdict == "within"
 
 
+@pytest.mark.parametrize(
+    ("table", "column", "row", "verdict"),
+    [
+        ("text", None, "card", "not comparable"),
+        ("text", "card", None, "not comparable"),
+        ("card", "text", None, "outside"),
+        ("card", "card", "text", "outside"),
+    ],
+)
+def test_a_row_or_a_column_may_have_been_read_elsewhere(
+    table: str, column: str | None, row: str | None, verdict: str
+) -> None:
+    short = {"task": "mqar", "set": {"task.seq_len": 16, "task.kv_pairs": 2}, "trust": column}
+    rows = {"deltanet": {"values": [20], "trust": row}}
+    assert first(trust=table, columns={"short": short}, rows=rows).verdict == verdict
+
+
 def test_classes_are_met_or_missed_whole() -> None:
     assert first(rows={"deltanet": ["solved"]}).verdict == "outside"
     assert first(dict.fromkeys(SCORES, 0.05), rows={"deltanet": ["fails"]}).verdict == "within"
