@@ -110,9 +110,22 @@ class GateRow:
     seeds_needed: int | None = None
     """The number of seeds on each side that would show the fall; None if none are lacking, or no number would
     do."""
-    visible: float | None = None
-    """The smallest fall that would very likely be red with these seeds; in a bimodal cell the most seeds that
-    may still learn for it to be red. None if no fall could be."""
+    level: float = 1.0
+    """The level of its test if it alone falls."""
+    drop: float = 0.0
+    """The fall that passes whatever its p."""
+
+    @property
+    def visible(self) -> float | None:
+        """The smallest fall that would very likely be red with these seeds; None if no fall could be.
+
+        In a bimodal cell it is the largest number of seeds that still learn.
+        """
+        pair, seeds = self.pair, min(len(self.pair.baseline), len(self.pair.candidate))
+        if pair.learned_counts is not None:
+            return visible_count(pair.learned_counts[0], seeds=seeds, alpha=self.level)
+        fall = visible_fall(pair.baseline, seeds=seeds, drop=self.drop, alpha=self.level)
+        return fall if fall <= fmean(pair.baseline) - pair.chance else None
 
     @property
     def verdict(self) -> Verdict:
@@ -166,7 +179,7 @@ def _with_power(one: GateRow, policy: Policy, *, alpha: float) -> GateRow:
         alpha: the level for this cell if it alone falls.
     """
     pair, seeds = one.pair, min(len(one.pair.baseline), len(one.pair.candidate))
-    one = replace(one, visible=_visible(pair, policy, seeds=seeds, alpha=alpha))
+    one = replace(one, level=alpha, drop=policy.drop)
     if one.red:
         return one
     loses = fmean(pair.baseline) - pair.chance - policy.drop > _ROUNDING
@@ -177,14 +190,6 @@ def _with_power(one: GateRow, policy: Policy, *, alpha: float) -> GateRow:
     )
     able = replace(one, can_be_red=loses and significant(lowest, alpha), noisy=noisy)
     return replace(able, seeds_needed=_seeds_needed(able, alpha=alpha, loses=loses))
-
-
-def _visible(pair: SeedPair, policy: Policy, *, seeds: int, alpha: float) -> float | None:
-    """Return the fall, or the most seeds that still learn, that `GateRow.visible` says."""
-    if pair.learned_counts is not None:
-        return visible_count(pair.learned_counts[0], seeds=seeds, alpha=alpha)
-    fall = visible_fall(pair.baseline, seeds=seeds, drop=policy.drop, alpha=alpha)
-    return fall if fall <= fmean(pair.baseline) - pair.chance else None
 
 
 def _seeds_needed(one: GateRow, *, alpha: float, loses: bool) -> int | None:
