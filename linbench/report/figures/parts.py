@@ -12,7 +12,7 @@ from linbench.report.data import ReportData
 from linbench.report.figure import DataFigure, Drawing
 from linbench.report.style.labels import GUIDE, MISSING
 from linbench.report.tables import by_training
-from linbench.report.tables.parts import TaskEffects, task_effects
+from linbench.report.tables.parts import TaskEffects, names_of, task_effects
 from linbench.results.parts import CONFIDENCE, Effect
 
 ROW_INCHES, PANEL_INCHES, NAME_INCHES = 0.19, 2.2, 3.0
@@ -46,9 +46,8 @@ def _drawing(name: str, every: Sequence[TaskEffects]) -> Drawing:
 
 
 def _draw(sheet: Sheet, every: Sequence[TaskEffects]) -> bool:
-    names = list(dict.fromkeys(effect.name for one in every for effect in one.effects))
-    alone = len({effect.name for one in every for effect in one.effects if len(effect.steps) == 1})
-    heights = {name: -place - (place >= alone) for place, name in enumerate(names)}
+    names = names_of(every)
+    heights = {name: -place - (names[name] > 1) for place, name in enumerate(names)}
     sheet.set_size_inches(NAME_INCHES + PANEL_INCHES * len(every), ROW_INCHES * (len(names) + 1) + 1.0)
     panels = list(sheet.subplots(1, len(every), squeeze=False, sharey=True).flat)
     for axes, one in zip(panels, every, strict=True):

@@ -35,6 +35,12 @@ def task_effects(comparisons: Sequence[Comparison]) -> list[TaskEffects]:
     return [one for one in every if one.effects]
 
 
+def names_of(every: Sequence[TaskEffects]) -> dict[str, int]:
+    """Return the names of all effects with the number of their steps: single steps first."""
+    steps = {effect.name: len(effect.steps) for one in every for effect in one.effects}
+    return dict(sorted(steps.items(), key=lambda own: own[1]))
+
+
 def parts_tables(data: ReportData) -> list[Table]:
     """Return a table for each device and way of training with a factorial, with a column for each task."""
     found = {name: task_effects(every) for name, every in by_training(data.comparisons).items()}
@@ -45,9 +51,8 @@ TABLES = TableKind("parts of KDA", parts_tables, order=22, printed=False)
 
 
 def _table(name: str, every: Sequence[TaskEffects]) -> Table:
-    names = list(dict.fromkeys(effect.name for one in every for effect in one.effects))
     by_name = [{effect.name: effect for effect in one.effects} for one in every]
-    rows = [(Cell(each), *(_cell(own.get(each)) for own in by_name)) for each in names]
+    rows = [(Cell(each), *(_cell(own.get(each)) for own in by_name)) for each in names_of(every)]
     return Table(
         f"Steps from linear attention to KDA: {name}",
         (Column("step", numeric=False), *(Column(one.comparison.title) for one in every)),
