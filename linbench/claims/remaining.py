@@ -33,6 +33,8 @@ class RemainingWork(NamedTuple):
     """Timings that are missing."""
     most_to_come: int
     """The most runs that searches may add, which their results decide."""
+    doublings: int
+    """The most times that training may go on with twice the budget, which is in none of the others."""
 
 
 def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> RemainingWork:
@@ -43,7 +45,7 @@ def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> Remainin
     """
     claim, seeds = verdict.claim, verdict.next_seeds(device_class(device))
     costs: list[float | None] = []
-    total = left = most_to_come = 0
+    total = left = most_to_come = doublings = 0
     finished = fit_cost_model(stored.results.values(), device)
     for work in _by_source(claim, device, seeds):
         joined = joining(work.cells, stored.find(work.cells, work.search, device_class(device)))
@@ -54,6 +56,7 @@ def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> Remainin
         cells = [*tuning, *work.cells]
         to_run = [*joined.values(), *(cell for cell in cells if cell.id in missing)]
         total, left, most_to_come = total + len(cells), left + len(to_run), most_to_come + more
+        doublings = max([doublings, *(cell.protocol.rungs - 1 for cell in to_run)])
         costs += [estimate_seconds(group, finished) for group in groups(to_run)]
     return RemainingWork(
         total,
@@ -62,6 +65,7 @@ def remaining_work(verdict: Verdict, stored: Stored, *, device: str) -> Remainin
         timings=sum(len(each.work(device, seeds).timings) for each in claim.deciding),
         untimed=sum(len(each.missing(stored, device, seeds).timings) for each in claim.deciding),
         most_to_come=most_to_come,
+        doublings=doublings,
     )
 
 

@@ -240,9 +240,12 @@ def _remaining_words(verdict: "Verdict", work: dict[str, Any] | None) -> str:
         )
     if work["most_to_come"]:
         parts.append(f"searches may add up to {pluralize(work['most_to_come'], 'run')}")
+    if work["doublings"]:
+        times = pluralize(work["doublings"], "time")
+        parts.append(f"training may go on with twice the budget up to {times}, which is not counted")
     if work["timings"]:
         parts.append(f"{work['untimed']} of {pluralize(work['timings'], 'timing')} of layers are missing")
-    return f"On {work['device']}, {', and '.join(parts)}; {claim.cost}."
+    return f"On {work['device']}, {'; '.join(parts)}; {claim.cost}."
 
 
 def _print_table(

@@ -138,7 +138,7 @@ def test_what_was_timed_beside_others_is_to_be_timed_again_and_at_the_limit_of_p
     assert found.reason == snapshot(name="busy")
     assert [case.label for case in untimed(claim, busy)] == ["gla"]
     assert remaining_work(found, busy, device="cpu")[:2] == (0, 0)
-    assert remaining_work(found, busy, device="cpu")[3:] == (2, 1, 0)
+    assert remaining_work(found, busy, device="cpu")[3:] == (2, 1, 0, 0)
     few = timed(
         claim,
         {"gla": STEADY},

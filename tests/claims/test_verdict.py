@@ -8,7 +8,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from linbench.claims import report_section as shown
 from linbench.claims.cells import CellSource
-from linbench.claims.claim import Claim, read_section
+from linbench.claims.claim import Claim, find, read_section
 from linbench.claims.looks import LOOKS
 from linbench.claims.page import about, detail, line, to_json
 from linbench.claims.reasons import NO_FIRST_SEED
@@ -311,7 +311,7 @@ def test_more_seeds_join_the_rate_that_a_former_rule_chose(kept: Callable[..., S
     assert [each.cells for each in work] == [(), ()], "nothing is searched anew"
     assert {cell.protocol.lr for each in work for cell in each.joining} == {learning_rate(-12)}
     left = remaining_work(found, stored, device="cpu")
-    assert (left.cells, left.left, left.most_to_come) == (2 * LOOKS[0], 17, 0)
+    assert (left.cells, left.left, left.most_to_come, left.doublings) == (2 * LOOKS[0], 17, 0, 0)
 
 
 def test_a_claim_that_waits_says_for_what(kept: Callable[..., Stored], snapshot: SnapshotAssertion) -> None:
@@ -360,3 +360,11 @@ def test_seeds_that_ended_out_of_order_decide_nothing() -> None:
         UNDECIDED,
         NO_FIRST_SEED,
     )
+
+
+@pytest.mark.slow
+def test_what_is_left_says_how_often_training_may_go_on() -> None:
+    nothing = Stored([])
+    for name, doublings in (("C26", 5), ("C1", 0)):
+        found = verdict(find(name), nothing)
+        assert remaining_work(found, nothing, device="cpu").doublings == doublings

@@ -204,6 +204,7 @@ def test_as_json_and_as_a_page(two: Callable[..., Any], tmp_path: Path, snapshot
         "timings": 0,
         "untimed": 0,
         "most_to_come": 0,
+        "doublings": 0,
     }
     assert second["ahead"] is None
     assert (first["id"], first["verdict"], first["devices"][0]["device"]) == ("C1", "supported", "cpu")
