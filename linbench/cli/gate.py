@@ -64,8 +64,10 @@ def gate(
 
     rule = load(policy)
     stores = [store_at(baseline, "--baseline")]
-    stores += [stores[0] if candidate is None else store_at(candidate, "--candidate")]
-    old, new = (store.by_kind() for store in stores)
+    if candidate is not None:
+        stores.append(store_at(candidate, "--candidate"))
+    kinds = [store.by_kind() for store in stores]
+    old, new = kinds[0], kinds[-1]
     judgement = compare(
         old[CELL],
         new[CELL],
@@ -73,7 +75,7 @@ def gate(
         speeds=(old[SPEED], new[SPEED]),
         unreadable=[path.name for path in stores[0].set_aside],
     )
-    warn_ignored_files(stores[0].set_aside | stores[1].set_aside)
+    warn_ignored_files(stores[0].set_aside | stores[-1].set_aside)
     if candidate is None:
         _foresee(judgement, rule, format_, as_json=as_json)
     if as_json:

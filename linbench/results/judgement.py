@@ -66,6 +66,11 @@ class SeedPair(NamedTuple):
     chance: float = 0.0
 
     @property
+    def seeds(self) -> int:
+        """The number of seeds on each side; of the side with fewer, if they differ."""
+        return min(len(self.baseline), len(self.candidate))
+
+    @property
     def learned_counts(self) -> tuple[int, int] | None:
         """The number of seeds that learned, before and after; None if the cell is not bimodal."""
         if self.learned_from is None:
@@ -121,7 +126,7 @@ class GateRow:
 
         In a bimodal cell it is the largest number of seeds that still learn.
         """
-        pair, seeds = self.pair, min(len(self.pair.baseline), len(self.pair.candidate))
+        pair, seeds = self.pair, self.pair.seeds
         if pair.learned_counts is not None:
             return visible_count(pair.learned_counts[0], seeds=seeds, alpha=self.level)
         fall = visible_fall(pair.baseline, seeds=seeds, drop=self.drop, alpha=self.level)
@@ -178,7 +183,7 @@ def _with_power(one: GateRow, policy: Policy, *, alpha: float) -> GateRow:
         policy: the rules.
         alpha: the level for this cell if it alone falls.
     """
-    pair, seeds = one.pair, min(len(one.pair.baseline), len(one.pair.candidate))
+    pair, seeds = one.pair, one.pair.seeds
     one = replace(one, level=alpha, drop=policy.drop)
     if one.red:
         return one

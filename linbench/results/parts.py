@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from linbench.common.settings import without
 from linbench.results.comparison import Comparison, Row
+from linbench.results.statistics import degrees_of_freedom
 
 CONFIDENCE = 0.95
 """The confidence with which all intervals of one task hold together."""
@@ -123,7 +124,7 @@ def effects(scores: Mapping[Parts, Sequence[float]]) -> list[Effect]:
     Args:
         scores: at least two for each combination; those with fewer are left out.
     """
-    from scipy.stats import t  # where it is needed: scipy takes half a second to load
+    from scipy.special import stdtrit  # where it is needed: scipy takes half a second to load
 
     known = {parts: own for parts, own in scores.items() if len(own) > 1}
     found = list(_effects(known))
@@ -133,12 +134,11 @@ def effects(scores: Mapping[Parts, Sequence[float]]) -> list[Effect]:
     made = []
     for steps, weights, contrasts in found:
         mean = sum(weight * means[parts] for parts, weight in weights.items())
-        shares = {parts: weight**2 * of_means[parts] for parts, weight in weights.items()}
-        total = sum(shares.values())
+        shares = [weight**2 * of_means[parts] for parts, weight in weights.items()]
         margin = 0.0
-        if total:
-            degrees = total**2 / sum(share**2 / (len(known[parts]) - 1) for parts, share in shares.items())
-            margin = float(t.ppf(level, degrees)) * total**0.5
+        if any(shares):
+            degrees = degrees_of_freedom(shares, [len(known[parts]) for parts in weights])
+            margin = float(stdtrit(degrees, level)) * sum(shares) ** 0.5
         made.append(Effect(steps, mean, mean - margin, mean + margin, contrasts))
     return made
 

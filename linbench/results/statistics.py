@@ -58,7 +58,7 @@ def welch(
     counts = len(values), len(reference)
     p = welch_p(difference, parts, counts, alternative=alternative)
     reach = (
-        float(stdtrit(_degrees(parts, counts), (1 + confidence) / 2)) * math.sqrt(sum(parts))
+        float(stdtrit(degrees_of_freedom(parts, counts), (1 + confidence) / 2)) * math.sqrt(sum(parts))
         if any(parts)
         else 0.0
     )
@@ -85,13 +85,18 @@ def welch_p(
     if not any(parts):
         holds = {"two-sided": difference != 0, "less": difference < 0, "greater": difference > 0}[alternative]
         return 0.0 if holds else 1.0
-    degrees, t = _degrees(parts, counts), difference / math.sqrt(sum(parts))
+    degrees, t = degrees_of_freedom(parts, counts), difference / math.sqrt(sum(parts))
     below, above = float(stdtr(degrees, t)), float(stdtr(degrees, -t))
     return {"two-sided": min(1.0, 2 * min(below, above)), "less": below, "greater": above}[alternative]
 
 
-def _degrees(parts: tuple[float, float], counts: tuple[int, int]) -> float:
-    """Return the degrees of freedom, by Welch and Satterthwaite."""
+def degrees_of_freedom(parts: Sequence[float], counts: Sequence[int]) -> float:
+    """Return the degrees of freedom of a sum of means, by Welch and Satterthwaite.
+
+    Args:
+        parts: the variance that each mean has in the sum; one at least is above zero.
+        counts: the number of values that each is the mean of.
+    """
     return sum(parts) ** 2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
 
 

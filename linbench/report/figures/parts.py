@@ -11,8 +11,7 @@ from linbench.common.hashing import digest
 from linbench.report.data import ReportData
 from linbench.report.figure import DataFigure, Drawing
 from linbench.report.style.labels import GUIDE, MISSING
-from linbench.report.tables import by_training
-from linbench.report.tables.parts import TaskEffects, names_of, task_effects
+from linbench.report.tables.parts import TaskEffects, effects_by_training, names_of
 from linbench.results.parts import CONFIDENCE, Effect
 
 ROW_INCHES, PANEL_INCHES, NAME_INCHES = 0.19, 2.2, 3.0
@@ -34,8 +33,7 @@ CAPTION = (
 
 def drawings(data: ReportData) -> list[Drawing]:
     """Return a figure for each device and way of training with a factorial."""
-    found = {name: task_effects(every) for name, every in by_training(data.comparisons).items()}
-    return [_drawing(name, every) for name, every in found.items() if every]
+    return [_drawing(name, every) for name, every in effects_by_training(data).items()]
 
 
 def _drawing(name: str, every: Sequence[TaskEffects]) -> Drawing:

@@ -211,36 +211,23 @@ def foresight_table(found: Gate, policy: Policy) -> Table:
         found: the baseline gated against itself.
         policy: the rules.
     """
-    columns = (Column("cell", numeric=False), Column("baseline"), Column("seeds"), Column("would show"))
-    rows = tuple(
-        (
-            Cell(one.pair.name),
-            _accuracies(one.pair.baseline, one.pair.learned_from),
-            Cell(str(len(one.pair.baseline)), len(one.pair.baseline)),
-            _visible(one),
-        )
-        for one in found.rows
+    table = cell_table(found)
+    places = [table.names.index(name) for name in ("cell", "baseline", "seeds", "would show")]
+    columns = tuple(table.columns[place] for place in places)
+    return Table(
+        "", columns, tuple(tuple(row[place] for place in places) for row in table.rows), caption(policy)
     )
-    return Table("", columns, rows, caption(policy))
 
 
 def foresight_json(found: Gate, policy: Policy) -> dict[str, Any]:
     """Return `foresight_table` as JSON values, with why cells could show nothing."""
+    told = to_json(found, policy)
     cells = [
-        {
-            "cell": one.pair.name,
-            "baseline": list(one.pair.baseline),
-            "learnt": one.pair.learned_counts and one.pair.learned_counts[0],
-            "would_show": one.visible,
-        }
-        for one in found.rows
+        {name: cell[name] for name in ("cell", "baseline", "would_show")}
+        | {"learnt": cell["learnt"] and cell["learnt"][0]}
+        for cell in told["cells"]
     ]
-    return {
-        "exit_code": found.exit_code,
-        "policy": policy.model_dump(mode="json"),
-        "cells": cells,
-        "problems": list(found.problems),
-    }
+    return {name: told[name] for name in ("exit_code", "policy", "problems")} | {"cells": cells}
 
 
 def to_json(found: Gate, policy: Policy) -> dict[str, Any]:

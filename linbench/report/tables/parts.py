@@ -41,10 +41,15 @@ def names_of(every: Sequence[TaskEffects]) -> dict[str, int]:
     return dict(sorted(steps.items(), key=lambda own: own[1]))
 
 
+def effects_by_training(data: ReportData) -> dict[str, list[TaskEffects]]:
+    """Return the tasks with effects of each form, way of training and device that has any."""
+    found = {name: task_effects(every) for name, every in by_training(data.comparisons).items()}
+    return {name: every for name, every in found.items() if every}
+
+
 def parts_tables(data: ReportData) -> list[Table]:
     """Return a table for each device and way of training with a factorial, with a column for each task."""
-    found = {name: task_effects(every) for name, every in by_training(data.comparisons).items()}
-    return [_table(name, every) for name, every in found.items() if every]
+    return [_table(name, every) for name, every in effects_by_training(data).items()]
 
 
 TABLES = TableKind("parts of KDA", parts_tables, order=22, printed=False)
