@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 
 from linbench.common.errors import DeviceLostError, PluginError, Signalled, StorageError, message_of
+from linbench.common.hashing import stable_key
 from linbench.common.memory import in_gib, total_memory
 from linbench.engine.checkpoint import Checkpoint
 from linbench.engine.cost import least_bytes
@@ -26,6 +27,7 @@ from linbench.engine.trunk import Trunks
 from linbench.engine.written import add_generated
 from linbench.experiments.cell import Cell
 from linbench.experiments.loading import describe_error
+from linbench.models.backbone import Backbone
 from linbench.results.schema.cells import CellResult
 
 T = TypeVar("T")
@@ -231,6 +233,17 @@ def _surroundings(cells: Sequence[Cell]) -> Surroundings:
     return Surroundings(*(cell.seed for cell in cells))
 
 
+def _begin(cell: Cell) -> Backbone:
+    """Return the model of a cell with the weights that its training begins with."""
+    model = cell.model.build(cell.task, seed=cell.seed)
+    if cell.protocol.jitter:
+        for name, weights in model.named_parameters():
+            draws = torch.Generator().manual_seed(stable_key("jitter", cell.seed, name))
+            noise = torch.randn(weights.shape, generator=draws, dtype=weights.dtype)
+            weights.data *= 1 + cell.protocol.jitter * noise
+    return model
+
+
 def _require_memory(cells: Sequence[Cell]) -> None:
     """Raise torch.OutOfMemoryError if cells cannot be trained together on this machine's CPU.
 
@@ -262,7 +275,7 @@ def training_context(cells: Sequence[Cell]) -> Iterator[Training]:
         torch.cuda.device(device if gpus else -1),
         torch.random.fork_rng(gpus),
     ):
-        models = [cell.model.build(cell.task, seed=cell.seed).to(device) for cell in cells]
+        models = [_begin(cell).to(device) for cell in cells]
         hidden_state = hidden_state_reason(cells[0])
         if hidden_state and len(cells) > 1:
             raise PluginError(hidden_state)

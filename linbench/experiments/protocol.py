@@ -103,6 +103,16 @@ class Protocol(Settings):
         ),
         json_schema_extra={ABSENT: False},
     )
+    jitter: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description=(
+            "relative size of a random change of the first weights: runs of one seed with and without a tiny"
+            " one tell how far apart runs end that nothing tells apart"
+        ),
+        json_schema_extra={ABSENT: 0.0},
+    )
     precision: Precision = Field(description="fp32 (with TF32 off), or bf16 for matrix products")
 
     @model_validator(mode="after")
