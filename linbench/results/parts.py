@@ -81,11 +81,18 @@ class Factorial(NamedTuple):
 
     Attributes:
         scores: the accuracy of each seed by combination; a seed that diverged counts as chance.
-        diverged: the number of combinations beside these of which every seed diverged.
+        diverged: combinations beside these of which every seed diverged.
+        open: combinations of which a seed has more rungs before it.
     """
 
     scores: dict[Parts, list[float]]
-    diverged: int
+    diverged: frozenset[Parts]
+    open: frozenset[Parts] = frozenset()
+
+    @property
+    def combinations(self) -> frozenset[Parts]:
+        """All combinations that have run."""
+        return self.diverged | self.scores.keys()
 
 
 def factorial_of(comparison: Comparison) -> Factorial | None:
@@ -106,8 +113,10 @@ def factorial_of(comparison: Comparison) -> Factorial | None:
     scores = {
         parts: row.accuracies for parts, row in every if any(one["status"] == "ok" for one in row.results)
     }
-    crossed = any(len(steps) > 1 for steps, _, _ in _effects(scores))
-    return Factorial(scores, len(every) - len(scores)) if crossed else None
+    if not any(len(steps) > 1 for steps, _, _ in _effects(scores)):
+        return None
+    is_open = frozenset(parts for parts, row in every if any(one["purpose"] == "rung" for one in row.results))
+    return Factorial(scores, frozenset(parts for parts, _ in every) - scores.keys(), is_open)
 
 
 def _published(name: str) -> Any:

@@ -13,8 +13,11 @@ DIGITS = 6
 SLICE_DIGITS = 4
 """Significant digits of the sums of slices, which take most of the space. Tables and figures show three."""
 
-CURVE_DIGITS = 3
-"""Significant digits of losses before the last point of a curve, which are only looked at."""
+PASSED_DIGITS = 4
+"""Significant digits of scores of runs that stand in no table of their own."""
+
+LOSSES = ("loss", "nll", "mse")
+"""The fields that points of a curve before its last lose."""
 
 EXACT = "accuracy"
 """The field whose numbers stay as they are: thresholds and the choice of a learning rate depend on them."""
@@ -23,9 +26,10 @@ EXACT = "accuracy"
 def thinned(result: Result, highest: Collection[str] = ()) -> Result:
     """Return a result as a thin pack holds it.
 
-    Numbers are rounded to the digits that are shown. Rungs that a ladder has passed, and runs that chose a
-    learning rate, lose their slices (accuracy by position, distance and the like). These lose all points of
-    their curve but the last, too; a rung is asked how soon it had learned when tables are drawn at a budget.
+    Numbers are rounded to the digits that are shown. Points of a curve keep their accuracy, and only the
+    last its losses. Rungs that a ladder has passed, and runs that chose a learning rate, lose their slices
+    (accuracy by position, distance and the like). These lose all points of their curve but the last, too; a
+    rung is asked how soon it had learned when tables are drawn at a budget.
 
     Args:
         result: of any kind; that of a benchmark stays as it is.
@@ -37,9 +41,12 @@ def thinned(result: Result, highest: Collection[str] = ()) -> Result:
     thin = _with_shown_digits(result)
     if result["purpose"] == "report" or result["id"] in highest:
         return thin
-    thin = {**thin, "slices": {}}
+    thin = {**thin, "slices": {}, "metrics": _rounded(thin["metrics"], PASSED_DIGITS)}
     if "tests" in thin:
-        thin["tests"] = [{**test, "slices": {}} for test in thin["tests"]]
+        thin["tests"] = [
+            {**test, "slices": {}, "metrics": _rounded(test["metrics"], PASSED_DIGITS)}
+            for test in thin["tests"]
+        ]
     return {**thin, "curve": thin["curve"][-1:]} if result["purpose"] == "tuning" else thin
 
 
@@ -49,7 +56,7 @@ def _with_shown_digits(result: CellResult) -> CellResult:
         **result,
         "metrics": _rounded(result["metrics"]),
         "slices": _rounded(result["slices"], SLICE_DIGITS),
-        "curve": _rounded(curve[:-1], CURVE_DIGITS) + _rounded(curve[-1:]),
+        "curve": [*map(_without_losses, curve[:-1]), *_rounded(curve[-1:])],
         "seconds": _rounded(result["seconds"]),
     }
     if "tests" in rounded:
@@ -58,6 +65,10 @@ def _with_shown_digits(result: CellResult) -> CellResult:
             for test in rounded["tests"]
         ]
     return rounded
+
+
+def _without_losses(point: Any) -> Any:
+    return {name: value for name, value in point.items() if name not in LOSSES}
 
 
 def _rounded(value: Any, digits: int = DIGITS) -> Any:

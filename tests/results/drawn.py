@@ -29,7 +29,7 @@ from linbench.results.store import Store
 
 ROOT = Path(__file__).parents[2]
 DRAWN = ROOT / "results" / "drawn.json"
-STORED = ("cpu", "cpu/similarity", "cpu/zoo-quick", "h100", "h200", "h200/softmax")
+STORED = ("cpu", "cpu/similarity", "cpu/zoo-quick", "h100", "h200", "h200/softmax", "h200/steps-to-kda")
 STORES = {name: ROOT / "results" / name for name in STORED}
 PAGES = [ROOT / "README.md", ROOT / "results" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 

@@ -20,6 +20,7 @@ PACKED = (
     "h200/claims",
     "h200/reproduction",
     "h200/softmax",
+    "h200/steps-to-kda",
 )
 MOST_FILES = 1_700
 MOST_CLONED_BYTES = 25_000_000

@@ -1,6 +1,5 @@
 """Steps from linear attention to KDA: what each changes, and how much more beside another one."""
 
-from collections.abc import Sequence
 from functools import partial
 
 from matplotlib.axes import Axes
@@ -11,7 +10,7 @@ from linbench.common.hashing import digest
 from linbench.report.data import ReportData
 from linbench.report.figure import DataFigure, Drawing
 from linbench.report.style.labels import GUIDE, MISSING
-from linbench.report.tables.parts import TaskEffects, effects_by_training, names_of
+from linbench.report.tables.parts import Factorials, factorials_by_training
 from linbench.results.parts import CONFIDENCE, Effect
 
 ROW_INCHES, PANEL_INCHES, NAME_INCHES = 0.19, 2.2, 3.0
@@ -33,18 +32,18 @@ CAPTION = (
 
 def drawings(data: ReportData) -> list[Drawing]:
     """Return a figure for each device and way of training with a factorial."""
-    return [_drawing(name, every) for name, every in effects_by_training(data).items()]
+    return [_drawing(name, found) for name, found in factorials_by_training(data).items()]
 
 
-def _drawing(name: str, every: Sequence[TaskEffects]) -> Drawing:
+def _drawing(name: str, found: Factorials) -> Drawing:
     title = f"Steps from linear attention to KDA: {name}"
-    prints = digest([one.comparison.fingerprint for one in every])
-    slug = file_name(f"parts of kda {name}")
-    return Drawing(slug, partial(_draw, every=every), f"{CAPTION} {name}.", prints, title, note=CAPTION)
+    prints = digest([one.comparison.fingerprint for one in found.tasks])
+    slug, caption = file_name(f"parts of kda {name}"), " ".join([CAPTION, *found.unfinished])
+    return Drawing(slug, partial(_draw, found=found), f"{caption} {name}.", prints, title, note=caption)
 
 
-def _draw(sheet: Sheet, every: Sequence[TaskEffects]) -> bool:
-    names = names_of(every)
+def _draw(sheet: Sheet, found: Factorials) -> bool:
+    names, every = found.names, found.tasks
     heights = {name: -place - (names[name] > 1) for place, name in enumerate(names)}
     sheet.set_size_inches(NAME_INCHES + PANEL_INCHES * len(every), ROW_INCHES * (len(names) + 1) + 1.0)
     panels = list(sheet.subplots(1, len(every), squeeze=False, sharey=True).flat)

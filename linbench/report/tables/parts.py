@@ -28,50 +28,75 @@ class TaskEffects(NamedTuple):
     effects: list[Effect]
 
 
-def task_effects(comparisons: Sequence[Comparison]) -> list[TaskEffects]:
-    """Return the tasks on which effects can be told: of which combinations have several seeds."""
-    found = ((each, own) for each in comparisons if (own := factorial_of(each)))
-    every = (TaskEffects(each, own, effects(own.scores)) for each, own in found)
-    return [one for one in every if one.effects]
+class Factorials(NamedTuple):
+    """The tasks of one form, way of training and device on which parts were switched.
+
+    Attributes:
+        tasks: those on which every combination has run that has run on any.
+        unfinished: a sentence for each of the others.
+    """
+
+    tasks: list[TaskEffects]
+    unfinished: list[str]
+
+    @property
+    def names(self) -> dict[str, int]:
+        """The names of all effects with the number of their steps: single steps first."""
+        steps = {effect.name: len(effect.steps) for one in self.tasks for effect in one.effects}
+        return dict(sorted(steps.items(), key=lambda own: own[1]))
 
 
-def names_of(every: Sequence[TaskEffects]) -> dict[str, int]:
-    """Return the names of all effects with the number of their steps: single steps first."""
-    steps = {effect.name: len(effect.steps) for one in every for effect in one.effects}
-    return dict(sorted(steps.items(), key=lambda own: own[1]))
+def factorials(comparisons: Sequence[Comparison]) -> Factorials:
+    """Return the tasks on which effects can be told: of which combinations have several seeds.
+
+    A mean over some of the combinations depends on which of them have run, so a task waits for all.
+    """
+    found = [(each, own) for each in comparisons if (own := factorial_of(each))]
+    every = frozenset(parts for _, own in found for parts in own.combinations)
+    told, waiting = list[TaskEffects](), list[str]()
+    for each, own in found:
+        lacking = own.open | every - own.combinations
+        if lacking:
+            waiting.append(
+                f"{each.title} waits for {len(lacking)} of {len(every)} combinations, whose training has not"
+                " ended."
+            )
+        else:
+            told.append(TaskEffects(each, own, effects(own.scores)))
+    return Factorials([one for one in told if one.effects], waiting)
 
 
-def effects_by_training(data: ReportData) -> dict[str, list[TaskEffects]]:
-    """Return the tasks with effects of each form, way of training and device that has any."""
-    found = {name: task_effects(every) for name, every in by_training(data.comparisons).items()}
-    return {name: every for name, every in found.items() if every}
+def factorials_by_training(data: ReportData) -> dict[str, Factorials]:
+    """Return the factorials of each form, way of training and device with a task that can be told."""
+    found = {name: factorials(every) for name, every in by_training(data.comparisons).items()}
+    return {name: own for name, own in found.items() if own.tasks}
 
 
 def parts_tables(data: ReportData) -> list[Table]:
     """Return a table for each device and way of training with a factorial, with a column for each task."""
-    return [_table(name, every) for name, every in effects_by_training(data).items()]
+    return [_table(name, found) for name, found in factorials_by_training(data).items()]
 
 
 TABLES = TableKind("parts of KDA", parts_tables, order=22, printed=False)
 
 
-def _table(name: str, every: Sequence[TaskEffects]) -> Table:
-    by_name = [{effect.name: effect for effect in one.effects} for one in every]
-    rows = [(Cell(each), *(_cell(own.get(each)) for own in by_name)) for each in names_of(every)]
+def _table(name: str, found: Factorials) -> Table:
+    by_name = [{effect.name: effect for effect in one.effects} for one in found.tasks]
+    rows = [(Cell(each), *(_cell(own.get(each)) for own in by_name)) for each in found.names]
     return Table(
         f"Steps from linear attention to KDA: {name}",
-        (Column("step", numeric=False), *(Column(one.comparison.title) for one in every)),
+        (Column("step", numeric=False), *(Column(one.comparison.title) for one in found.tasks)),
         tuple(rows),
-        " ".join([CAPTION, *filter(None, map(_left_out, every))]),
+        " ".join([CAPTION, *filter(None, map(_left_out, found.tasks)), *found.unfinished]),
         file_name(f"parts of kda {name}"),
-        records=[record for one in every for record in _records(one)],
+        records=[record for one in found.tasks for record in _records(one)],
     )
 
 
 def _left_out(one: TaskEffects) -> str:
     """Return how many combinations of a task have no score; empty if all have one."""
-    diverged, scored = one.factorial.diverged, len(one.factorial.scores)
-    return f"{one.comparison.title}: {diverged} of {diverged + scored} diverged." if diverged else ""
+    diverged, every = len(one.factorial.diverged), len(one.factorial.combinations)
+    return f"{one.comparison.title}: {diverged} of {every} diverged." if diverged else ""
 
 
 def _cell(effect: Effect | None) -> Cell:

@@ -144,7 +144,7 @@ class BuiltModel(TypedDict, total=False):
 class Point(TypedDict):
     step: Size
     tokens: Size
-    loss: Number
+    loss: NotRequired[Number]
     accuracy: Number
     nll: NotRequired[Number]
     mse: NotRequired[Number]
