@@ -8,7 +8,7 @@ usage: compare.sh --models NAMES --out DIR [options]      in a checkout of the r
   --out DIR         gets copies at the end: comment.md (the gate's verdict and the comparison), report.html, base.results and head.results;
                     what it holds under these names is removed first, and never read
   --base COMMIT     gate the head against this commit; without it nothing is gated
-  --suite SUITE     default: quick
+  --suite SUITE     default: ci
   --seeds SEEDS     default: 0-5
   --rounds N        seeds are run in so many parts, base and head in turn; default: 3
   --policy FILE     of the gate
@@ -16,6 +16,9 @@ usage: compare.sh --models NAMES --out DIR [options]      in a checkout of the r
   --form FORM       native or controlled, whatever the suite says; an nn.Module without `controlled` is native only
   --device DEVICE   default: auto
   --workers N       processes side by side, as `linbench sweep` takes them
+  --cache DIR       the base's results are taken from here where the same code made them, and kept here; only what you trust may write there
+  --jitter SIZE     such as 1e-6: the base is trained first, with twins whose first weights differ by so much, and before the head is trained
+                    it is told what falls these seeds could show
   --time LENGTHS    such as 64,256: the variants' layers are timed, too, training, prompts and decoding at these lengths, base and head in turn
 
 Exit codes are those of `linbench gate`: 0, 4 for a regression, 5 if it cannot be told; without --base those of `linbench compare`.
@@ -24,10 +27,10 @@ TEXT
 }
 set -euo pipefail
 
-models='' out='' base='' suite=quick seeds=0-5 rounds=3 policy='' against='' form='' device=auto workers='' time=''
+models='' out='' base='' suite=ci seeds=0-5 rounds=3 policy='' against='' form='' device=auto workers='' cache='' jitter='' time=''
 while [ $# -gt 0 ]; do
     case $1 in
-        --models | --out | --base | --suite | --seeds | --rounds | --policy | --against | --form | --device | --workers | --time)
+        --models | --out | --base | --suite | --seeds | --rounds | --policy | --against | --form | --device | --workers | --cache | --jitter | --time)
             [ $# -ge 2 ] || { echo "compare.sh: $1 needs a value." >&2; exit 2; }
             printf -v "${1#--}" %s "$2"
             shift 2
@@ -70,6 +73,10 @@ out=$(realpath -- "$out")
 [ ! -f "$suite" ] || suite=$(realpath -- "$suite")
 [ ! -f "$policy" ] || policy=$(realpath -- "$policy")
 [ ! -d "$against" ] || against=$(realpath -- "$against")
+if [ -n "$cache" ]; then
+    mkdir -p -- "$cache" 2> /dev/null || refuse "cannot make the folder $cache."
+    cache=$(realpath -- "$cache")
+fi
 
 # What the job was given to find modules: a folder of the checkout stands for the same folder of either side, and only others serve the gate itself.
 places=() trusted_path=''
@@ -84,6 +91,11 @@ done
 # Results are made in a fresh folder outside the checkout: nothing that a pull request commits is taken for a result.
 work=$(realpath -- "$(mktemp -d)")
 ! inside "$work" "$head" || { rmdir -- "$work"; refuse "TMPDIR lies in the checkout; name a folder outside it."; }
+
+if [ -n "$cache" ] && inside "$cache" "$head"; then
+    rmdir -- "$work"
+    refuse "--cache $cache lies in the checkout, where a pull request could commit results; name a folder outside it."
+fi
 
 copies=(comment.md compare.md gate.md report.html base.results head.results)
 clear_copies() {
@@ -198,20 +210,40 @@ fi
 models_of() {  # NAME
     case $1 in head) echo "$models" ;; base) echo "$gated${shared:+,$shared}" ;; esac
 }
-train() {  # NAME SEEDS; of what linbench ships the base gets the head's results
+train() {  # NAME SEEDS SUITE; of what linbench ships the base gets the head's results
     local these=()
     [ "$1" = head ] || these=("${only[@]}")
-    may_fail on "$1" sweep "--model=$(models_of "$1")" ${these[@]+"${these[@]}"} "--seeds=$2" "${how[@]}" "--results=$work/$1.results" -- "$suite" > /dev/null
+    may_fail on "$1" sweep "--model=$(models_of "$1")" ${these[@]+"${these[@]}"} "--seeds=$2" "${how[@]}" "--results=$work/$1.results" -- "$3" > /dev/null
 }
 
 how=("--device=$device" ${form:+"--form=$form"} ${workers:+"--workers=$workers"})
+if [ -n "$gated" ] && [ -n "$jitter" ]; then
+    trusted -m linbench.cli.pull_request twins "$work/twins.yaml" "$suite" "$jitter"
+fi
+if [ -n "$gated" ] && [ -n "$cache" ]; then
+    for asked in "$suite" ${jitter:+"$work/twins.yaml"}; do
+        using base -m linbench.cli.pull_request recall "$work/recalled" "$cache" "$work/base.results" "$gated" "$asked" "$seeds" "$form" "$device"
+        read -r recalled < "$work/recalled"
+        echo "compare.sh: $recalled results of the base from the cache" >&2
+    done
+fi
+if [ -n "$gated" ] && [ -n "$jitter" ]; then
+    echo "compare.sh: base and its twins, seeds $seeds" >&2
+    train base "$seeds" "$suite"
+    train base "$seeds" "$work/twins.yaml"
+    trusted -m linbench gate "--baseline=$work/base.results" ${policy:+"--policy=$policy"} >&2 || true
+    sides=(head)
+fi
 for part in $parts; do
     for side in "${sides[@]}"; do
         echo "compare.sh: $side, seeds $part" >&2
-        train "$side" "$part"
+        train "$side" "$part" "$suite"
     done
     [ ${#sides[@]} = 1 ] || sides=("${sides[1]}" "${sides[0]}")  # what goes first in one round goes last in the next
 done
+
+[ -z "$gated" ] || [ -z "$cache" ] || trusted -m linbench.cli.pull_request keep "$work/base.results" "$cache"
+[ -z "$gated" ] || sides=(base head)
 
 if [ -n "$time" ]; then
     # layers of linbench's own are timed on both sides, too: what differs between them is what the machine did
@@ -235,13 +267,22 @@ fi
 if [ -n "$gated" ]; then
     [ -z "$shared" ] || trusted -m linbench.cli.pull_request share "$work/head.results" "$work/base.results" "$shared"
     code=0
-    trusted -m linbench gate "--baseline=$work/base.results" "--candidate=$work/head.results" ${policy:+"--policy=$policy"} --format=markdown \
-        > "$work/gate.md" || code=$?
-    [ -s "$work/gate.md" ] || exit $code
+    gate=("--baseline=$work/base.results" "--candidate=$work/head.results" ${policy:+"--policy=$policy"})
+    trusted -m linbench gate "${gate[@]}" --format=markdown > "$work/gate.md" 2> /dev/null || true
+    trusted -m linbench gate "${gate[@]}" --format=comment > "$work/short.md" || code=$?
+    [ -s "$work/short.md" ] || exit $code
 elif [ -n "$base" ]; then
-    echo '### Gate: nothing gated, as the base has none of the variants that are not of linbench.' > "$work/gate.md"
+    echo '### Gate: nothing gated, as the base has none of the variants that are not of linbench.' | tee "$work/gate.md" > "$work/short.md"
 fi
-{ echo '<!-- linbench -->'; cat "$work/gate.md" "$work/compare.md"; } > "$work/comment.md"
+{
+    echo '<!-- linbench -->'
+    if [ -n "$base" ]; then
+        cat "$work/short.md"
+        [ ! -s "$work/compare.md" ] || { printf '\n<details><summary>Side by side</summary>\n\n'; cat "$work/compare.md"; printf '\n</details>\n'; }
+    else
+        cat "$work/compare.md"
+    fi
+} > "$work/comment.md"
 [ -z "${GITHUB_STEP_SUMMARY:-}" ] || cat "$work/comment.md" >> "$GITHUB_STEP_SUMMARY"
 trusted -m linbench report "--results=$work/head.results" "--save=$work/report.html" >&2
 exit $code

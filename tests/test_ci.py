@@ -19,6 +19,7 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.suite import expand, narrow
 from linbench.experiments.suite import load as load_suite
 from linbench.results.gate_policy import Policy, load
+from linbench.results.matching import jitter_of
 from linbench.results.store import Store
 from tests.helpers.records import a_point, a_record
 
@@ -127,6 +128,43 @@ def test_every_job_of_the_page_has_least_permissions_and_versions() -> None:
         )
         for used in (step["uses"] for step in job["steps"] if "uses" in step):
             assert re.fullmatch(r"\S+@v\d+(\.\d+)*", used), f"{used} is no version"
+
+
+def schema(name: str, path: Path) -> subprocess.CompletedProcess[str]:
+    """Hold a file to a schema that comes with check-jsonschema."""
+    words = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{name}", str(path)]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_the_action_and_what_the_page_shows_keep_the_schemas_of_their_hosts(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    texts = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    whole, comment = (text for text in texts if "jobs:" in text)
+    (gitlab,) = (text for text in texts if "image:" in text)
+    _, _, second = comment.partition("jobs:\n")
+    files = {"github-workflows": [whole, whole + second], "gitlab-ci": [gitlab]}
+    ended = [schema("github-actions", ROOT / "action.yml")]
+    for name, found in files.items():
+        for text in found:
+            path = tmp_path / f"{len(ended)}.yml"
+            path.write_text(text)
+            ended.append(schema(name, path))
+    assert [(one.returncode, one.stdout.strip()) for one in ended] == [(0, "ok -- validation done")] * 4
+    path.write_text(gitlab.replace("script:", "scripts:"))
+    assert schema("gitlab-ci", path).returncode != 0
+
+
+def test_what_the_page_gives_gitlab_and_pre_commit_is_yaml_with_options_that_are_there() -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    blocks = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    (job,) = [block["linbench"] for block in blocks if "linbench" in block]
+    usage = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=True).stdout
+    (line,) = [line for line in job["script"] if "compare.sh" in line]
+    given = set(re.findall(r" --([a-z]+) ", line))
+    assert {"models", "base", "out"} <= given <= set(re.findall(r"^  --([a-z]+) ", usage, re.MULTILINE))
+    ((hook,),) = [block["repos"][0]["hooks"] for block in blocks if "repos" in block]
+    assert hook["entry"].startswith("linbench check ./")
+    assert hook["pass_filenames"] is False
 
 
 def _jobs(text: str) -> list[Any]:
@@ -611,6 +649,40 @@ def test_a_plain_module_and_one_of_linbench_in_a_suite_that_sets_what_the_latter
         assert {result["label"] for result in stored} == {"./mine.py:Mine", "deltanet[conv=0]"}
     gate = (tmp_path / "out" / "gate.md").read_text(encoding="utf-8")
     assert [line for line in gate.splitlines() if line.startswith("- ")] == snapshot
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_base_of_a_plain_module_is_trained_once_and_tells_its_noise_before_the_head_runs(
+    repository: Callable[..., str], script: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The head squares what the base gives, which it did not learn to read."""
+    base = repository(
+        {"mine.py": PLAIN, "tiny.yaml": SUITE.replace("51200", "5120").replace("model.heads: 2,", "")}
+    )
+    repository({"mine.py": PLAIN.replace("return self.gru(x)[0]", "return self.gru(x)[0] ** 2")})
+    words = ["--models", "./mine.py:Mine", "--form", "native", "--base", base, "--jitter", "1e-6"]
+    words += ["--cache", str(tmp_path / "cache")]
+    for known in (0, 6):
+        ended = script(*words)
+        told = [line for line in ended.stderr.splitlines() if line.startswith("compare.sh: ")]
+        assert told == [
+            f"compare.sh: {known} results of the base from the cache",
+            f"compare.sh: {known} results of the base from the cache",
+            "compare.sh: base and its twins, seeds 0-5",
+            "compare.sh: head, seeds 0,1",
+            "compare.sh: head, seeds 2,3",
+            "compare.sh: head, seeds 4,5",
+        ]
+        before, _, _ = ended.stderr.partition("compare.sh: head")
+        assert "(twins)" in before, ended.stderr
+        stored = Store(tmp_path / "out" / "base.results").all()
+        assert sorted(map(jitter_of, stored)) == [0.0] * 6 + [1e-6] * 6
+    assert not any(map(jitter_of, Store(tmp_path / "out" / "head.results").all()))
+    (tmp_path / "theirs" / "kept").mkdir()
+    ended = script(*words[:-1], "kept")
+    assert ended.returncode == 2
+    assert "lies in the checkout" in ended.stderr
 
 
 @pytest.mark.slow

@@ -1,12 +1,13 @@
 """`linbench gate`: candidate results against a baseline."""
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from linbench.cli.options import JsonOption, VerdictFormat, VerdictFormatOption, warn_ignored_files
+from linbench.cli.options import JsonOption, warn_ignored_files
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ Examples:
 
   linbench gate --baseline base/results --candidate head/results --policy gate.yaml --format markdown
 """
+
+
+class GateFormat(StrEnum):
+    """The format in which a gate's verdict is printed."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    comment = "comment"
 
 
 def gate(
@@ -43,7 +52,17 @@ def gate(
             ),
         ),
     ] = None,
-    format_: VerdictFormatOption = VerdictFormat.terminal,
+    format_: Annotated[
+        GateFormat,
+        typer.Option(
+            "--format",
+            help=(
+                "terminal; markdown, all of it; or comment, a few lines for a pull request with all else"
+                " folded."
+            ),
+            rich_help_panel="Results",
+        ),
+    ] = GateFormat.terminal,
     as_json: JsonOption = False,
 ) -> None:
     """Compare candidate results with a baseline, cell by cell, and fail if one is worse.
@@ -54,9 +73,11 @@ def gate(
     too, and gated if the policy says how much slower they may be.
 
     Without a candidate nothing is compared. The table shows for each cell the smallest fall that these seeds
-    would show, before anything of a candidate runs.
+    would show, before anything of a candidate runs. It takes the noise from the baseline's twins, results
+    with a tiny `protocol.jitter`; without twins it takes the worst case.
     """
     from linbench.report.tables.gate import cell_table, outcome, page, sentences, speed_table, to_json
+    from linbench.report.tables.gate_comment import comment
     from linbench.results.gate import gate as compare
     from linbench.results.gate_policy import load
     from linbench.results.reference import store_at
@@ -70,7 +91,7 @@ def gate(
     old, new = kinds[0], kinds[-1]
     judgement = compare(
         old[CELL],
-        new[CELL],
+        None if candidate is None else new[CELL],
         rule,
         speeds=(old[SPEED], new[SPEED]),
         unreadable=[path.name for path in stores[0].set_aside],
@@ -80,8 +101,10 @@ def gate(
         _foresee(judgement, rule, format_, as_json=as_json)
     if as_json:
         print(json.dumps(to_json(judgement, rule)))
-    elif format_ is VerdictFormat.markdown:
+    elif format_ is GateFormat.markdown:
         print(page(judgement, rule))
+    elif format_ is GateFormat.comment:
+        print(comment(judgement, rule))
     else:
         for table in (cell_table(judgement), speed_table(judgement)):
             if table.rows:
@@ -92,14 +115,14 @@ def gate(
     raise typer.Exit(judgement.exit_code)
 
 
-def _foresee(judgement: "Gate", rule: "Policy", format_: VerdictFormat, *, as_json: bool) -> NoReturn:
+def _foresee(judgement: "Gate", rule: "Policy", format_: GateFormat, *, as_json: bool) -> NoReturn:
     """Show what a baseline could show of a candidate, given the baseline gated against itself, and exit."""
     from linbench.report.tables.gate import foresight_json, foresight_table
 
     table = foresight_table(judgement, rule)
     if as_json:
         print(json.dumps(foresight_json(judgement, rule)))
-    elif format_ is VerdictFormat.markdown:
+    elif format_ is not GateFormat.terminal:
         print(f"{table.body()}\n\n{table.caption}")
     elif table.rows:
         table.show()

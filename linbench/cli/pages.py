@@ -38,5 +38,5 @@ def save_page(path: Path, text: str, drawings: "Iterable[Drawing]") -> None:
     with storage_sentence(path, "cannot write", "--save"):
         write_named(path, text.encode())
     tell(f"wrote {path}")
-    files = save(drawings, pictures_folder(path), ["svg"])
-    tell(f"wrote {pluralize(len(files) // 2, 'picture')} to {pictures_folder(path)}")
+    files = save(drawings, pictures_folder(path), ["svg"], captions=False)
+    tell(f"wrote {pluralize(len(files), 'picture')} to {pictures_folder(path)}")

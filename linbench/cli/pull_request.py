@@ -8,13 +8,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import yaml
+
 from linbench.cli.options import parse_numbers
 from linbench.common.errors import UserError
-from linbench.common.numbers import parse_whole
+from linbench.common.numbers import parse_number, parse_whole
 from linbench.engine.executors.local import MOST_WORKERS
-from linbench.engine.pull_request import models_present, plan, share
+from linbench.engine.pull_request import keep, models_present, plan, recall, share, with_jitter
 from linbench.experiments.pattern import split_models
-from linbench.experiments.suite import load
+from linbench.experiments.suite import load, narrow
 from linbench.results.gate_policy import load as load_policy
 from linbench.results.store import Store
 
@@ -69,6 +71,25 @@ def _present(answer: str, models: str) -> None:
     _write(answer, ",".join(known), *map(glob.escape, known))
 
 
+def _twins(answer: str, suite: str, size: str) -> None:
+    """Write the suite of twins, as a file that `linbench sweep` takes."""
+    twins = with_jitter(load(suite), parse_number("--jitter", 1e-12, 0.1)(size))
+    _write(answer, yaml.safe_dump(twins.model_dump(mode="json", exclude_unset=True), sort_keys=False))
+
+
+def _recall(
+    answer: str, cache: str, base: str, models: str, suite: str, seeds: str, form: str, device: str
+) -> None:
+    """Copy what the cache has of this side's models to its results, and write how many that were."""
+    asked = narrow(load(suite), models=split_models(models), seeds=seeds, form=form or None)
+    _write(answer, str(recall(Store(cache), Store(base), asked, device=device)))
+
+
+def _keep(base: str, cache: str) -> None:
+    """Copy one side's results to the cache."""
+    keep(Store(base), Store(cache))
+
+
 def _share(head: str, base: str, models: str) -> None:
     """Copy the results of models that were trained once to the other side."""
     share(Store(head), Store(base), split_models(models))
@@ -78,7 +99,14 @@ def _write(answer: str, *lines: str) -> None:
     Path(answer).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-_ANSWERS: dict[str, Callable[..., None]] = {"plan": _plan, "present": _present, "share": _share}
+_ANSWERS: dict[str, Callable[..., None]] = {
+    "plan": _plan,
+    "present": _present,
+    "twins": _twins,
+    "recall": _recall,
+    "keep": _keep,
+    "share": _share,
+}
 
 
 def main() -> None:

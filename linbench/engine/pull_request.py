@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from linbench.common.errors import EXIT_NOT_COMPARABLE, PluginError, UserError
 from linbench.common.parsing import parse_seeds
 from linbench.engine.compare import plan_comparison, refuse_left_out
 from linbench.experiments.registry import registry
-from linbench.experiments.suite import Suite, blocks, narrow
+from linbench.experiments.suite import Suite, blocks, expand, narrow
 from linbench.experiments.system import parse_layers
+from linbench.results.environment import environment
+from linbench.results.matching import packages
 from linbench.results.store import Store
 
 
@@ -97,6 +99,45 @@ def models_present(models: Sequence[str]) -> list[str]:
             continue
         known_models.append(name)
     return known_models
+
+
+def with_jitter(suite: Suite, size: float) -> Suite:
+    """Return a suite of twins: the same, with first weights that differ by so much, relatively."""
+    return suite.model_copy(update={"set": {**suite.set, "protocol.jitter": size}})
+
+
+def recall(cache: Store, base: Store, suite: Suite, *, device: str) -> int:
+    """Copy to the base's store what a cache has of a suite, and return the number of results.
+
+    A result counts if the code of this side would make it, by its id, with the packages that are here.
+
+    Raises UserError: as `expand`. StorageError: a store cannot be read or written.
+    """
+    base.prepare()
+    found = [(cell, cache.get(cell.id)) for cell in expand(suite, device=device).cells]
+    here: dict[str, Any] = {
+        each: {"environment": environment(each)} for each in {cell.device for cell, _ in found}
+    }
+    known = [
+        result
+        for cell, result in found
+        if result and packages(result, cell.device) == packages(here[cell.device], cell.device)
+    ]
+    for result in known:
+        base.put(result)
+    return len(known)
+
+
+def keep(base: Store, cache: Store) -> int:
+    """Copy the base's results to a cache, and return their number.
+
+    Raises StorageError: a store cannot be read or written.
+    """
+    cache.prepare()
+    results = base.all()
+    for result in results:
+        cache.put(result)
+    return len(results)
 
 
 def share(head: Store, base: Store, models: Sequence[str]) -> int:

@@ -208,14 +208,20 @@ class DataFigure(Figure):
 
 
 def save(
-    drawings: Iterable[Drawing], folder: Path, formats: Sequence[str] = USUAL, *, option: str = "--save"
+    drawings: Iterable[Drawing],
+    folder: Path,
+    formats: Sequence[str] = USUAL,
+    *,
+    captions: bool = True,
+    option: str = "--save",
 ) -> list[Path]:
-    """Write figures, each with its caption beside it as text, and return the paths of all files.
+    """Write figures and return the paths of all files.
 
     Args:
         drawings: what is drawn.
         folder: made if it is not there.
         formats: some of `FORMATS`.
+        captions: whether each has its caption beside it, as text.
         option: with which the user can name another folder.
 
     Raises:
@@ -226,7 +232,7 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         for drawing in drawings:
             contents = drawing.pictures(formats)
-            if contents:
+            if contents and captions:
                 text = f"{escape.one_line(drawing.caption)}\n{drawing.about}.\n"
                 contents["txt"] = text.encode()
             names.append(unused(drawing.slug, names))

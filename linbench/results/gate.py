@@ -1,13 +1,15 @@
 """The gate: which cells of a candidate got worse than a baseline's, and which cannot be compared."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import variance
 
 from linbench.common.errors import EXIT_NOT_COMPARABLE, EXIT_REGRESSION, unknown
 from linbench.common.text import pluralize
 from linbench.results.gate_policy import Bimodal, Policy
-from linbench.results.judgement import GateRow, SeedPair, Verdict, judge, undecided_reason
-from linbench.results.matching import Match, matches
+from linbench.results.judgement import GateRow, Noise, SeedPair, Verdict, judge, undecided_reason
+from linbench.results.matching import Match, accuracies_by_seed, asked_of_twin, jitter_of, matches
+from linbench.results.power import spread_of_differences
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.schema.cells import CellResult
 from linbench.results.speed_gate import SpeedRatio, speed_ratios
@@ -47,7 +49,7 @@ class Gate:
 
 def gate(
     baseline: Iterable[CellResult],
-    candidate: Iterable[CellResult],
+    candidate: Iterable[CellResult] | None,
     policy: Policy,
     *,
     speeds: tuple[Sequence[SpeedResult], Sequence[SpeedResult]] = ((), ()),
@@ -56,20 +58,26 @@ def gate(
     """Compare a candidate's results with a baseline's, by the rules of a policy.
 
     Rows are matched by task, settings, model, form, protocol and seed. The code may differ, since that is
-    what is gated; but the version of a task and all else that matters of the environment must agree.
+    what is gated; but the version of a task and all else that matters of the environment must agree. Results
+    of twins, trained with `protocol.jitter`, are not gated: those of the baseline tell its noise.
 
     Args:
         baseline: results of cells.
-        candidate: results of cells.
+        candidate: results of cells; None: see what the baseline could show of a candidate.
         policy: the rules.
         speeds: stored speeds of both sides. They are shown, and gated if the policy says so.
         unreadable: names of unreadable files of the baseline, which may belong to any cell.
 
     Raises UserError: the policy names a bimodal cell that the baseline does not have.
     """
-    before, after = (
-        [result for result in side if result["purpose"] == "report"] for side in (baseline, candidate)
+    reported = [result for result in baseline if result["purpose"] == "report"]
+    before = [result for result in reported if not jitter_of(result)]
+    after = (
+        before
+        if candidate is None
+        else [result for result in candidate if result["purpose"] == "report" and not jitter_of(result)]
     )
+    twins = _twins(result for result in reported if jitter_of(result))
     _refuse_unknown(policy.bimodal, before)
     found = matches(before, after)
     gated, problems = _comparable([match for match in found if match.baseline.results], policy)
@@ -81,7 +89,10 @@ def gate(
             "The baseline holds no result that was run to be reported, so there is nothing to gate."
         )
     problems += [f"{name} of the baseline is unreadable, whatever cell it was of." for name in unreadable]
-    judged = judge([_pair(match, policy) for match in gated], policy)
+    pairs = [_pair(match, policy, twins) for match in gated]
+    if candidate is None:
+        pairs = [pair if pair.known else pair._replace(known=_worst_case(pair)) for pair in pairs]
+    judged = judge(pairs, policy)
     problems += [why for one in judged if (why := undecided_reason(one, policy, cells=len(judged)))]
     speeds_gated = any(one.allowed is not None and not one.marks for one in timed)
     if judged and not speeds_gated and all(one.verdict is Verdict.uninformative for one in judged):
@@ -142,16 +153,33 @@ def _speed_problems(timed: Sequence[SpeedRatio], *, measured: bool) -> list[str]
     return problems
 
 
-def _pair(match: Match, policy: Policy) -> SeedPair:
+def _twins(results: Iterable[CellResult]) -> dict[str, list[CellResult]]:
+    """Return results with jitter by the question that their twins without it answer, whatever the seed."""
+    found: dict[str, list[CellResult]] = {}
+    for result in results:
+        found.setdefault(asked_of_twin(result), []).append(result)
+    return found
+
+
+def _pair(match: Match, policy: Policy, twins: Mapping[str, Sequence[CellResult]]) -> SeedPair:
     chance = max(result["chance"] for _, row in match.sides for result in row.results)
+    baseline = match.accuracies(match.baseline)
+    twin = accuracies_by_seed(twins.get(asked_of_twin(match.measured[0][0]), []))
+    noise = [(before, twin[seed]) for seed, before in zip(match.seeds, baseline, strict=True) if seed in twin]
     return SeedPair(
         match.name,
-        match.accuracies(match.baseline),
+        baseline,
         match.accuracies(match.candidate),
         _learned_from(match, policy),
         match.diverged,
         chance,
+        Noise(spread_of_differences(*zip(*noise, strict=True)), "twins") if len(noise) > 1 else None,
     )
+
+
+def _worst_case(pair: SeedPair) -> Noise:
+    """Return the noise of runs that spread as the baseline's do and have nothing in common with them."""
+    return Noise(2 * variance(pair.baseline), "worst case")
 
 
 def _learned_from(match: Match, policy: Policy) -> float | None:

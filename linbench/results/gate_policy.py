@@ -35,7 +35,7 @@ class Policy(Settings):
         description="largest drop of mean accuracy that always passes; 0.02 is two points",
     )
     alpha: float = Field(
-        0.05,
+        0.01,
         gt=0,
         lt=1,
         description=(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from linbench.common.text import pluralize
 from linbench.results.gate_policy import Policy
@@ -17,11 +17,12 @@ from linbench.results.power import (
     seeds_to_show_fall,
     seeds_to_show_noisy_collapse,
     significant,
+    spread_of_differences,
     visible_count,
     visible_fall,
 )
 from linbench.results.scores import AT_CHANCE
-from linbench.results.statistics import Difference, false_discovery, fisher, holm, welch
+from linbench.results.statistics import Difference, false_discovery, fisher, holm, paired
 
 _ROUNDING = 1e-9
 """The rounding error allowed in a drop: in floats 0.9 - 0.88 is more than 0.02. Accuracies over a million
@@ -49,13 +50,28 @@ UNDECIDED = (Verdict.powerless, Verdict.collapsed, Verdict.diverged, Verdict.noi
 """Verdicts on cells of which it is open whether they got worse."""
 
 
+class Noise(NamedTuple):
+    """The noise of a cell: how far both accuracies of a seed lie apart though nothing got worse.
+
+    Attributes:
+        spread: the variance of their difference.
+        source: where it comes from: the baseline's twins, which differ from it by a trifle in their first
+            weights; the differences that were measured; or the worst case, in which runs of one seed have
+            nothing in common.
+    """
+
+    spread: float
+    source: Literal["twins", "measured", "worst case"]
+
+
 class SeedPair(NamedTuple):
-    """The test accuracies of a row on both sides, one for each seed.
+    """The test accuracies of a row on both sides, one for each seed, in the order of the same seeds.
 
     Attributes:
         learned_from: the accuracy from which on a seed has learned, if the cell is bimodal.
         diverged: the number of diverged seeds before and after.
         chance: the chance level.
+        known: the noise, if it is known from elsewhere.
     """
 
     name: str
@@ -64,11 +80,17 @@ class SeedPair(NamedTuple):
     learned_from: float | None = None
     diverged: tuple[int, int] = (0, 0)
     chance: float = 0.0
+    known: Noise | None = None
 
     @property
     def seeds(self) -> int:
-        """The number of seeds on each side; of the side with fewer, if they differ."""
-        return min(len(self.baseline), len(self.candidate))
+        """The number of seeds on each side."""
+        return len(self.baseline)
+
+    @property
+    def noise(self) -> Noise:
+        """The noise that is known, or that of the differences."""
+        return self.known or Noise(spread_of_differences(self.baseline, self.candidate), "measured")
 
     @property
     def learned_counts(self) -> tuple[int, int] | None:
@@ -95,7 +117,7 @@ class GateRow:
 
     pair: SeedPair
     difference: Difference
-    """The candidate's mean less the baseline's, by Welch's t-test."""
+    """The candidate's mean less the baseline's, by the t-test for pairs."""
     p: float
     """The one-sided p of the fall."""
     adjusted_p: float
@@ -129,7 +151,7 @@ class GateRow:
         pair, seeds = self.pair, self.pair.seeds
         if pair.learned_counts is not None:
             return visible_count(pair.learned_counts[0], seeds=seeds, alpha=self.level)
-        fall = visible_fall(pair.baseline, seeds=seeds, drop=self.drop, alpha=self.level)
+        fall = visible_fall(pair.noise.spread, seeds=seeds, drop=self.drop, alpha=self.level)
         return fall if fall <= fmean(pair.baseline) - pair.chance else None
 
     @property
@@ -154,7 +176,7 @@ class GateRow:
 
 
 def judge(pairs: Sequence[SeedPair], policy: Policy) -> list[GateRow]:
-    """Judge rows together. Each needs two seeds or more on both sides."""
+    """Judge rows together. Each needs two pairs of seeds or more."""
     unadjusted = [_judge_alone(pair, policy) for pair in pairs]
     judged = []
     correct = holm if policy.correction == "holm" else false_discovery
@@ -165,8 +187,8 @@ def judge(pairs: Sequence[SeedPair], policy: Policy) -> list[GateRow]:
 
 
 def _judge_alone(pair: SeedPair, policy: Policy) -> GateRow:
-    """Return the test of a row before Holm's correction; it is not called red yet."""
-    difference = welch(pair.candidate, pair.baseline, alternative="less")
+    """Return the test of a row before the correction; it is not called red yet."""
+    difference = paired(pair.candidate, pair.baseline, alternative="less")
     fell = -difference.mean - policy.drop > _ROUNDING
     diverges = not fell and pair.diverged[1] > pair.diverged[0]
     p = difference.p if pair.learned_from is None else _fewer_learn_p(pair)

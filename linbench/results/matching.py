@@ -47,6 +47,22 @@ def code_free_identity(result: CellResult) -> CodeFreeIdentity:
 _CODELESS = {"version": 0, "kernel": {}, "source": None}
 
 
+def jitter_of(result: CellResult) -> float:
+    """Return the relative size of the random change of the weights that training began with."""
+    settings: Mapping[str, Any] = result["cell"]["protocol"]["settings"]
+    return float(settings.get("jitter", 0.0))
+
+
+def asked_of_twin(result: CellResult) -> str:
+    """Return the question that a result and its twins, which differ from it in jitter alone, answer.
+
+    The seed is no part of it.
+    """
+    asked = code_free_identity(result)
+    settings = {name: value for name, value in asked["protocol"]["settings"].items() if name != "jitter"}
+    return canonical({**asked, "seed": None, "protocol": {**asked["protocol"], "settings": settings}})
+
+
 def code_free_speed_identity(result: SpeedResult) -> CodeFreeIdentity:
     """Return the question that the speed of a layer answers: its identity without code and device."""
     bench = result["bench"]
@@ -89,6 +105,11 @@ def compatible(one: Any, other: Any, *, in_both: bool = False) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(compatible, one, other))
     return bool(one == other)
+
+
+def accuracies_by_seed(results: Sequence[CellResult]) -> dict[int, float]:
+    """Return the accuracies of results by their seeds; those without a number are left out."""
+    return {seed_of(result): value for result in results if (value := accuracy(result)) is not None}
 
 
 def conditions(result: CellResult) -> dict[str, str]:
@@ -135,13 +156,9 @@ class Match:
         return [seed for seed in numbers[0] if numbers[0][seed] == numbers[1][seed] == 1]
 
     def accuracies(self, row: Row) -> list[float]:
-        """Return the accuracies of `seeds` on one side."""
-        seeds = self.seeds
-        return [
-            value
-            for result in row.results
-            if seed_of(result) in seeds and (value := accuracy(result)) is not None
-        ]
+        """Return the accuracies of `seeds` on one side, in their order."""
+        found = accuracies_by_seed(row.results)
+        return [found[seed] for seed in self.seeds]
 
     @property
     def diverged(self) -> tuple[int, int]:

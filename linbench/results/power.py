@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from statistics import fmean, variance
 
-from linbench.results.statistics import fisher, welch_p
+from linbench.results.statistics import fisher, student_p
 
 MOST_SEEDS = 1000
 """The largest number of seeds on each side that is tried."""
@@ -12,14 +12,10 @@ MOST_SEEDS = 1000
 POWER = 0.95
 """The probability with which the falls that a gate names as visible would be red."""
 
-_STEPS = 60
-"""The steps in which the variance of seeds is tried."""
+_STEPS = 1000
+"""The steps of probability in which the variance of differences is tried."""
 
 _ROUNDING = 1e-9
-
-_SPREADS = [i / 20 for i in range(21)]
-"""Spreads of a candidate that are tried, as shares of the baseline's. No spread gives the largest t, an equal
-one the most degrees of freedom, and p is lowest between the two."""
 
 
 def significant(p: float, alpha: float) -> bool:
@@ -36,18 +32,13 @@ def collapse_p(baseline: Sequence[float], *, chance: float, learned_from: float 
     Args:
         baseline: accuracies of the baseline, one for each seed.
         chance: the chance level.
-        learned_from: the accuracy from which on a seed has learned, for Fisher's test; None for Welch's test
-        of means.
+        learned_from: the accuracy from which on a seed has learned, for Fisher's test; None for the t-test
+            of pairs.
         seeds: the number of seeds on each side.
     """
     if learned_from is not None:
         return _fisher_p(baseline, [chance], learned_from=learned_from, seeds=seeds)
-    fall, spread = fmean(baseline) - chance, variance(baseline) / seeds
-    if fall <= 0:
-        return 1.0
-    return min(
-        welch_p(-fall, (share**2 * spread, spread), (seeds, seeds), alternative="less") for share in _SPREADS
-    )
+    return _mean_p(chance - fmean(baseline), variance(baseline), seeds)
 
 
 def seeds_to_show_collapse(
@@ -65,16 +56,15 @@ def seeds_to_show_collapse(
 def noisy_collapse_p(
     baseline: Sequence[float], candidate: Sequence[float], *, chance: float, seeds: int
 ) -> float:
-    """Return Welch's one-sided p of a candidate whose mean is chance and whose spread is the one measured.
+    """Return the one-sided p of a candidate whose mean is chance, and differences that spread as measured.
 
     Args:
         baseline: accuracies of the baseline.
-        candidate: accuracies of the candidate, for their spread.
+        candidate: accuracies of the candidate, in the order of the same seeds.
         chance: the chance level.
         seeds: the number of seeds on each side.
     """
-    parts = variance(candidate) / seeds, variance(baseline) / seeds
-    return welch_p(chance - fmean(baseline), parts, (seeds, seeds), alternative="less")
+    return _mean_p(chance - fmean(baseline), spread_of_differences(baseline, candidate), seeds)
 
 
 def seeds_to_show_noisy_collapse(
@@ -98,10 +88,8 @@ def seeds_to_show_fall(
         return _fewest(
             lambda seeds: _fisher_p(baseline, candidate, learned_from=learned_from, seeds=seeds), alpha
         )
-    difference, spreads = fmean(candidate) - fmean(baseline), (variance(candidate), variance(baseline))
-    return _fewest(
-        lambda n: welch_p(difference, (spreads[0] / n, spreads[1] / n), (n, n), alternative="less"), alpha
-    )
+    difference, spread = fmean(candidate) - fmean(baseline), spread_of_differences(baseline, candidate)
+    return _fewest(lambda seeds: _mean_p(difference, spread, seeds), alpha)
 
 
 def seeds_to_show_divergence(*, alpha: float) -> int | None:
@@ -109,30 +97,31 @@ def seeds_to_show_divergence(*, alpha: float) -> int | None:
     return _fewest(lambda seeds: fisher(0, seeds, seeds, seeds, alternative="less"), alpha)
 
 
-def visible_fall(baseline: Sequence[float], *, seeds: int, drop: float, alpha: float) -> float:
+def spread_of_differences(baseline: Sequence[float], candidate: Sequence[float]) -> float:
+    """Return the variance of differences between two or more pairs of accuracies."""
+    return variance([after - before for before, after in zip(baseline, candidate, strict=True)])
+
+
+def visible_fall(spread: float, *, seeds: int, drop: float, alpha: float) -> float:
     """Return the smallest fall of the mean that is red with a probability of `POWER`.
 
-    The candidate's seeds are taken to spread as the baseline's do.
-
     Args:
-        baseline: accuracies of the baseline.
-        seeds: the number of seeds on each side.
+        spread: the variance of the difference between the accuracies of a pair.
+        seeds: the number of pairs.
         drop: the fall that passes whatever its p.
-        alpha: the level of Welch's one-sided test.
+        alpha: the level of the one-sided t-test for pairs.
     """
     import numpy as np
     from scipy.optimize import brentq
     from scipy.special import ndtr, stdtrit
     from scipy.stats import chi2
 
-    error = math.sqrt(2 * variance(baseline) / seeds)
+    error = math.sqrt(spread / seeds)
     if not error:
         return drop
-    # variances of both sides, relative to the baseline's, each at equal steps of probability
-    steps = chi2.ppf((np.arange(_STEPS) + 0.5) / _STEPS, seeds - 1) / (seeds - 1)
-    own, other = np.meshgrid(steps, steps)
-    degrees = (seeds - 1) * (own + other) ** 2 / (own**2 + other**2)
-    shown = np.maximum(stdtrit(degrees, 1 - alpha) * np.sqrt((own + other) / 2), drop / error)
+    # standard deviations of differences, relative to the true one, each at equal steps of probability
+    measured = np.sqrt(chi2.ppf((np.arange(_STEPS) + 0.5) / _STEPS, seeds - 1) / (seeds - 1))
+    shown = np.maximum(stdtrit(seeds - 1, 1 - alpha) * measured, drop / error)
 
     def lacking(fall: float) -> float:
         return float(ndtr(fall - shown).mean()) - POWER
@@ -165,6 +154,11 @@ def _fisher_p(
         for side in (baseline, candidate)
     )
     return fisher(after, seeds, before, seeds, alternative="less")
+
+
+def _mean_p(difference: float, spread: float, seeds: int) -> float:
+    """Return the one-sided p of a fall, for a mean difference of pairs and the variance of differences."""
+    return student_p(difference, spread / seeds, seeds - 1, alternative="less")
 
 
 def _fewest(p: Callable[[int], float], alpha: float) -> int | None:

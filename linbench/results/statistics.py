@@ -1,4 +1,4 @@
-"""Statistics over seeds: Welch's t-test for means, Fisher's exact test for shares, and corrections."""
+"""Statistics over seeds: t-tests for means, Fisher's exact test for shares, and corrections."""
 
 import math
 from collections.abc import Sequence
@@ -65,6 +65,39 @@ def welch(
     return Difference(difference, difference - reach, difference + reach, p)
 
 
+def paired(
+    values: Sequence[float],
+    reference: Sequence[float],
+    *,
+    alternative: Alternative = "two-sided",
+    confidence: float = 0.95,
+) -> Difference:
+    """Return the mean of `values` less that of `reference`, by Student's t-test for pairs.
+
+    What both values of a pair have in common, such as a seed's examples and initial values, adds nothing to
+    the spread of their differences. If these have no spread there is no t: the interval is the difference
+    itself, and p is 0 if the alternative holds, else 1.
+
+    Args:
+        values: of each pair the first.
+        reference: of each pair the second, in the same order.
+        alternative: the alternative hypothesis.
+        confidence: of the two-sided interval.
+
+    Raises ValueError: fewer than two pairs, sides of different lengths, or a value that is not finite.
+    """
+    from scipy.special import stdtrit
+
+    count = len(values)
+    if count < 2 or count != len(reference) or not all(map(math.isfinite, (*values, *reference))):
+        raise ValueError("the t-test for pairs needs two or more pairs of finite values")
+    apart = [value - other for value, other in zip(values, reference, strict=True)]
+    difference, part = mean(apart), variance(apart) / count
+    reach = float(stdtrit(count - 1, (1 + confidence) / 2)) * math.sqrt(part)
+    p = student_p(difference, part, count - 1, alternative=alternative)
+    return Difference(difference, difference - reach, difference + reach, p)
+
+
 def welch_p(
     difference: float,
     parts: tuple[float, float],
@@ -80,12 +113,23 @@ def welch_p(
         counts: the number of values that each is the mean of.
         alternative: the alternative hypothesis.
     """
+    degrees = degrees_of_freedom(parts, counts) if any(parts) else 1.0
+    return student_p(difference, sum(parts), degrees, alternative=alternative)
+
+
+def student_p(
+    difference: float, part: float, degrees: float, *, alternative: Alternative = "two-sided"
+) -> float:
+    """Return the p of a difference whose variance `part` was estimated with some degrees of freedom.
+
+    Without any variance it is 0 if the alternative holds, else 1.
+    """
     from scipy.special import stdtr
 
-    if not any(parts):
+    if not part:
         holds = {"two-sided": difference != 0, "less": difference < 0, "greater": difference > 0}[alternative]
         return 0.0 if holds else 1.0
-    degrees, t = degrees_of_freedom(parts, counts), difference / math.sqrt(sum(parts))
+    t = difference / math.sqrt(part)
     below, above = float(stdtr(degrees, t)), float(stdtr(degrees, -t))
     return {"two-sided": min(1.0, 2 * min(below, above)), "less": below, "greater": above}[alternative]
 

@@ -18,7 +18,7 @@ from linbench.results.packs import MANIFEST, SUFFIX, read_lines, read_manifest
 from linbench.results.result_text import UNREADABLE, NewerResultError, result_text
 from linbench.results.schema import Result
 from linbench.results.store import Store, find_stores
-from linbench.results.thin import thinned
+from linbench.results.thin import LOSSES, thinned
 from tests.helpers.records import a_point, a_record
 
 IDS = ["a" * 64, "b" * 64, "c" * 64, "d" * 64]
@@ -374,7 +374,13 @@ def test_a_thin_pack_leaves_out_slices_and_curves_of_runs_that_no_table_shows(st
         store.put(record)
     pack(store, "zoo", thin=True)
     assert verify(store) == []
-    assert store.all() == [{**tuning, "slices": {}, "curve": curve[1:]}, {**rung, "slices": {}}, report]
+    kept = [{name: value for name, value in curve[0].items() if name not in LOSSES}, curve[1]]
+    assert kept[0] != curve[0]
+    assert store.all() == [
+        {**tuning, "slices": {}, "curve": curve[1:]},
+        {**rung, "slices": {}, "curve": kept},
+        {**report, "curve": kept},
+    ]
 
 
 def test_the_highest_rung_of_a_ladder_that_goes_on_is_whole_in_a_thin_pack(store: Store) -> None:
@@ -391,7 +397,7 @@ def test_tests_lose_their_slices_in_a_thin_pack() -> None:
     test = {"seq_len": 8, "metrics": {"nll": 1.23456789}, "slices": {"slot": {}}}
     thin = thinned(a_record(IDS[0], purpose="tuning", curve=[], tests=[test, test]))
     assert thin["curve"] == []
-    assert thin["tests"] == [{"seq_len": 8, "metrics": {"nll": 1.23457}, "slices": {}}] * 2
+    assert thin["tests"] == [{"seq_len": 8, "metrics": {"nll": 1.235}, "slices": {}}] * 2
 
 
 def test_a_thin_pack_rounds_what_is_shown_and_leaves_what_is_compared() -> None:
@@ -403,7 +409,7 @@ def test_a_thin_pack_rounds_what_is_shown_and_leaves_what_is_compared() -> None:
     )
     assert thinned(whole) == whole | {
         "metrics": {"accuracy": third, "nll": 0.333333},
-        "curve": [point | {"loss": 0.333}, point | {"loss": 0.333333}],
+        "curve": [{"step": 1, "tokens": tokens, "accuracy": third}, point | {"loss": 0.333333}],
         "slices": {"slot": slot | {"nll": {"sum": [0.3333], "weight": [1]}}},
     }
 

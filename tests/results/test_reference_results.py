@@ -179,11 +179,9 @@ def test_the_page_of_claims_says_and_shows_what_the_kept_results_do(monkeypatch:
     )
     drawn = [drawing for found in verdicts for drawing in claim_drawings(found)]
     for drawing in drawn:
-        caption = (pictures_folder(path) / f"{drawing.slug}.txt").read_text(encoding="utf-8")
-        assert caption == f"{drawing.caption}\n{drawing.about}.\n"
         assert drawing.about.encode() in (pictures_folder(path) / f"{drawing.slug}.svg").read_bytes()
     assert sorted(one.name for one in pictures_folder(path).iterdir()) == sorted(
-        f"{one.slug}.{suffix}" for one in drawn for suffix in ("svg", "txt")
+        f"{one.slug}.svg" for one in drawn
     )
 
 
@@ -197,9 +195,8 @@ def test_the_page_of_published_tables_says_and_shows_what_the_kept_results_do(
     command = "linbench reproduce --save docs/reproduction.md"
     assert path.read_text(encoding="utf-8") == document(found, command=command, beside=path)
     picture = drawing_of_tables(found)
-    for suffix in ("svg", "txt"):
-        file = pictures_folder(path) / f"{picture.slug}.{suffix}"
-        assert picture.about in file.read_text(encoding="utf-8")
+    file = pictures_folder(path) / f"{picture.slug}.svg"
+    assert picture.about in file.read_text(encoding="utf-8")
 
 
 def test_hard_tells_the_four_models_apart() -> None:

@@ -10,7 +10,7 @@ from linbench.report.style.wording import equal, probability, thousands
 from linbench.report.table import NO_VALUE, Cell, Column, Table
 from linbench.results.gate import Gate
 from linbench.results.gate_policy import Policy
-from linbench.results.judgement import GateRow, Verdict
+from linbench.results.judgement import GateRow, SeedPair, Verdict
 from linbench.results.power import POWER
 from linbench.results.speed_gate import SpeedRatio
 from linbench.results.speed_labels import TIMING_LABELS
@@ -23,6 +23,7 @@ CELL_COLUMNS = (
     Column("candidate"),
     Column("difference"),
     Column("seeds"),
+    Column("noise"),
     Column("would show"),
     Column("p"),
     Column("verdict", numeric=False),
@@ -62,6 +63,7 @@ def _cell_row(one: GateRow) -> tuple[Cell, ...]:
         after,
         Cell(interval, difference.mean),
         Cell(str(len(pair.candidate)), len(pair.candidate)),
+        _noise(pair),
         _visible(one),
         Cell(probability(one.adjusted_p), one.adjusted_p),
         Cell(verdict),
@@ -74,6 +76,14 @@ def _accuracies(values: Sequence[float], learnt: float | None) -> Cell:
     mean = fmean(values)
     count = "" if learnt is None else f" ({sum(value >= learnt for value in values)} learnt)"
     return Cell(f"{mean:.3f}{count}", mean)
+
+
+def _noise(pair: SeedPair) -> Cell:
+    """Return the standard deviation of the difference between both runs of a seed, and its source."""
+    if pair.learned_counts is not None:
+        return NO_VALUE
+    deviation = pair.noise.spread**0.5
+    return Cell(f"{deviation:.3f} ({pair.noise.source})", deviation)
 
 
 def _visible(one: GateRow) -> Cell:
@@ -109,6 +119,11 @@ def _speed_verdict(one: SpeedRatio) -> str:
 
 def sentences(found: Gate) -> list[str]:
     """Return sentences on what is red, what could not be compared, and what is new."""
+    return [*map(_red, found.red), *other_sentences(found)]
+
+
+def other_sentences(found: Gate) -> list[str]:
+    """Return sentences on slower calls, what could not be compared, and what is new."""
     silent = [one.pair.name for one in found.rows if one.verdict is Verdict.uninformative]
     told = any(one.verdict is not Verdict.uninformative for one in found.rows)
     idle = [f"Uninformative, as both sides are at chance: {'; '.join(silent)}."] if silent and told else []
@@ -119,7 +134,7 @@ def sentences(found: Gate) -> list[str]:
         else []
     )
     new = [f"Not gated, as the baseline does not have them: {'; '.join(found.new)}."] if found.new else []
-    return [*map(_red, found.red), *map(_slow, found.slower), *found.problems, *idle, *others, *new]
+    return [*map(_slow, found.slower), *found.problems, *idle, *others, *new]
 
 
 def _slow(one: SpeedRatio) -> str:
@@ -169,13 +184,15 @@ def caption(policy: Policy) -> str:
     """Return the rule by which cells are judged."""
     return (
         f"A cell is red if mean test accuracy falls by more than {policy.drop:.3g} and the fall is"
-        f" significant at {policy.alpha:g} among all gated cells: by Welch's one-sided t-test or, where the"
-        " policy says that seeds either learn or do not, by Fisher's exact test on how many do. p is after"
-        f" the correction {CORRECTIONS[policy.correction]}. Difference is candidate minus baseline, with its"
-        " own 95 % interval. Would show: the smallest fall that is red with a probability of"
-        f" {100 * POWER:g} % if the candidate's seeds spread as the baseline's do, or to how many seeds that"
-        " learn. A marked cell is judged like any other, as both sides had the same budget. Diverged runs"
-        " count as chance. A cell cannot be red if with these seeds not even a fall of all to chance would be"
+        f" significant at {policy.alpha:g} among all gated cells: by the one-sided t-test for pairs of runs"
+        " of one seed or, where the policy says that seeds either learn or do not, by Fisher's exact test on"
+        f" how many do. p is after the correction {CORRECTIONS[policy.correction]}. Difference is candidate"
+        " minus baseline, with its own 95 % interval. Noise: the standard deviation of the difference between"
+        " both runs of a seed, as measured here, or of runs that differ by a trifle in their first weights"
+        " (twins), or of runs that have nothing in common (worst case). Would show: the smallest fall that is"
+        f" red with a probability of {100 * POWER:g} % with this noise, or to how many seeds that learn. A"
+        " marked cell is judged like any other, as both sides had the same budget. Diverged runs count as"
+        " chance. A cell cannot be red if with these seeds not even a fall of all to chance would be"
         " significant. It is uninformative if both sides are at chance."
     )
 
@@ -212,7 +229,7 @@ def foresight_table(found: Gate, policy: Policy) -> Table:
         policy: the rules.
     """
     table = cell_table(found)
-    places = [table.names.index(name) for name in ("cell", "baseline", "seeds", "would show")]
+    places = [table.names.index(name) for name in ("cell", "baseline", "seeds", "noise", "would show")]
     columns = tuple(table.columns[place] for place in places)
     return Table(
         "", columns, tuple(tuple(row[place] for place in places) for row in table.rows), caption(policy)
@@ -223,7 +240,7 @@ def foresight_json(found: Gate, policy: Policy) -> dict[str, Any]:
     """Return `foresight_table` as JSON values, with why cells could show nothing."""
     told = to_json(found, policy)
     cells = [
-        {name: cell[name] for name in ("cell", "baseline", "would_show")}
+        {name: cell[name] for name in ("cell", "baseline", "noise", "would_show")}
         | {"learnt": cell["learnt"] and cell["learnt"][0]}
         for cell in told["cells"]
     ]
@@ -242,11 +259,12 @@ def to_json(found: Gate, policy: Policy) -> dict[str, Any]:
             "learnt": one.pair.learned_counts,
             "diverged": list(one.pair.diverged),
             "p": one.p,
-            "p_holm": one.adjusted_p,
+            "p_adjusted": one.adjusted_p,
             "red": one.red,
             "verdict": one.verdict.value,
             "can_be_red": one.red or one.can_be_red,
             "seeds_needed": one.seeds_needed,
+            "noise": {"sd": one.pair.noise.spread**0.5, "source": one.pair.noise.source},
             "would_show": one.visible,
             "chance": one.pair.chance,
             "marks": list(one.marks),
