@@ -55,7 +55,7 @@ class Spoke(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A variant among others: a size or speed, and a score with its interval."""
+    """A variant among others: a size or speed, and a score with its interval, whose ends may be infinite."""
 
     at: float
     score: float
@@ -95,7 +95,8 @@ def scatter(variant: str, labels: Sequence[str], panels: Sequence[Panel]) -> Dra
     """
     draw = partial(_draw_scatter, variant=variant, labels=labels, panels=panels)
     caption = " ".join([SCATTER_CAPTION, *(panel.setting for panel in panels)])
-    slug, prints = file_name(f"{variant} among all"), digest([variant, labels, panels])
+    # as words: JSON has no infinite numbers
+    slug, prints = file_name(f"{variant} among all"), digest([variant, labels, str(panels)])
     return Drawing(slug, draw, caption, prints, note=SCATTER_CAPTION)
 
 
@@ -162,7 +163,8 @@ def _draw_panel(axes: Axes, panel: Panel, variant: str, labels: Sequence[str]) -
             [one.at for one in own], [one.score for one in own], "-o", color=colour, markersize=5, linewidth=1
         )
         for one in own:
-            axes.plot([one.at] * 2, [one.low, one.high], color=colour, linewidth=1.4)
+            ends = [end if math.isfinite(end) else one.score for end in (one.low, one.high)]
+            axes.plot([one.at] * 2, ends, color=colour, linewidth=1.4)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: si_prefix(value)))
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))

@@ -46,6 +46,10 @@ QUESTIONS = (
 )
 
 
+UNTIL_LEARNED = "Each model was trained with larger budgets until it had learned, or up to a limit."
+ONE_BUDGET = "All models were trained with one budget, so that a slow learner may stand low."
+
+
 def answers(findings: Findings) -> dict[Question, list[Facet]]:
     """Return the quantities that answer each question."""
     return {question: _facets_of(question, findings) for question in QUESTIONS}
@@ -87,12 +91,15 @@ def front_page(findings: Findings, found_by_question: Mapping[Question, Sequence
 
 
 def _facets_of(question: Question, findings: Findings) -> list[Facet]:
-    """Return the quantities that answer a question: its own, then accuracy in further tasks of its skill."""
+    """Return the quantities that answer a question: its own, then accuracy in further tasks of its skill.
+
+    Accuracy is that of two variants or more, as one alone has no rank.
+    """
     own = [facet for facet in findings.facets if facet.key in question.facets]
     covered = {facet.comparison.task for facet in own if facet.comparison}
     others = [task for task in _tasks(question) if task not in covered]
     more = [accuracy_facet(findings.comparisons, task) for task in others]
-    return [*own, *(facet for facet in more if facet)]
+    return [*own, *(facet for facet in more if facet and len(facet.estimates) > 1)]
 
 
 def named(facet: Facet) -> str:
@@ -160,14 +167,22 @@ def _ranking(facet: Facet) -> dict[str, Any]:
         "task": task if task in shipped("task").entries else "",
         "meaning": meaning(facet),
         "setting": setting(facet),
+        "trained": _trained(facet),
         "better": "large" if facet.more_is_better else "small",
         "open": len(labels) > 1 and all(each and each == (1, len(labels)) for each in ranks.values()),
         "table": grid(["variant", heading(facet), "rank"], rows, numbers=[heading(facet), "rank"]),
     }
 
 
+def _trained(facet: Facet) -> str:
+    """Return how long models were trained, in a sentence; empty for speeds."""
+    if not facet.comparison:
+        return ""
+    return UNTIL_LEARNED if facet.comparison.until_learned else ONE_BUDGET
+
+
 def _unmeasured(question: Question, found: Sequence[Facet]) -> Markup:
-    """Return links to the tasks of a question that no variant was asked in the controlled form."""
+    """Return links to the tasks of a question in which no two variants were compared."""
     asked = {facet.comparison.task for facet in found if facet.comparison}
     return Markup(", ").join(link(n, f"tasks/{n}.md") for n in _tasks(question) if n not in asked)
 

@@ -10,7 +10,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from linbench.common import escape
-from linbench.common.text import pluralize
 from linbench.report.figure import Drawing
 from linbench.report.table import Table
 
@@ -55,7 +54,6 @@ def _environment() -> Environment:
     environment.filters["prose"] = _prose
     environment.filters["lines"] = lambda words: Markup(escape.mkdocs_lines(words))
     environment.filters["capital"] = lambda words: f"{words[:1].upper()}{words[1:]}"
-    environment.filters["pluralize"] = pluralize
     return environment
 
 

@@ -82,7 +82,6 @@ def _values(name: str, cls: Any, found: Sequence[Comparison]) -> Mapping[str, An
         if len(found) > sum(one is not None for one in shown)
         else "",
         "doubt": IN_DOUBT,
-        "learned": LEARNED,
     }
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from statistics import fmean
-from typing import Any
 
 from linbench.claims.verdict import Verdict
 from linbench.experiments.registry import Entry, card, year
@@ -16,7 +16,7 @@ from linbench.report.tables.profile import setting, words
 from linbench.results.comparison import Comparison
 from linbench.results.profile import FORM, Facet
 from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED, TIMING_LABELS
-from linbench.results.speeds import Speeds
+from linbench.results.speeds import Rate, Speeds
 from linbench.results.statistics import share_interval
 from linbench.site.figures import FEWEST_POINTS, FEWEST_SPOKES, Panel, Point, Spoke, radar, scatter
 from linbench.site.findings import Findings, variant_of, variants, variants_in
@@ -149,7 +149,7 @@ def _by_speed(facets: Sequence[Facet]) -> Panel | None:
     points = {
         label: [Point(speed.estimates[label].value, one.value, *one.ends)]
         for label, one in score.estimates.items()
-        if label in speed.estimates
+        if label in speed.estimates and isfinite(one.value)
     }
     where = f"{named(score)}: {setting(score)} Speed: {setting(speed)}."
     return Panel("tokens a second in training", named(score), points, more_is_better=True, setting=where)
@@ -199,7 +199,7 @@ def _speeds(measured: Sequence[Speeds]) -> Mapping[str, list[list[str]]]:
     return found
 
 
-def _speed_row(these: Speeds, timing: str, rates: Mapping[int, Any]) -> list[str]:
+def _speed_row(these: Speeds, timing: str, rates: Mapping[int, Rate]) -> list[str]:
     said = "; ".join(
         f"{length:,}: {three_digits(rate.median / 1e3)}" for length, rate in sorted(rates.items())
     )

@@ -1,5 +1,6 @@
 """The figures that only the site has."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -54,6 +55,12 @@ def test_any_name_can_be_drawn(draw: Callable[[str], Drawing]) -> None:
 
 def panel_of(text: str) -> Panel:
     return PANEL._replace(across=text, up=text, points={**PANEL.points, text: [Point(1, 0.5, 0.4, 0.6)]})
+
+
+def test_an_interval_may_have_no_end() -> None:
+    open_ = PANEL._replace(points={**PANEL.points, "z": [Point(2, 0.6, 0.5, math.inf)]})
+    assert b"inf" not in scatter("deltanet", ["z"], [open_]).pictures(["svg"])["svg"]
+    assert scatter("deltanet", ["z"], [open_]).fingerprint != scatter("deltanet", ["z"], [PANEL]).fingerprint
 
 
 def test_a_figure_is_another_if_what_it_shows_is() -> None:
