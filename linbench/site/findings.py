@@ -84,6 +84,12 @@ def variants() -> Mapping[str, Entry]:
 
 
 @cache
+def tasks() -> Mapping[str, Entry]:
+    """Return the tasks that come with linbench."""
+    return shipped("task").entries
+
+
+@cache
 def variant_of(label: str) -> str:
     """Return the name of the variant that the label of a result speaks of; empty for none or several."""
     try:

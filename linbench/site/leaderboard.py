@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from linbench.common.files import file_name
-from linbench.experiments.registry import shipped, year
+from linbench.experiments.registry import year
 from linbench.report.figure import Drawing
 from linbench.report.figures.ranks import drawing
 from linbench.report.table import ABSENT
@@ -14,7 +14,7 @@ from linbench.report.tables import by_training
 from linbench.report.tables.profile import heading, meaning, setting, words
 from linbench.results.profile import Estimate, Facet, accuracy_facet
 from linbench.results.ranks import FEWEST_TASKS, ranks_of
-from linbench.site.findings import Findings, variant_of, variants
+from linbench.site.findings import Findings, tasks, variant_of, variants
 from linbench.site.memory import memory_kind
 from linbench.site.render import Made, grid, link, page
 
@@ -115,8 +115,7 @@ def ordered(facet: Facet) -> list[str]:
 
 
 def _tasks(question: Question) -> list[str]:
-    entries = shipped("task").entries
-    return sorted(name for name, entry in entries.items() if entry.cls.skill == question.skill)
+    return sorted(name for name, entry in tasks().items() if entry.cls.skill == question.skill)
 
 
 def _board(main: Sequence[Facet]) -> Markup:
@@ -164,7 +163,7 @@ def _ranking(facet: Facet) -> dict[str, Any]:
     task = facet.comparison.task if facet.comparison else ""
     return {
         "title": named(facet),
-        "task": task if task in shipped("task").entries else "",
+        "task": task if task in tasks() else "",
         "meaning": meaning(facet),
         "setting": setting(facet),
         "trained": _trained(facet),
@@ -189,11 +188,10 @@ def _unmeasured(question: Question, found: Sequence[Facet]) -> Markup:
 
 def _critical_differences(title: str, findings: Findings, skill: str) -> list[Drawing]:
     """Return the mean ranks over tasks of a skill, or all, for each folder that has models enough."""
-    entries = shipped("task").entries
-    tasks = {name for name, entry in entries.items() if skill in ("", entry.cls.skill)}
+    known = {name for name, entry in tasks().items() if skill in ("", entry.cls.skill)}
     drawn: dict[str, Drawing] = {}
     for data in findings.folders:
-        asked = [comparison for comparison in data.comparisons if comparison.task in tasks]
+        asked = [comparison for comparison in data.comparisons if comparison.task in known]
         for name, comparisons in by_training(asked).items():
             if ranks := ranks_of(comparisons):
                 one = drawing(f"{title}, {name}", ranks)

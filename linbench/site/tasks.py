@@ -8,14 +8,14 @@ import torch
 from linbench.common.text import pluralize
 from linbench.experiments.floors import stored_floor, task_key
 from linbench.experiments.plan_tasks import make_task
-from linbench.experiments.registry import card, shipped
-from linbench.report.style.wording import accuracy_words, training
+from linbench.experiments.registry import card
+from linbench.report.style.wording import training
 from linbench.report.table import ABSENT
-from linbench.report.tables.overview import IN_DOUBT
+from linbench.report.tables.overview import IN_DOUBT, accuracy
 from linbench.results.comparison import Comparison, Row
 from linbench.results.profile import FORM
 from linbench.results.scores import LEARNED
-from linbench.site.findings import Findings, variant_of
+from linbench.site.findings import Findings, tasks, variant_of
 from linbench.site.render import Made, grid, link, page, paragraphs
 
 SHOWN = ("controlled", "native")
@@ -24,7 +24,7 @@ SHOWN = ("controlled", "native")
 
 def task_pages(findings: Findings) -> Iterator[Made]:
     """Yield the list of tasks, and the page of each task that comes with linbench."""
-    entries = shipped("task").entries
+    entries = tasks()
     order = sorted(entries, key=lambda name: (entries[name].cls.skill, name))
     found = {
         name: sorted(
@@ -97,12 +97,11 @@ def _learners(comparison: Comparison) -> str:
 
 
 def _row(row: Row) -> list[str]:
-    doubt = "" if row.mean is None or row.eligible else f" {IN_DOUBT}"
     name = variant_of(row.results[0]["label"])
     learned = sum(one >= LEARNED for one in row.accuracies)
     return [
         link(row.label, f"../variants/{name}.md" if name else ""),
-        accuracy_words(row.mean, row.spread) + doubt,
+        accuracy(row),
         f"{learned} of {len(row.results)}",
         f"{row.results[0]['chance']:.3f}",
     ]
@@ -118,5 +117,5 @@ def _line(comparison: Comparison) -> list[str]:
         key=lambda row: row.mean or 0.0,
         default=None,
     )
-    said = f"{accuracy_words(best.mean, best.spread)} ({best.label})" if best else ABSENT
+    said = f"{accuracy(best)} ({best.label})" if best else ABSENT
     return [comparison.title, comparison.form, comparison.device, str(len(comparison.rows)), said]

@@ -12,6 +12,7 @@ from linbench.report.figure import Drawing
 from linbench.report.figures.learning_curves import FIGURE as LEARNING_CURVES
 from linbench.report.style.sizes import distinct_sizes
 from linbench.report.style.wording import TITLES, three_digits, training
+from linbench.report.tables.overview import IN_DOUBT, accuracy
 from linbench.report.tables.profile import setting, words
 from linbench.results.comparison import Comparison
 from linbench.results.profile import FORM, Facet
@@ -19,7 +20,7 @@ from linbench.results.speed_labels import AS_CALLED, OURS, REPLAYED, TIMING_LABE
 from linbench.results.speeds import Rate, Speeds
 from linbench.results.statistics import share_interval
 from linbench.site.figures import FEWEST_POINTS, FEWEST_SPOKES, Panel, Point, Spoke, radar, scatter
-from linbench.site.findings import Findings, variant_of, variants, variants_in
+from linbench.site.findings import Findings, tasks, variant_of, variants, variants_in
 from linbench.site.leaderboard import main_facets, named, ordered
 from linbench.site.memory import memory_kind, state
 from linbench.site.render import Made, grid, link, page, paragraphs
@@ -36,14 +37,15 @@ def variant_pages(findings: Findings, facets: Sequence[Facet]) -> Iterator[Made]
         facets: the quantities that variants are ranked by, in their order.
     """
     panels, main = _panels(findings, facets), main_facets(findings)
-    claims = _claims(findings.verdicts)
+    asked = list({one.slug: one for facet in facets if (one := facet.comparison)}.values())
+    claims, trained = _claims(findings.verdicts), _trained(findings.comparisons)
     speeds = _speeds(findings.speeds)
     for name, entry in variants().items():
         drawn = {
             "ranks": _radar(name, main),
             "place": _scatter(name, panels),
         }
-        curves = _curves(name, facets)
+        curves = _curves(name, asked) or _curves(name, findings.comparisons)[:1]
         values = {
             "name": name,
             "card": paragraphs(card(entry.cls)),
@@ -51,6 +53,8 @@ def variant_pages(findings: Findings, facets: Sequence[Facet]) -> Iterator[Made]
             "measured": _measured(name, facets),
             "drawn": drawn,
             "curves": curves,
+            "doubt": IN_DOUBT,
+            "trained": grid(TRAINED, trained[name], numbers=TRAINED[-1:]) if name in trained else "",
             "speeds": grid(SPEED_COLUMNS, speeds[name]) if name in speeds else "",
             "claims": [
                 (link(one.claim.id, f"../claims/{one.claim.id}.md"), one) for one in claims.get(name, ())
@@ -161,17 +165,33 @@ def _scatter(name: str, panels: Sequence[Panel]) -> Drawing | None:
     return scatter(name, labels, shown) if labels else None
 
 
-def _curves(name: str, facets: Sequence[Facet]) -> list[Drawing]:
-    """Return the learning curves of a variant in the first comparisons of the facets that have any of it."""
-    asked = {facet.comparison.slug: facet.comparison for facet in facets if facet.comparison}
+def _curves(name: str, comparisons: Sequence[Comparison]) -> list[Drawing]:
+    """Return the learning curves of a variant in the first comparisons that have any of it."""
     drawn = []
-    for comparison in asked.values():
+    for comparison in comparisons:
         own = tuple(row for row in comparison.rows if row.results[0]["label"] == name)
         if any(result["curve"] for row in own for result in row.results):
             one = LEARNING_CURVES.drawing(replace(comparison, rows=own, qualifier=""))
             note = LEARNING_CURVES.caption_of(comparison, with_setting=False)
             drawn.append(one._replace(slug=f"{one.slug}-{name}", note=note))
     return drawn[:MOST_CURVES]
+
+
+TRAINED = ["task", "setting", "form", "device", "model", "accuracy"]
+"""The columns of all that was trained of a variant."""
+
+
+def _trained(comparisons: Sequence[Comparison]) -> Mapping[str, list[list[str]]]:
+    """Return rows of the accuracies of each variant in every comparison, by its name."""
+    found: dict[str, list[list[str]]] = {}
+    for one in comparisons:
+        where = link(one.task, f"../tasks/{one.task}.md" if one.task in tasks() else "")
+        about = one.title.removeprefix(one.task).strip() or "as it comes"
+        for row in one.rows:
+            said = [where, about, one.form, one.device, row.label, accuracy(row)]
+            if name := variant_of(row.results[0]["label"]):
+                found.setdefault(name, []).append(said)
+    return found
 
 
 def _claims(verdicts: Sequence[Verdict]) -> Mapping[str, list[Verdict]]:
