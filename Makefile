@@ -8,7 +8,7 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nu
 RESULTS ?= results/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all check figures drawn docs clean
+.PHONY: help setup run test test-all check figures drawn docs site clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,7 +50,10 @@ drawn: $(READY)  ## results/drawn.json, docs/claims.md, docs/reproduction.md, an
 	$(BIN)/python -m tests.pages.blocks
 
 docs: $(READY)  ## the site of README and docs, in build/site; every link is checked
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --clean
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean
+
+site: $(READY)  ## the leaderboard with README and docs as one site, in build/leaderboard, from the results that come with linbench
+	$(BIN)/linbench site --docs docs --save build/leaderboard
 
 clean:  ## remove what setup and runs made; tracked results stay
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

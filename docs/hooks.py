@@ -1,11 +1,10 @@
 """Hooks of MkDocs (`make docs`): pages that are made rather than written, and files that lie outside `docs`.
 
-The start page is README.md. `models.md` and `task-cards.md` are made of the docstrings of what linbench
-ships. A picture or source file outside `docs` that a page names is put into the site under its path in the
-repository.
+The start page is README.md; CHANGELOG.md is a page, too. `models.md` and `task-cards.md` are made of the
+docstrings of what linbench ships. A picture or source file outside `docs` that a page names is put into the
+site under its path in the repository.
 """
 
-import html
 import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -14,18 +13,26 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from linbench.common.escape import mkdocs
 from linbench.experiments.registry import Kind, card, shipped
 
 ROOT = Path(__file__).resolve().parent.parent
 
 _LINK = re.compile(r"(?<=\]\()[^)\s#]+|(?<=src=\")[^\"#]+")
 _OUTSIDE = ("results/", "examples/")
+_FOLDERS = {"decisions": "decisions/index.md"}
+"""Folders that pages name, with the page of each."""
+
+
+_AT_ROOT = ("index.md", "CHANGELOG.md")
+"""Pages that lie beside `docs`, whose links are as seen from there."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the start page, the catalogues, and the files outside `docs` that pages name."""
     made = {
-        "index.md": _start(),
+        "index.md": _from_root("README.md"),
+        "CHANGELOG.md": _from_root("CHANGELOG.md"),
         "models.md": _catalogue(
             "model",
             "Models",
@@ -45,9 +52,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point links of a page to where the files outside `docs` lie in the site."""
+    """Point links of a page to where the files outside `docs`, and pages of folders, lie in the site."""
     depth = page.file.src_uri.count("/")
-    return _LINK.sub(lambda link: _inside(link[0], page.file.src_uri, depth), markdown)
+    return _LINK.sub(lambda link: _inside(_FOLDERS.get(link[0], link[0]), page.file.src_uri, depth), markdown)
 
 
 def _outside(page: File) -> Iterable[str]:
@@ -64,7 +71,7 @@ def _inside(link: str, page: str, depth: int) -> str:
 
 def _resolved(link: str, page: str) -> str:
     """Return the path in the repository that a link of a page in `docs` names, or the link itself."""
-    if "://" in link or page == "index.md":
+    if "://" in link or page in _AT_ROOT:
         return link
     parts: list[str] = []
     for part in (PurePosixPath("docs", page).parent / link).parts:
@@ -75,9 +82,9 @@ def _resolved(link: str, page: str) -> str:
     return "/".join(parts)
 
 
-def _start() -> str:
-    """Return README.md with its links as seen from `docs`."""
-    return (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](").replace('"docs/', '"')
+def _from_root(name: str) -> str:
+    """Return a page that lies beside `docs` with its links as seen from there."""
+    return (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](").replace('"docs/', '"')
 
 
 def _decisions(files: Files) -> str:
@@ -101,5 +108,4 @@ def _title(text: str) -> str:
 
 def _equation(card: str) -> str:
     """Return the first paragraph of a card as a table's cell in which Markdown finds nothing to format."""
-    line = html.escape(card.partition("\n\n")[0].replace("\n", " "))
-    return "".join(f"&#{ord(letter)};" if letter in "_*|~`[]" else letter for letter in line)
+    return mkdocs(card.partition("\n\n")[0])

@@ -88,6 +88,31 @@ def paragraph(text: str) -> str:
     return Markdown(_BLOCK.sub(lambda match: f"{match['number'] or ''}\\", markdown(text)))
 
 
+_MKDOCS = re.compile(
+    r"""
+    [\\`*{}\[\]<>&#|~!$^:@"'=]
+    | (?<![A-Za-z0-9])_ | _(?![A-Za-z0-9])         # emphasis; inside a word it is none
+    | ^[-+](?=[\s+-]|$) | ^\d+[.)](?=\s|$)         # a list, a rule
+    """,
+    re.VERBOSE,
+)
+"""Signs that Python-Markdown, its extensions or HTML may read as more than text."""
+
+
+def mkdocs(text: str) -> str:
+    """Escape text for a page of MkDocs, on one line, wherever in Markdown or HTML it stands.
+
+    Python-Markdown knows fewer signs behind a backslash than others do, and lets HTML through. So what may be
+    more than text is written as a character reference.
+    """
+    return mkdocs_lines(one_line(text))
+
+
+def mkdocs_lines(text: str) -> str:
+    """Escape text as `mkdocs` does, for a block of HTML whose lines stay apart, such as `<pre>`."""
+    return _MKDOCS.sub(lambda found: "".join(f"&#{ord(sign)};" for sign in found[0]), visible(text))
+
+
 _LATEX = str.maketrans(
     {
         **{sign: f"\\{sign}" for sign in "&%$#_{}"},

@@ -13,7 +13,7 @@ from linbench.results.comparison import Comparison, Row
 from linbench.results.layer_speeds import QUESTIONS, layer_key, select_speeds
 from linbench.results.learning_time import can_be_shown, learning
 from linbench.results.schema.cells import CellResult
-from linbench.results.scores import above_chance, accuracies_by_test
+from linbench.results.scores import above_chance, accuracies_by_test, accuracy
 from linbench.results.slices import slices
 from linbench.results.speeds import Speeds
 from linbench.results.statistics import share_interval
@@ -91,6 +91,12 @@ def facets(comparisons: Sequence[Comparison], speeds: Iterable[Speeds]) -> list[
         *_speeds(controlled, list(speeds)),
     ]
     return [facet for facet in found if facet is not None]
+
+
+def accuracy_facet(comparisons: Iterable[Comparison], task: str) -> Facet | None:
+    """Return the facet of plain accuracy in a task, the mean over all tests; None if it was not measured."""
+    controlled = [comparison for comparison in comparisons if comparison.form == FORM]
+    return _facet("accuracy", controlled, _mean_accuracy, more_is_better=True, task=task)
 
 
 Measure = Callable[[Comparison], dict[str, Estimate]]
@@ -187,6 +193,11 @@ def _hardest_test(comparison: Comparison) -> dict[str, Estimate]:
     return _over_seeds(comparison, last)
 
 
+def _mean_accuracy(comparison: Comparison) -> dict[str, Estimate]:
+    """Return the accuracy on the test split, over all tests."""
+    return _over_seeds(comparison, accuracy)
+
+
 def _over_seeds(comparison: Comparison, measure: Callable[[CellResult], float | None]) -> dict[str, Estimate]:
     """Return the mean over seeds of a share, with its interval by Student's t."""
     found = {}
@@ -214,8 +225,8 @@ def _length(result: CellResult) -> float | None:
         return None
     tests = sorted(zip(result["tests"], accuracies, strict=True), key=lambda test: test[0]["seq_len"])
     tracked = 0
-    for test, accuracy in tests:
-        if above_chance(accuracy, test["chance"]) < TRACKED:
+    for test, reached in tests:
+        if above_chance(reached, test["chance"]) < TRACKED:
             break
         tracked = test["seq_len"]
     return float(tracked)

@@ -79,7 +79,9 @@ def steps_to_reach(result: CellResult, level: float) -> float:
 
 
 def accuracies_by_test(result: CellResult) -> list[float] | None:
-    """Return the `accuracy` of each of several tests; None if nothing was measured."""
+    """Return the `accuracy` of each of several tests; None if there is one alone, or nothing was measured."""
+    if "tests" not in result:
+        return None
     if result["status"] == "diverged":
         return [test["chance"] for test in result["tests"]]
     return [test["metrics"]["accuracy"] for test in result["tests"]] if result["status"] == "ok" else None

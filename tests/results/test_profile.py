@@ -9,7 +9,7 @@ from linbench.report.data import ReportData
 from linbench.report.tables.profile import profile_tables
 from linbench.results.capacity import Ranks
 from linbench.results.comparison import comparisons
-from linbench.results.profile import Estimate, Facet, facets
+from linbench.results.profile import Estimate, Facet, accuracy_facet, facets
 from linbench.results.schema import Result
 from tests.helpers.capacity import recall_result
 
@@ -96,3 +96,18 @@ def test_what_holds_fewer_pairs_than_the_fewest_is_shown_below_them(controlled: 
 def test_two_facets_are_no_profile(controlled: Make) -> None:
     results = [stale(controlled, "deltanet", 0, 0.1), parity(controlled, "deltanet", 0, 1, 1, 1)]
     assert profile_tables(ReportData(results)) == []
+
+
+def test_what_has_one_test_alone_tells_nothing_of_the_hardest(controlled: Make) -> None:
+    results = [
+        controlled("deltanet", seed, task=task) for seed in range(2) for task in ("noise_recall", "parity")
+    ]
+    assert found(results) == {}
+
+
+def test_a_task_without_a_quantity_of_its_own_has_accuracy(controlled: Make, a_result: Make) -> None:
+    results = [controlled("deltanet", seed, 0.5 + seed / 10, task="counter") for seed in range(3)]
+    facet = accuracy_facet(comparisons([*results, a_result("gla")]), "counter")
+    assert facet
+    assert {label: one.value for label, one in facet.estimates.items()} == {"deltanet": pytest.approx(0.6)}
+    assert accuracy_facet(comparisons(results), "mqar") is None

@@ -33,10 +33,11 @@ CAPTION = (
 
 def drawings(data: ReportData) -> list[Drawing]:
     """Return a figure for each form, way of training and device that has enough models and tasks."""
-    return [_drawing(name, one) for name, one in ranks_by_training(data).items()]
+    return [drawing(name, one) for name, one in ranks_by_training(data).items()]
 
 
-def _drawing(name: str, one: Ranks) -> Drawing:
+def drawing(name: str, one: Ranks) -> Drawing:
+    """Return the figure of ranks, which are named after what they have in common."""
     slug, prints = file_name(f"ranks {name}"), digest([one.by_task, f"{one.difference:.9g}"])
     caption = f"{CAPTION} {words(one)} {name[0].upper()}{name[1:]}."
     return Drawing(slug, partial(_draw, one=one), caption, prints, f"Ranks over tasks: {name}", note=CAPTION)

@@ -77,8 +77,10 @@ def _records(comparisons: Sequence[Comparison]) -> Records:
 
 def _cell(rows: Sequence[Row]) -> Cell:
     """Return the accuracy of a model; where it has several settings, of each."""
-    words = []
-    for row in rows:
-        doubt = "" if row.mean is None or row.eligible else f" {IN_DOUBT}"
-        words.append(accuracy_words(row.mean, row.spread) + doubt)
-    return Cell(" / ".join(words) or ABSENT, rows[0].mean if len(rows) == 1 else None)
+    return Cell(" / ".join(map(accuracy, rows)) or ABSENT, rows[0].mean if len(rows) == 1 else None)
+
+
+def accuracy(row: Row) -> str:
+    """Return the accuracy of a model in words, with the sign of doubt where it takes part in no verdict."""
+    doubt = "" if row.mean is None or row.eligible else f" {IN_DOUBT}"
+    return accuracy_words(row.mean, row.spread) + doubt

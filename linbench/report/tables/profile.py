@@ -43,6 +43,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "noise": ("right in noise", _share),
     "parity": ("parity up to", _length),
     "group": ("group word up to", _length),
+    "accuracy": ("accuracy", _share),
     "train": ("training, M tokens/s", _speed),
     "decode": ("decoding, M tokens/s", _speed),
 }
@@ -55,7 +56,9 @@ _MEANING = {
     "noise": "accuracy with the most noise",
     "parity": f"the longest tested length up to which accuracy above chance is {TRACKED:g} or more: median"
     " over seeds, lowest and highest seed",
-    "group": "the same of words over a group",
+    "group": "the longest tested length of words over a group up to which accuracy above chance is"
+    f" {TRACKED:g} or more: median over seeds, lowest and highest seed",
+    "accuracy": "mean accuracy over seeds and tests",
     "train": "median and fifths of calls",
     "decode": "median and fifths of calls",
 }
@@ -67,7 +70,7 @@ def _table(found: list[Facet]) -> Table:
     labels = [*sorted(first, key=lambda label: -first[label].value), *sorted(others)]
     return Table(
         "Profiles: what each variant remembers, overwrites, filters and tracks, and how fast it is",
-        (Column("model", numeric=False), *(Column(_heading(facet)) for facet in found)),
+        (Column("model", numeric=False), *(Column(heading(facet)) for facet in found)),
         tuple((Cell(label), *(_cell(facet, label) for facet in found)) for label in labels),
         _caption(found),
         file_name("profiles"),
@@ -75,19 +78,21 @@ def _table(found: list[Facet]) -> Table:
     )
 
 
-def _heading(facet: Facet) -> str:
-    heading = _COLUMNS[facet.key][0]
-    return heading if facet.variables is None else f"{heading} of {facet.variables} variables"
+def heading(facet: Facet) -> str:
+    """Return what a facet measures, as the heading of a column."""
+    name = _COLUMNS[facet.key][0]
+    return name if facet.variables is None else f"{name} of {facet.variables} variables"
 
 
 def _cell(facet: Facet, label: str) -> Cell:
     estimate, ranks = facet.estimates.get(label), facet.ranks(label)
     if estimate is None or ranks is None:
         return NO_VALUE
-    return Cell(f"{_words(facet, estimate)} ({ranks})", _finite(estimate.value))
+    return Cell(f"{words(facet, estimate)} ({ranks})", _finite(estimate.value))
 
 
-def _words(facet: Facet, estimate: Estimate) -> str:
+def words(facet: Facet, estimate: Estimate) -> str:
+    """Return the number of a variant with its interval, as a table has them."""
     write = _COLUMNS[facet.key][1]
 
     def number(value: float) -> str:
@@ -104,10 +109,19 @@ def _words(facet: Facet, estimate: Estimate) -> str:
 def _caption(found: list[Facet]) -> str:
     parts = ["Brackets: 95 % interval; parentheses: the ranks that intervals leave open. –: not measured."]
     for facet in found:
-        where = facet.speeds or (training(facet.comparison) if facet.comparison else "")
-        heading = _heading(facet)
-        parts.append(f"{heading[0].upper()}{heading[1:]}: {_MEANING[facet.key]}. {where}")
+        name = heading(facet)
+        parts.append(f"{name[0].upper()}{name[1:]}: {meaning(facet)}. {setting(facet)}".strip())
     return " ".join(part if part.endswith(".") else f"{part}." for part in parts)
+
+
+def meaning(facet: Facet) -> str:
+    """Return what the numbers of a facet are, without a period."""
+    return _MEANING[facet.key]
+
+
+def setting(facet: Facet) -> str:
+    """Return how a facet was measured."""
+    return facet.speeds or (training(facet.comparison) if facet.comparison else "")
 
 
 def _finite(value: float | None) -> float | None:
