@@ -666,14 +666,9 @@ def test_the_base_of_a_plain_module_is_trained_once_and_tells_its_noise_before_t
     for known in (0, 6):
         ended = script(*words)
         told = [line for line in ended.stderr.splitlines() if line.startswith("compare.sh: ")]
-        assert told == [
-            f"compare.sh: {known} results of the base from the cache",
-            f"compare.sh: {known} results of the base from the cache",
-            "compare.sh: base and its twins, seeds 0-5",
-            "compare.sh: head, seeds 0,1",
-            "compare.sh: head, seeds 2,3",
-            "compare.sh: head, seeds 4,5",
-        ]
+        numbers = [line.rpartition(" ")[2] for line in told if "seeds" in line]
+        assert numbers == ["0-5", "0,1", "2,3", "4,5"]
+        assert [line.split()[1] for line in told if "cache" in line] == [str(known)] * 2
         before, _, _ = ended.stderr.partition("compare.sh: head")
         assert "(twins)" in before, ended.stderr
         stored = Store(tmp_path / "out" / "base.results").all()

@@ -47,7 +47,11 @@ DEFINITIONS = [
         CI, "different in at most 5 % of commands", "the level, which tests/results/test_contrast.py holds"
     ),
     _phrase(CI, "red with a probability of 95 %", "the power, which tests/results/test_gate.py holds"),
-    _phrase(CI, "red in at most 6 of 100 runs", "a bound that tests/results/test_gate.py holds"),
+    _phrase(CI, "significant at 0.01 among all gated cells", "the level, which is the policy's default"),
+    _phrase(CI, "six seeds of six cells", "what tests/results/test_gate.py draws"),
+    _phrase(CI, "red in at most one of 100 runs", "a bound that tests/results/test_gate.py holds"),
+    _phrase(CI, "for one cell at 0.01", "computed by linbench/results/power.py, and tested there"),
+    _phrase("docs/steps.md", "hold together with 95 % in each column", "the confidence of the intervals"),
     _phrase(CI, "seven for one cell at 0.001", "computed by linbench/results/power.py, and tested there"),
     _pattern(FIGURES, r"levels\s+of\s+\.9\s+and\s+\.5", "the levels that the figure draws"),
     _pattern(FIGURES, r"[59]0 %", "the levels that define capacity"),

@@ -365,7 +365,7 @@ def test_the_kept_baseline_can_be_gated_and_would_show_a_fall() -> None:
 
 @pytest.mark.slow
 def test_runs_that_differ_by_rounding_alone_are_rarely_red() -> None:
-    """A thousand times six seeds of each cell that was measured for decision 16, and their twins: a null change."""
+    """A thousand times six seeds of each cell of decision 16 and their twins, which is no change."""
     noise, cells = random.Random(3), [*measured_pairs().values()]
     alarms = 0
     for _ in range(1000):
@@ -379,7 +379,7 @@ def test_runs_that_differ_by_rounding_alone_are_rarely_red() -> None:
 
 @pytest.mark.slow
 def test_a_fall_of_three_points_is_seen_in_runs_that_were_measured() -> None:
-    """In each cell of the suite `ci` in turn, with what a change of all weights by one part in 100 does to it."""
+    """One cell of decision 16 after another, beside twins in all others."""
     noise, cells = random.Random(4), [*measured_pairs().values()]
     for fallen in range(len(cells)):
         seen = 0

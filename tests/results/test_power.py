@@ -191,7 +191,7 @@ def test_a_fall_whose_noise_would_hide_a_fall_to_chance_is_told(
 
 @pytest.mark.parametrize("baseline", [[0.9, 0.8, 0.85], [0.99, 0.98], [0.5, 0.7, 0.9, 0.4]])
 def test_a_fall_of_every_seed_to_chance_has_the_p_of_pairs(baseline: Sequence[float]) -> None:
-    """By scipy's own test."""
+    """The p is that of scipy's own test."""
     lowest = collapse_p(baseline, chance=0.125, learned_from=None, seeds=len(baseline))
     assert lowest == pytest.approx(ttest_rel([0.125] * len(baseline), baseline, alternative="less").pvalue)
 
