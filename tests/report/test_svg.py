@@ -30,12 +30,17 @@ def svg() -> str:
     return strip_svg(written.getvalue())
 
 
+NAME = re.compile(r"(?<=#)[pm][0-9a-f]+(?=\)|$)|^[pm][0-9a-f]+$")
+"""The name of a clip or a mark in an attribute."""
+
+
 def drawn(svg: str) -> Iterator[tuple[str, dict[str, object], str]]:
     """All elements but groups that say nothing, with their styles written out and their paths as commands
     with numbers."""
     root = ElementTree.fromstring(svg)
     rules = "".join(style.text or "" for style in root.iter("{http://www.w3.org/2000/svg}style"))
     styles = dict(re.findall(r"\.(c[0-9a-f]+)\{([^}]*)\}", rules))
+    names: dict[str, int] = {}
     for element in root.iter():
         tag, attributes = element.tag.rpartition("}")[2], dict[str, object](element.attrib)
         if tag == "style" or (tag == "g" and not set(attributes) - {"id"}):
@@ -44,12 +49,17 @@ def drawn(svg: str) -> Iterator[tuple[str, dict[str, object], str]]:
             attributes.pop("id", None)
         if isinstance(name := attributes.pop("class", None), str):
             attributes["style"] = styles[name]
+        if str(attributes.get("transform")).startswith("rotate(-0 "):
+            del attributes["transform"]
         for key, value in attributes.items():
             if isinstance(value, str):
                 attributes[key] = (
                     list(commands(value))
                     if key == "d"
-                    else re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):g}", value)
+                    else NAME.sub(
+                        lambda name: str(names.setdefault(name[0], len(names))),
+                        re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):g}", value),
+                    )
                 )
         yield tag, attributes, (element.text or "").strip()
 
@@ -69,6 +79,16 @@ def test_it_draws_the_same_in_less_space(svg: str) -> None:
     shorter = shorten_svg(svg)
     assert list(drawn(shorter)) == list(drawn(svg))
     assert len(shorter) < 0.75 * len(svg)
+
+
+def test_names_are_short_and_each_is_given_once(svg: str) -> None:
+    shorter = shorten_svg(svg)
+    used = set(re.findall(r"#([pm][0-9a-f]+)", shorter))
+    given = re.findall(r' id="([pm][0-9a-f]+)"', shorter)
+    assert used <= set(given)
+    assert len(set(given)) == len(given) > 3
+    assert max(map(len, given)) <= 3
+    assert "rotate(-0 " not in shorter
 
 
 def test_words_keep_their_digits(svg: str) -> None:

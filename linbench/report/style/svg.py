@@ -19,20 +19,29 @@ def strip_svg(svg: str) -> str:
     return TAG.sub(lambda tag: FINER.sub("", IN_PATH.sub(" ", tag[0])), lines)
 
 
+ID = re.compile(r'(?<= id=")[pm][0-9a-f]{10}(?=")|(?<=#)[pm][0-9a-f]{10}(?=[")])')
+"""The name of a clip or a mark, where it is given and where it is used."""
+
+UNTURNED = re.compile(r' transform="rotate\(-?0 [^"]*\)"')
+"""A turn by no degrees, which matplotlib writes for all level text."""
+
+
 def shorten_svg(svg: str) -> str:
     """Return the same picture in about two thirds of the space.
 
-    Styles that recur are named once, points of a line follow each other without a letter each, and groups
-    without attributes are removed.
+    Styles that recur are named once, names of clips and marks are as short as can be, points of a line follow
+    each other without a letter each, and groups without attributes and turns by nothing are removed.
     """
     classes: dict[str, str] = {}
+    ids: dict[str, str] = {}
     groups: list[bool] = []  # of those that are open, whether they are kept
 
     def shortened(found: re.Match[str]) -> str:
         tag = STYLE.sub(
             lambda style: f' class="{classes.setdefault(style[1], f"c{len(classes):x}")}"',
-            NAMED_GROUP.sub("<g", found[0]),
+            UNTURNED.sub("", NAMED_GROUP.sub("<g", found[0])),
         )
+        tag = ID.sub(lambda name: ids.setdefault(name[0], f"{name[0][0]}{len(ids):x}"), tag)
         if tag.startswith("<g") and not tag.endswith("/>"):
             groups.append(tag != "<g>")
             return tag if groups[-1] else ""
