@@ -117,6 +117,11 @@ def test_twins_of_the_baseline_tell_its_noise_and_are_not_gated(runs: Callable[.
         assert row.pair.noise.source == source
         (row,) = gated(baseline, runs(score=0.79) + twins).rows
         assert row.pair.noise.source == ("twins" if source == "twins" else "measured")
+    apart = runs(score=0.79)
+    for one in apart:
+        one["metrics"]["accuracy"] += 0.05 * (-1) ** one["cell"]["seed"]
+    (row,) = gated(base + twins, apart).rows
+    assert row.pair.noise.source == "measured"
     (alone,), (known,) = gate(base, None, Policy()).rows, gate(base + twins, None, Policy()).rows
     assert known.pair.noise.spread == pytest.approx(0.001**2 * 0.3)
     assert alone.pair.noise.spread == pytest.approx(2 * sum(n**2 for n in NOISE) / 5)

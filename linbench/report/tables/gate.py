@@ -188,12 +188,12 @@ def caption(policy: Policy) -> str:
         " of one seed or, where the policy says that seeds either learn or do not, by Fisher's exact test on"
         f" how many do. p is after the correction {CORRECTIONS[policy.correction]}. Difference is candidate"
         " minus baseline, with its own 95 % interval. Noise: the standard deviation of the difference between"
-        " both runs of a seed, as measured here, or of runs that differ by a trifle in their first weights"
-        " (twins), or of runs that have nothing in common (worst case). Would show: the smallest fall that is"
-        f" red with a probability of {100 * POWER:g} % with this noise, or to how many seeds that learn. A"
-        " marked cell is judged like any other, as both sides had the same budget. Diverged runs count as"
-        " chance. A cell cannot be red if with these seeds not even a fall of all to chance would be"
-        " significant. It is uninformative if both sides are at chance."
+        " both runs of a seed, as measured here, or, if that is more, of runs that differ by a trifle in"
+        " their first weights (twins); or of runs that have nothing in common (worst case). Would show: the"
+        f" smallest fall that is red with a probability of {100 * POWER:g} % with this noise, or to how"
+        " many seeds that learn. A marked cell is judged like any other, as both sides had the same budget."
+        " Diverged runs count as chance. A cell cannot be red if with these seeds not even a fall of all to"
+        " chance would be significant. It is uninformative if both sides are at chance."
     )
 
 
