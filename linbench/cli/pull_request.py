@@ -14,7 +14,7 @@ from linbench.cli.options import parse_numbers
 from linbench.common.errors import UserError
 from linbench.common.numbers import parse_number, parse_whole
 from linbench.engine.executors.local import MOST_WORKERS
-from linbench.engine.pull_request import keep, models_present, plan, recall, share, with_jitter
+from linbench.engine.pull_request import models_present, plan, recall, share, with_jitter
 from linbench.experiments.pattern import split_models
 from linbench.experiments.suite import load, narrow
 from linbench.results.gate_policy import load as load_policy
@@ -87,7 +87,7 @@ def _recall(
 
 def _keep(base: str, cache: str) -> None:
     """Copy one side's results to the cache."""
-    keep(Store(base), Store(cache))
+    share(Store(base), Store(cache))
 
 
 def _share(head: str, base: str, models: str) -> None:

@@ -1,6 +1,6 @@
 """The plan of a pull request's gate: what is trained on which side. `.ci/compare.sh` uses it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -128,25 +128,13 @@ def recall(cache: Store, base: Store, suite: Suite, *, device: str) -> int:
     return len(known)
 
 
-def keep(base: Store, cache: Store) -> int:
-    """Copy the base's results to a cache, and return their number.
+def share(source: Store, target: Store, models: Collection[str] | None = None) -> int:
+    """Copy the results of some models, or of all, from one store to another, and return their number.
 
     Raises StorageError: a store cannot be read or written.
     """
-    cache.prepare()
-    results = base.all()
+    target.prepare()
+    results = [result for result in source.all() if models is None or result["label"] in models]
     for result in results:
-        cache.put(result)
-    return len(results)
-
-
-def share(head: Store, base: Store, models: Sequence[str]) -> int:
-    """Copy the results of shared models from the head's store to the base's, and return their number.
-
-    Raises StorageError: a store cannot be read or written.
-    """
-    base.prepare()
-    results = [result for result in head.all() if result["label"] in models]
-    for result in results:
-        base.put(result)
+        target.put(result)
     return len(results)

@@ -47,22 +47,13 @@ def welch(
 
     Raises ValueError: fewer than two values on a side, or one that is not finite.
     """
-    from scipy.special import stdtrit  # where it is needed: scipy takes half a second to load
-
     sides = (values, reference)
     if min(map(len, sides)) < 2 or not all(math.isfinite(value) for side in sides for value in side):
         raise ValueError("Welch's t needs two or more finite values on each side")
-    difference = mean(values) - mean(reference)
     # exact, as mean is: equal values have none, and equal means
     parts = variance(values) / len(values), variance(reference) / len(reference)
-    counts = len(values), len(reference)
-    p = welch_p(difference, parts, counts, alternative=alternative)
-    reach = (
-        float(stdtrit(degrees_of_freedom(parts, counts), (1 + confidence) / 2)) * math.sqrt(sum(parts))
-        if any(parts)
-        else 0.0
-    )
-    return Difference(difference, difference - reach, difference + reach, p)
+    degrees = degrees_of_freedom(parts, (len(values), len(reference))) if any(parts) else 1.0
+    return _student(mean(values) - mean(reference), sum(parts), degrees, alternative, confidence)
 
 
 def paired(
@@ -86,35 +77,22 @@ def paired(
 
     Raises ValueError: fewer than two pairs, sides of different lengths, or a value that is not finite.
     """
-    from scipy.special import stdtrit
-
     count = len(values)
     if count < 2 or count != len(reference) or not all(map(math.isfinite, (*values, *reference))):
         raise ValueError("the t-test for pairs needs two or more pairs of finite values")
     apart = [value - other for value, other in zip(values, reference, strict=True)]
-    difference, part = mean(apart), variance(apart) / count
-    reach = float(stdtrit(count - 1, (1 + confidence) / 2)) * math.sqrt(part)
-    p = student_p(difference, part, count - 1, alternative=alternative)
+    return _student(mean(apart), variance(apart) / count, count - 1, alternative, confidence)
+
+
+def _student(
+    difference: float, part: float, degrees: float, alternative: Alternative, confidence: float
+) -> Difference:
+    """Return a difference with its interval and its p, as `student_p` takes them."""
+    from scipy.special import stdtrit  # where it is needed: scipy takes half a second to load
+
+    reach = float(stdtrit(degrees, (1 + confidence) / 2)) * math.sqrt(part)
+    p = student_p(difference, part, degrees, alternative=alternative)
     return Difference(difference, difference - reach, difference + reach, p)
-
-
-def welch_p(
-    difference: float,
-    parts: tuple[float, float],
-    counts: tuple[int, int],
-    *,
-    alternative: Alternative = "two-sided",
-) -> float:
-    """Return the p of Welch's t-test for a difference of two means.
-
-    Args:
-        difference: of the means.
-        parts: the variance of each mean.
-        counts: the number of values that each is the mean of.
-        alternative: the alternative hypothesis.
-    """
-    degrees = degrees_of_freedom(parts, counts) if any(parts) else 1.0
-    return student_p(difference, sum(parts), degrees, alternative=alternative)
 
 
 def student_p(

@@ -14,6 +14,7 @@ from linbench.results.judgement import GateRow, SeedPair, Verdict
 from linbench.results.power import POWER
 from linbench.results.speed_gate import SpeedRatio
 from linbench.results.speed_labels import TIMING_LABELS
+from linbench.results.statistics import Difference
 
 CORRECTIONS = {"holm": "of Holm", "fdr": "of Benjamini and Hochberg"}
 
@@ -51,9 +52,8 @@ def speed_table(found: Gate) -> Table:
 
 
 def _cell_row(one: GateRow) -> tuple[Cell, ...]:
-    pair, difference = one.pair, one.difference
+    pair = one.pair
     before, after = (_accuracies(side, pair.learned_from) for side in (pair.baseline, pair.candidate))
-    interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
     verdict = str(one.verdict)
     if one.verdict is Verdict.powerless and one.seeds_needed:
         verdict += f" with fewer than {one.seeds_needed} seeds"
@@ -61,7 +61,7 @@ def _cell_row(one: GateRow) -> tuple[Cell, ...]:
         Cell(pair.name),
         before,
         after,
-        Cell(interval, difference.mean),
+        difference_cell(one.difference),
         Cell(str(len(pair.candidate)), len(pair.candidate)),
         _noise(pair),
         _visible(one),
@@ -69,6 +69,12 @@ def _cell_row(one: GateRow) -> tuple[Cell, ...]:
         Cell(verdict),
         Cell("; ".join(one.marks)),
     )
+
+
+def difference_cell(difference: Difference) -> Cell:
+    """Return a difference with its interval."""
+    interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+    return Cell(interval, difference.mean)
 
 
 def _accuracies(values: Sequence[float], learnt: float | None) -> Cell:

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Sequence
 from math import ceil
+from statistics import fmean
 
 from linbench.common import escape
 from linbench.common.text import pluralize
 from linbench.report.table import Cell, Column, Table
-from linbench.report.tables.gate import other_sentences, outcome, page
+from linbench.report.tables.gate import difference_cell, other_sentences, outcome, page
 from linbench.results.gate import Gate
 from linbench.results.gate_policy import Policy
 from linbench.results.judgement import GateRow, Verdict
@@ -22,15 +23,6 @@ ZERO, LINE, MEAN, NOTHING = "┊─●·"
 """The characters of a picture."""
 
 _PICTURE = re.compile(f"[{ZERO}{LINE}{MEAN}{NOTHING}]{{{WIDTH}}}")
-
-COLUMNS = (
-    Column("cell", numeric=False),
-    Column("baseline"),
-    Column("chance"),
-    Column("change, 95 %"),
-    Column("picture", numeric=False),
-    Column("verdict", numeric=False),
-)
 
 UNCHANGED = (Verdict.ok, Verdict.uninformative)
 
@@ -55,18 +47,25 @@ def comment(found: Gate, policy: Policy) -> str:
 
 def _table(rows: Sequence[GateRow]) -> Table:
     reach = ceil(20 * max(max(-row.difference.low, row.difference.high) for row in rows)) / 20 or 0.05
-    columns = (*COLUMNS[:-2], Column(f"-{reach:.2f} to +{reach:.2f}", numeric=False), COLUMNS[-1])
+    columns = (
+        Column("cell", numeric=False),
+        Column("baseline"),
+        Column("chance"),
+        Column("change, 95 %"),
+        Column(f"-{reach:.2f} to +{reach:.2f}", numeric=False),
+        Column("verdict", numeric=False),
+    )
     return Table("", columns, tuple(_row(row, reach) for row in rows))
 
 
 def _row(row: GateRow, reach: float) -> tuple[Cell, ...]:
     pair, change = row.pair, row.difference
-    before = sum(pair.baseline) / len(pair.baseline)
+    before = fmean(pair.baseline)
     return (
         Cell(pair.name),
         Cell(f"{before:.3f}", before),
         Cell(f"{pair.chance:.3f}", pair.chance),
-        Cell(f"{change.mean:+.3f} [{change.low:+.3f}, {change.high:+.3f}]", change.mean),
+        difference_cell(change),
         Cell(interval_picture(change.low, change.mean, change.high, reach)),
         Cell(str(row.verdict)),
     )
