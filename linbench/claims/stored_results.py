@@ -15,10 +15,11 @@ from linbench.experiments.learning_rates import SearchSettings
 from linbench.experiments.pattern import split_task
 from linbench.experiments.suite import Suite, SuiteTask
 from linbench.results.comparison import Comparison, comparisons
+from linbench.results.folders import each_once
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.schema.cells import CellResult
 from linbench.results.speeds import Speeds, speeds
-from linbench.results.store import CELL, SPEED, Store, each_once
+from linbench.results.store import CELL, SPEED, Store
 
 
 class Stored:

@@ -5,9 +5,10 @@ from functools import cached_property
 
 from linbench.common.hashing import digest
 from linbench.experiments.cell import Cell
+from linbench.results.folders import each_once
 from linbench.results.packs import read_manifest
 from linbench.results.schema.cells import CellResult
-from linbench.results.store import Store, each_once
+from linbench.results.store import Store
 
 
 class Stored:

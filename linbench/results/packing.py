@@ -15,7 +15,6 @@ from linbench.common.files import LEFTOVER, storage_sentence, unused, write_whol
 from linbench.common.hashing import canonical
 from linbench.experiments.suite import blocks, load, shipped
 from linbench.results.matching import compatible
-from linbench.results.open_ladders import highest_rungs
 from linbench.results.packs import (
     Line,
     PackError,
@@ -35,7 +34,8 @@ from linbench.results.result_text import NewerResultError, check_text, read_file
 from linbench.results.schema import Result
 from linbench.results.schema.cells import CellResult
 from linbench.results.store import Store
-from linbench.results.thin import thinned
+from linbench.results.submission import Submission
+from linbench.results.thin import thin_texts
 
 UNKNOWN = "unknown"
 """The command in the manifest of a pack whose writer did not say, or was killed before it could."""
@@ -134,10 +134,12 @@ def unpack(store: Store, into: Store) -> Unpacking:
 
 
 def verify(store: Store) -> list[str]:
-    """Return a sentence for everything in a folder that does not count; none if all can be trusted.
+    """Return a sentence for everything in a store that does not count; none if all can be trusted.
 
     Raises StorageError: the system fails to read something.
     """
+    if isinstance(store, Submission):
+        return store.faults()
     sentences = faults(store.folder)
     _loose_results(store)
     return sentences + [f"{place} does not count: {why}." for place, why in store.set_aside.items()]
@@ -266,14 +268,9 @@ def _loose_results(store: Store, *, thin: bool = False) -> list[_Loose]:
             store.set_aside.setdefault(path, result)
         elif result is not None and isinstance(content, bytes):
             found.append((path, content, result))
-    lines = _lines([result for _, _, result in found], thin=thin)
+    results = [result for _, _, result in found]
+    lines = thin_texts(results) if thin else [*map(result_text, results)]
     return [_Loose(*one, line) for one, line in zip(found, lines, strict=True)]
-
-
-def _lines(results: Sequence[Result], *, thin: bool) -> list[bytes]:
-    """Return the lines that results make in a pack, or in a thin one."""
-    highest = {rung["id"] for rung in highest_rungs(filter(is_cell, results))} if thin else set()
-    return [result_text(thinned(result, highest) if thin else result) for result in results]
 
 
 def _write(

@@ -12,7 +12,7 @@ import hashlib
 import json
 import lzma
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,21 +109,12 @@ class Packs:
 
     def _lines_of(self, path: Path) -> dict[str, Line]:
         """Return the lines of one pack by the ids of their results. What does not count is set aside."""
-        found = dict[str, Line]()
         try:
             texts = read_lines(path)
         except PackError as damaged:
             self.set_aside[path] = f"no result of this pack counts: {damaged.reason}"
-            return found
-        for line in numbered(path, texts):
-            name = line_id(line.text)
-            if name is None:
-                self.set_aside[line.place] = UNREADABLE
-            elif name in found:
-                self.set_aside[line.place] = _repeats(found[name])
-            else:
-                found[name] = line
-        return found
+            return {}
+        return lines_by_id(path, texts, self.set_aside)
 
     def _manifest_state(self) -> tuple[int, ...]:
         """Return what changes whenever a pack is made: `write_pack` replaces the manifest."""
@@ -165,18 +156,47 @@ def read_lines(path: Path) -> list[bytes]:
     Raises PackError: it is no pack, is damaged or larger than `MOST_TEXT`. StorageError: the system fails to
     read it.
     """
-    compressed = read_file(path)
-    if compressed is None:
+    content = read_file(path)
+    if content is None:
         raise PackError(path, "it is not there")
-    if isinstance(compressed, str):
-        raise PackError(path, compressed)
-    return [restored(line) for line in _decompress(path, compressed).removesuffix(b"\n").split(b"\n")]
+    if isinstance(content, str):
+        raise PackError(path, content)
+    return decompressed(path, content)
 
 
-def _decompress(path: Path, compressed: bytes) -> bytes:
+def decompressed(path: Path, content: bytes) -> list[bytes]:
+    """Return the lines in the bytes of a pack, as `read_lines` does.
+
+    Args:
+        path: the file that the bytes come from.
+
+    Raises PackError: they are no pack, are damaged or hold more than `MOST_TEXT`.
+    """
+    return [restored(line) for line in _decompress(path, content).removesuffix(b"\n").split(b"\n")]
+
+
+def compressed(results: Iterable[tuple[Result, bytes]]) -> tuple[list[bytes], bytes]:
+    """Return the lines of a pack in their order, and the bytes of its file.
+
+    Args:
+        results: sound results, each with its text as it is stored.
+
+    Raises UserError: these are more than `MOST_TEXT`.
+    """
+    texts = [text for _, text in sorted(results, key=lambda one: _order(one[0]))]
+    content = b"".join(shortened(text) + b"\n" for text in texts)
+    if len(content) > MOST_TEXT:
+        raise UserError(
+            f"these {len(texts)} results have {len(content) >> 20} MiB, and a pack may have"
+            f" {MOST_TEXT >> 20}; pack them in parts, from several folders."
+        )
+    return texts, lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+
+
+def _decompress(path: Path, content: bytes) -> bytes:
     try:
         reader = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_MEMORY)
-        text = reader.decompress(compressed, max_length=MOST_TEXT + 1)
+        text = reader.decompress(content, max_length=MOST_TEXT + 1)
     except lzma.LZMAError as error:
         raise PackError(path, f"it is no xz file, or a damaged one ({str(error).rstrip('.')})") from error
     if len(text) > MOST_TEXT:
@@ -192,6 +212,24 @@ def numbered(path: Path, texts: Sequence[bytes]) -> Iterator[Line]:
     """Yield each line of a pack with its place."""
     for number, text in enumerate(texts, 1):
         yield Line(path.with_name(f"{path.name}:{number}"), text)
+
+
+def lines_by_id(path: Path, texts: Sequence[bytes], set_aside: dict[Path, str]) -> dict[str, Line]:
+    """Return the lines of a pack by the ids that they claim.
+
+    Args:
+        set_aside: takes the place of each line that does not count, with the reason.
+    """
+    found = dict[str, Line]()
+    for line in numbered(path, texts):
+        name = line_id(line.text)
+        if name is None:
+            set_aside[line.place] = UNREADABLE
+        elif name in found:
+            set_aside[line.place] = _repeats(found[name])
+        else:
+            found[name] = line
+    return found
 
 
 def line_id(text: bytes) -> str | None:
@@ -247,27 +285,20 @@ def write_pack(folder: Path, name: str, results: Sequence[tuple[Result, bytes]],
     entries = read_manifest(folder)
     if name in entries or path.exists():
         raise UserError(f"there is a pack {path} already, and packs are never changed; choose another name.")
-    texts = [text for _, text in sorted(results, key=lambda one: _order(one[0]))]
-    content = b"".join(shortened(text) + b"\n" for text in texts)
-    if len(content) > MOST_TEXT:
-        raise UserError(
-            f"these {len(texts)} results have {len(content) >> 20} MiB, and a pack may have"
-            f" {MOST_TEXT >> 20}; pack them in parts, from several folders."
-        )
-    compressed = lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+    texts, content = compressed(results)
     with storage_sentence(folder, "cannot write a pack in"):
-        write_whole(path, compressed)
+        write_whole(path, content)
     if read_lines(path) != texts:
         raise PackError(path, "it does not read as it was written")
-    write_manifest(folder, entries | {name: describe([one for one, _ in results], compressed, command)})
+    write_manifest(folder, entries | {name: describe([one for one, _ in results], content, command)})
     return path
 
 
-def describe(results: Sequence[Result], compressed: bytes, command: str) -> Entry:
+def describe(results: Sequence[Result], content: bytes, command: str) -> Entry:
     """Return what the manifest says of a pack of these results."""
     return {
         "rows": len(results),
-        "sha256": hashlib.sha256(compressed).hexdigest(),
+        "sha256": hashlib.sha256(content).hexdigest(),
         "devices": sorted({str(identity_of(result)["device"]) for result in results}),
         "commits": sorted({str(result["environment"].get("commit")) for result in results}),
         "command": command,
@@ -312,6 +343,11 @@ def _pack_faults(path: Path, entry: Entry | None) -> Iterator[str]:
         yield f"{path} is not the file that {MANIFEST} lists: its SHA-256 is another."
     if entry and entry["rows"] != len(texts):
         yield f"{path} has {pluralize(len(texts), 'result')}, and {MANIFEST} says {entry['rows']}."
+    yield from line_faults(path, texts)
+
+
+def line_faults(path: Path, texts: Sequence[bytes]) -> Iterator[str]:
+    """Yield a sentence for every line of a pack that does not count."""
     first = dict[str, Line]()
     for line in numbered(path, texts):
         name = line_id(line.text)

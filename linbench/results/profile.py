@@ -99,6 +99,11 @@ def accuracy_facet(comparisons: Iterable[Comparison], task: str) -> Facet | None
     return _facet("accuracy", controlled, _mean_accuracy, more_is_better=True, task=task)
 
 
+def plain_accuracy(comparison: Comparison) -> Facet | None:
+    """Return the facet of plain accuracy of a comparison in any form; None if nothing was measured."""
+    return _facet("accuracy", [comparison], _mean_accuracy, more_is_better=True)
+
+
 Measure = Callable[[Comparison], dict[str, Estimate]]
 
 

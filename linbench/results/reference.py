@@ -9,11 +9,12 @@ from pathlib import Path
 
 from linbench.common.errors import UserError, nearest
 from linbench.common.files import folder_below
+from linbench.results.folders import find_stores
 from linbench.results.packs import Line
 from linbench.results.record import FINAL, add_result, benchmark_results, no_results
 from linbench.results.schema import Result, ResultsByKind
 from linbench.results.schema.fields import CELL, PROBE, SPEED, SWEEP
-from linbench.results.store import Store, find_stores
+from linbench.results.store import Store
 
 REFERENCE = "reference"
 """The name of these results on the command line. A folder of that name is given by its absolute path."""

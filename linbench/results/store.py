@@ -4,11 +4,10 @@ Files are written whole or not at all, and nothing in them is trusted unread. A 
 line of a pack.
 """
 
-import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,10 +15,10 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from linbench.common.errors import StorageError
 from linbench.common.files import LEFTOVER, storage_sentence, write_whole
-from linbench.results.packs import SUFFIX, Line, Packs
+from linbench.results.packs import Line, Packs
 from linbench.results.record import add_result, is_benchmark, is_cell, no_results
 from linbench.results.rescore import with_current_chance
-from linbench.results.result_text import FILE_REFUSALS, NewerResultError, check_text, read_file, result_text
+from linbench.results.result_text import NewerResultError, check_text, read_file, result_text
 from linbench.results.schema import Result, ResultsByKind, misfit
 from linbench.results.schema.benchmarks import BenchmarkResult
 from linbench.results.schema.cells import CellResult
@@ -31,7 +30,9 @@ from linbench.results.schema.fields import SPEED as SPEED
 from linbench.results.schema.fields import STEP as STEP
 from linbench.results.schema.fields import SWEEP as SWEEP
 
-_FILE = re.compile(r"[0-9a-f]{64}\.json")
+FILE = re.compile(r"[0-9a-f]{64}\.json")
+"""The name of a file of one result."""
+
 _ASIDE = ".unreadable"
 _STALE_SECONDS = 3600
 
@@ -156,7 +157,7 @@ class Store:
                     " another."
                 )
             names = [path.name for path in self.folder.iterdir()]
-        return {name.removesuffix(".json") for name in names if _FILE.fullmatch(name)}
+        return {name.removesuffix(".json") for name in names if FILE.fullmatch(name)}
 
     def packed_lines(self) -> Mapping[str, Sequence[Line]]:
         """Return the lines of packs by the ids of their results, the newest first, not yet checked.
@@ -238,36 +239,6 @@ def _read(path: Path, cell_id: str) -> Result | str | None:
     """
     text = read_file(path)
     return check_text(text, cell_id, path) if isinstance(text, bytes) else text
-
-
-def find_stores(folder: Path) -> list[Store]:
-    """Return a store for each folder with results, this one and those below it, in the order of their names.
-
-    A folder that may not be read is set aside by the first of them.
-    """
-    unreadable: dict[Path, str] = {}
-
-    def note(error: OSError) -> None:
-        if error.errno in FILE_REFUSALS:
-            unreadable[Path(error.filename)] = f"the folder cannot be read: {error.strerror}"
-
-    there = [
-        Path(place)
-        for place, folders, files in os.walk(folder, onerror=note)
-        if any(_FILE.fullmatch(name) or name.endswith(SUFFIX) for name in (*folders, *files))
-    ]
-    stores = [Store(path) for path in sorted(there)] or [Store(folder)] * bool(unreadable)
-    for store in stores[:1]:
-        store.set_aside |= unreadable
-    return stores
-
-
-def each_once(stores: Iterable[Store]) -> list[Store]:
-    """Return the first store of each folder, however many names a folder has."""
-    by_place: dict[Path, Store] = {}
-    for store in stores:
-        by_place.setdefault(store.folder.resolve(), store)
-    return list(by_place.values())
 
 
 def _acquired(lock: BaseFileLock) -> bool:

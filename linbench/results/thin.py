@@ -1,9 +1,11 @@
 """Results without what no table, figure or claim reads."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from linbench.results.open_ladders import highest_rungs
 from linbench.results.record import is_cell
+from linbench.results.result_text import result_text
 from linbench.results.schema import Result
 from linbench.results.schema.cells import CellResult
 
@@ -21,6 +23,12 @@ LOSSES = ("loss", "nll", "mse")
 
 EXACT = "accuracy"
 """The field whose numbers stay as they are: thresholds and the choice of a learning rate depend on them."""
+
+
+def thin_texts(results: Sequence[Result]) -> list[bytes]:
+    """Return the texts of results in a thin pack. Ladders that have not ended keep their highest rung."""
+    highest = {rung["id"] for rung in highest_rungs(filter(is_cell, results))}
+    return [result_text(thinned(result, highest)) for result in results]
 
 
 def thinned(result: Result, highest: Collection[str] = ()) -> Result:

@@ -13,11 +13,12 @@ import pytest
 from linbench.common.errors import StorageError, UserError
 from linbench.experiments.cell import SCHEMA
 from linbench.results import packing, packs
+from linbench.results.folders import find_stores
 from linbench.results.packing import pack, pack_names, unpack, verify
 from linbench.results.packs import MANIFEST, SUFFIX, read_lines, read_manifest
 from linbench.results.result_text import UNREADABLE, NewerResultError, result_text
 from linbench.results.schema import Result
-from linbench.results.store import Store, find_stores
+from linbench.results.store import Store
 from linbench.results.thin import LOSSES, thinned
 from tests.helpers.records import a_point, a_record
 

@@ -25,7 +25,8 @@ from linbench.reproduction.document import document
 from linbench.reproduction.figure import drawing as drawing_of_tables
 from linbench.reproduction.ran import most, ran
 from linbench.reproduction.table import reproductions
-from linbench.results.store import CELL, Store, find_stores
+from linbench.results.folders import find_stores
+from linbench.results.store import CELL, Store
 from tests.results.drawn import (
     DRAWN,
     PAGES,

@@ -1,0 +1,83 @@
+"""Submissions: the suite that a layer is placed by, what that took other models, and all its results."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from linbench.common.hashing import canonical
+from linbench.engine.compare import ComparisonPlan
+from linbench.experiments.cell import Cell
+from linbench.experiments.device import pick_device
+from linbench.experiments.registry import registry
+from linbench.experiments.system import parse_layers
+from linbench.results.schema.cells import CellResult
+
+ON_GPU, ON_CPU = "leaderboard", "leaderboard-quick"
+"""The suites that layers are placed by."""
+
+
+class Effort(NamedTuple):
+    """The effort that a model took in all tasks of a suite, searches and rungs among it.
+
+    Attributes:
+        tokens: tokens trained on.
+        seconds: seconds of a device, shared equally among the models of a stack.
+    """
+
+    tokens: int
+    seconds: float
+
+
+def suite_for(device: str) -> str:
+    """Return the suite that a layer is placed by on a device, as `--device` names it. Raises UserError."""
+    return ON_CPU if pick_device(device) == "cpu" else ON_GPU
+
+
+def sources(layer: str) -> dict[str, str]:
+    """Return the source of a layer by the names of its modules; none of what is installed."""
+    found: dict[str, str] = {}
+    for term in parse_layers(layer):
+        plugin = registry("model").find(term.name).plugin
+        for name, file in sorted(plugin.files.items()) if plugin else ():
+            if file.content is not None:
+                found[name] = file.content.decode("utf-8", "replace")
+    return found
+
+
+class Measured:
+    """Results by what was asked: task, model and kind of device, whatever the training and seed."""
+
+    def __init__(self, results: Iterable[CellResult]) -> None:
+        self._by_question: dict[str, dict[str, CellResult]] = {}
+        for result in results:
+            self._by_question.setdefault(_question(result["cell"]), {})[result["id"]] = result
+
+    def of(self, cells: Iterable[Cell]) -> list[CellResult]:
+        """Return the results of the tasks and models of some cells, each once, in the order of their ids."""
+        asked = {_question(cell.identity) for cell in cells}
+        found: dict[str, CellResult] = {}
+        for question in asked:
+            found |= self._by_question.get(question, {})
+        return [result for _, result in sorted(found.items())]
+
+
+def efforts(plan: ComparisonPlan, layer: str) -> list[Effort]:
+    """Return what each of the other models took that has been asked all tasks that the layer is asked."""
+    cells: dict[str, list[Cell]] = {}
+    answered: dict[str, int] = {}
+    for block in plan.blocks:
+        for part, own in block.rows:
+            cells.setdefault(part.model, []).extend(own)
+            known = any(cell.id in plan.known for cell in own)
+            answered[part.model] = answered.get(part.model, 0) + known
+    stored = Measured(result for store in plan.stores for result in store.all())
+    whole = [model for model, tasks in answered.items() if tasks == len(plan.blocks) and model != layer]
+    return [_effort(stored.of(cells[model])) for model in whole]
+
+
+def _effort(results: Sequence[CellResult]) -> Effort:
+    tokens = sum(result["curve"][-1]["tokens"] for result in results if result["curve"])
+    return Effort(tokens, sum(result["seconds"] / result["stack"]["size"] for result in results))
+
+
+def _question(cell: Mapping[str, object]) -> str:
+    return canonical({name: cell[name] for name in ("task", "model", "device")})

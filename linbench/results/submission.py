@@ -1,0 +1,221 @@
+"""Submissions: the results of one layer and its source in one file, which anyone can read beside their own.
+
+A submission is a zip of two files. `results.jsonl.xz` holds results as a pack does
+(`linbench.results.packs`). `submission.json` says which layer they are of and how they were measured, and
+holds the layer's source. It has the SHA-256 of the results, and that of all else it says: the submission's
+hash, by which it is named. So nobody can change one and keep its name. Nobody but its author has run it, and
+readers say so.
+"""
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from linbench.common.errors import StorageError, UserError
+from linbench.common.files import file_name, storage_sentence, write_named
+from linbench.common.hashing import canonical, digest
+from linbench.common.reading import read_json
+from linbench.common.text import pluralize
+from linbench.results.packs import Line, PackError, compressed, decompressed, line_faults, lines_by_id
+from linbench.results.result_text import read_file
+from linbench.results.schema import Result
+from linbench.results.schema.cells import CellResult
+from linbench.results.store import Store
+from linbench.results.thin import thin_texts
+
+ENDING = ".submission.zip"
+"""The end of the names of submissions."""
+
+RESULTS, ABOUT = "results.jsonl.xz", "submission.json"
+"""The names of the two files in a submission."""
+
+NOT_RERUN = "submitted, not rerun"
+"""The mark that readers put on what a submission says."""
+
+NAMED = 12
+"""The digits of the hash in the name of a submission."""
+
+_DATE = (1980, 1, 1, 0, 0, 0)
+"""The date of both files, so that the same results make the same bytes."""
+
+
+class Statement(TypedDict):
+    """What the author of a submission states.
+
+    Fields:
+        layer: the layer, as models are named.
+        suite: the suite that it was measured with.
+        command: the command that measured it.
+        linbench: the version of linbench.
+        sources: the files that define the layer, by their names; none if it is installed.
+    """
+
+    layer: str
+    suite: str
+    command: str
+    linbench: str
+    sources: dict[str, str]
+
+
+class About(Statement):
+    """What a submission says of itself: the statement, and hashes.
+
+    Fields:
+        rows: the number of results.
+        results: the SHA-256 of the file of results.
+        hash: the SHA-256 of all other fields, the submission's hash.
+    """
+
+    rows: int
+    results: str
+    hash: str
+
+
+class _Content(NamedTuple):
+    """The content of a submission: what it says of itself, and its results as lines of a pack."""
+
+    about: About
+    lines: Sequence[bytes]
+
+
+class Submission(Store):
+    """A submission as a store that is only read.
+
+    What it holds is read when it is first asked for. A damaged one has no results, and is set aside.
+    """
+
+    read_only = True
+
+    def prepare(self) -> None:
+        """Do nothing: nothing is written here."""
+
+    def may_add(self) -> None:
+        """Refuse to add anything. Raises UserError: always."""
+        raise UserError(f"{self.folder} is a submission, and these are read-only; name a folder of yours.")
+
+    def put(self, result: Result) -> Path:
+        """Refuse to add a result. Raises UserError: always."""
+        self.may_add()
+        return self.folder
+
+    @property
+    def about(self) -> About | None:
+        """What the submission says of itself; None if it is damaged."""
+        return self._content.about if isinstance(self._content, _Content) else None
+
+    def loose_ids(self) -> set[str]:
+        """Return none: results are in a pack."""
+        return set()
+
+    def packed_lines(self) -> Mapping[str, Sequence[Line]]:
+        """Return the lines of the results by their ids. Raises StorageError: the system cannot read them."""
+        return self._lines
+
+    def faults(self) -> list[str]:
+        """Return a sentence for everything that is wrong with the submission; none if all is sound.
+
+        Raises StorageError: the system fails to read it.
+        """
+        if isinstance(self._content, str):
+            return [f"{self.folder} does not count: {self._content}."]
+        about, lines = self._content
+        wrong = [*line_faults(self.folder, lines)]
+        if about["rows"] != len(lines):
+            count = pluralize(len(lines), "result")
+            wrong.append(f"{self.folder} has {count}, and {ABOUT} in it says {about['rows']}.")
+        return wrong
+
+    @cached_property
+    def _content(self) -> _Content | str:
+        """The content, or the reason why the submission does not count."""
+        try:
+            return _read(self.folder)
+        except _DamagedError as damaged:
+            self.set_aside[self.folder] = damaged.reason
+            return damaged.reason
+
+    @cached_property
+    def _lines(self) -> dict[str, Sequence[Line]]:
+        if isinstance(self._content, str):
+            return {}
+        found = lines_by_id(self.folder, self._content.lines, self.set_aside)
+        return {name: [line] for name, line in found.items()}
+
+    def _loose(self, cell_id: str) -> Result | None:
+        return None
+
+
+class _DamagedError(Exception):
+    """A submission that does not count, with the reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def write_submission(folder: Path, statement: Statement, results: Sequence[CellResult]) -> Submission:
+    """Write a submission and read it back. Its name is the layer's with the first digits of its hash.
+
+    Args:
+        folder: where it is written.
+        statement: what its author states.
+        results: all results of the layer in the suite, those of searches and rungs among them.
+
+    Raises:
+        UserError: there are more results than a pack may have.
+        StorageError: it cannot be written, or is not read back as it was written.
+    """
+    _, content = compressed(zip(results, thin_texts(results), strict=True))
+    said = {**statement, "rows": len(results), "results": hashlib.sha256(content).hexdigest()}
+    about = {**said, "hash": digest(said)}
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as zipped:
+        zipped.writestr(zipfile.ZipInfo(ABOUT, _DATE), canonical(about))
+        zipped.writestr(zipfile.ZipInfo(RESULTS, _DATE), content)
+    path = folder / f"{file_name(statement['layer'])}-{digest(said)[:NAMED]}{ENDING}"
+    with storage_sentence(path, "cannot write", "--save"):
+        write_named(path, archive.getvalue())
+    written = Submission(path)
+    if wrong := written.faults():
+        raise StorageError(f"{path} does not read as it was written: {wrong[0]}")
+    return written
+
+
+def _read(path: Path) -> _Content:
+    """Read a submission. Raises _DamagedError: it does not count; StorageError: it cannot be read."""
+    content = read_file(path)
+    if not isinstance(content, bytes):
+        raise _DamagedError(content or "it is not there")
+    about_text, packed = _unzipped(content)
+    try:
+        about = TypeAdapter(About).validate_python(read_json(about_text), strict=True)
+    except (ValueError, ValidationError) as error:
+        raise _DamagedError(f"its {ABOUT} is damaged") from error
+    if digest({name: value for name, value in about.items() if name != "hash"}) != about["hash"]:
+        raise _DamagedError(f"its {ABOUT} was changed: the hash is another")
+    if hashlib.sha256(packed).hexdigest() != about["results"]:
+        raise _DamagedError(f"its {RESULTS} was changed: the SHA-256 is another")
+    try:
+        return _Content(about, decompressed(path, packed))
+    except PackError as damaged:
+        raise _DamagedError(damaged.reason) from damaged
+
+
+def _unzipped(content: bytes) -> tuple[bytes, bytes]:
+    """Return both files of a submission. Raises _DamagedError: it is no such zip."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as zipped:
+            files = zipped.infolist()
+            stored = all(one.compress_type == zipfile.ZIP_STORED for one in files)  # no bomb unpacks here
+            if sorted(one.filename for one in files) != [RESULTS, ABOUT] or not stored:
+                raise _DamagedError(f"it does not hold {ABOUT} and {RESULTS} as they were written")
+            return zipped.read(ABOUT), zipped.read(RESULTS)
+    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
+        raise _DamagedError("it is no zip file, or a damaged one") from error
