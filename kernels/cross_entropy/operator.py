@@ -10,8 +10,8 @@ from torch import Tensor
 
 from linbench.kernels.cross_entropy import eager
 from linbench.kernels.dtypes import at_least_float32
-from linbench.kernels.matmul import split_k_matmul
-from linbench.kernels.operators import fold_replicas, operator
+from linbench.kernels.matmul import product, sum_of_products
+from linbench.kernels.operators import Backend, fold_replicas, operator
 
 LOGITS = {"cpu": 1 << 20, "cuda": 1 << 24}
 """Logits in a block, by kind of device: about as many as its caches hold."""
@@ -58,13 +58,18 @@ def forward(
     dhidden = hidden.new_empty(hidden.shape if gradients else (replicas, 0, 0))
     dweight = _room(hidden, weight, gradients)
     block = _triton_block() if triton else eager.block
+    backend: Backend = "triton" if triton else "torch"
     for some, these in blocks(hidden, weight):
         x, w = hidden[some, these], weight[some]
-        logits = x @ w.mT  # [r, n, V], and in its place the gradient
+        logits = product(x, w.mT, backend=backend)  # [r, n, V], and in its place the gradient
         block(logits, targets[some, these], ignore, share[some], losses[some, these], gradients=gradients)
         if gradients:
-            dhidden[some, these] = logits @ w
-            part = split_k_matmul(logits, x) if x.is_cuda else logits.mT @ x
+            dhidden[some, these] = product(logits, w, backend=backend)
+            part = (
+                sum_of_products(logits, x, backend=backend)
+                if x.is_cuda
+                else product(logits.mT, x, backend=backend)
+            )
             if these.start:
                 dweight[some] += part
             else:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linbench.kernels.matmul import split_k_matmul
+from linbench.kernels.matmul import product, sum_of_products
 from linbench.kernels.operators import inside_vmap, product_dtype, without_autocast
 
 NARROW = 16
@@ -116,7 +116,7 @@ class _Products(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
         x = x.to(dtype)
-        return tuple(torch.bmm(x, weight.to(dtype).mT) for weight in weights)
+        return tuple(product(x, weight.to(dtype).mT) for weight in weights)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -135,8 +135,8 @@ class _Products(torch.autograd.Function):
                 dweights.append(None)
                 continue
             own = weight.to(ctx.dtype)
-            dx = torch.bmm(dy, own) if dx is None else dx.baddbmm_(dy, own)
-            dweights.append(split_k_matmul(dy, narrow).to(weight.dtype))
+            dx = product(dy, own, onto=dx)
+            dweights.append(sum_of_products(dy, narrow).to(weight.dtype))
         return None if dx is None else dx.to(x.dtype), None, *dweights
 
     @staticmethod
