@@ -20,13 +20,14 @@ from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.schema.cells import CellResult
 from linbench.results.speeds import Speeds, speeds
 from linbench.results.store import CELL, SPEED, Store
+from linbench.results.submission import Submission
 
 
 class Stored:
-    """The results of some folders."""
+    """The results of some folders. What a submission holds never takes the place of another result."""
 
     def __init__(self, stores: Iterable[Store]) -> None:
-        self.stores = each_once(stores)
+        self.stores = sorted(each_once(stores), key=lambda store: not isinstance(store, Submission))
         self.by_folder = {store.folder: store.by_kind() for store in self.stores}
         folders = self.by_folder.values()
         self.results = {result["id"]: result for kept in folders for result in kept[CELL]}

@@ -27,7 +27,7 @@ FoldersOption = Annotated[
 
 
 def require_folders(given: Sequence[Path], *, new: bool) -> None:
-    """Require that the folders of --results are there.
+    """Require that the folders and submissions of --results are there.
 
     Args:
         given: the folders.
@@ -36,9 +36,10 @@ def require_folders(given: Sequence[Path], *, new: bool) -> None:
     Raises StorageError: a folder is absent.
     """
     from linbench.results.reference import REFERENCE
+    from linbench.results.submission import is_submission
 
     for folder in given[new:]:
-        if str(folder) != REFERENCE and not folder.is_dir():
+        if str(folder) != REFERENCE and not folder.is_dir() and not is_submission(folder):
             raise StorageError(f"there is no results folder {folder}; name one that exists with --results.")
 
 

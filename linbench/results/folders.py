@@ -7,7 +7,7 @@ from pathlib import Path
 from linbench.results.packs import SUFFIX
 from linbench.results.result_text import FILE_REFUSALS
 from linbench.results.store import FILE, Store
-from linbench.results.submission import ENDING, Submission
+from linbench.results.submission import ENDING, Submission, is_submission
 
 
 def find_stores(place: Path) -> list[Store]:
@@ -18,7 +18,7 @@ def find_stores(place: Path) -> list[Store]:
     Args:
         place: a folder, which counts with all folders below it, or the file of a submission.
     """
-    if place.name.endswith(ENDING) and place.is_file():
+    if is_submission(place):
         return [Submission(place)]
     unreadable: dict[Path, str] = {}
 

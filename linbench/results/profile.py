@@ -64,6 +64,12 @@ class Facet(NamedTuple):
     least: float = 0.0
     variables: int | None = None
 
+    @property
+    def ordered(self) -> list[str]:
+        """The labels, the best estimate first, equal ones by name."""
+        sign = -1 if self.more_is_better else 1
+        return sorted(self.estimates, key=lambda label: (sign * self.estimates[label].value, label))
+
     def ranks(self, label: str) -> Ranks | None:
         """Return the ranks that a variant may have by the intervals of all; None if it has no number."""
         if label not in self.estimates:

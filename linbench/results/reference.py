@@ -15,6 +15,7 @@ from linbench.results.record import FINAL, add_result, benchmark_results, no_res
 from linbench.results.schema import Result, ResultsByKind
 from linbench.results.schema.fields import CELL, PROBE, SPEED, SWEEP
 from linbench.results.store import Store
+from linbench.results.submission import Submission, is_submission
 
 REFERENCE = "reference"
 """The name of these results on the command line. A folder of that name is given by its absolute path."""
@@ -99,12 +100,14 @@ class Reference(Store):
 
 
 def store_at(folder: str | Path, option: str = "--results", *, others: Sequence[Store] = ()) -> Store:
-    """Return the store in a folder, or for `reference` the results that come with linbench.
+    """Return the store in a folder or submission, or for `reference` the results that come with linbench.
 
     Args:
         others: stores in which a result is looked for that the folder lacks.
     """
-    return Reference(option) if str(folder) == REFERENCE else Store(folder, option, others=others)
+    if str(folder) == REFERENCE:
+        return Reference(option)
+    return Submission(folder, option) if is_submission(Path(folder)) else Store(folder, option, others=others)
 
 
 def stores_below(folder: str | Path) -> list[Store]:

@@ -3,12 +3,13 @@
 A submission is a zip of two files. `results.jsonl.xz` holds results as a pack does
 (`linbench.results.packs`). `submission.json` says which layer they are of and how they were measured, and
 holds the layer's source. It has the SHA-256 of the results, and that of all else it says: the submission's
-hash, by which it is named. So nobody can change one and keep its name. Nobody but its author has run it, and
-readers say so.
+hash, by which it is named. So nobody can change one and keep its name. Nobody but its author has run it,
+and the labels of its models say so.
 """
 
 import hashlib
 import io
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -24,6 +25,7 @@ from linbench.common.hashing import canonical, digest
 from linbench.common.reading import read_json
 from linbench.common.text import pluralize
 from linbench.results.packs import Line, PackError, compressed, decompressed, line_faults, lines_by_id
+from linbench.results.record import is_cell
 from linbench.results.result_text import read_file
 from linbench.results.schema import Result
 from linbench.results.schema.cells import CellResult
@@ -37,7 +39,7 @@ RESULTS, ABOUT = "results.jsonl.xz", "submission.json"
 """The names of the two files in a submission."""
 
 NOT_RERUN = "submitted, not rerun"
-"""The mark that readers put on what a submission says."""
+"""The mark of all models of submissions."""
 
 NAMED = 12
 """The digits of the hash in the name of a submission."""
@@ -151,6 +153,26 @@ class Submission(Store):
     def _loose(self, cell_id: str) -> Result | None:
         return None
 
+    def _packed(self, cell_id: str) -> Result | None:
+        """Return a result with the mark in its label, so that no table takes it for anyone else's."""
+        found = super()._packed(cell_id)
+        return {**found, "label": marked(found["label"])} if found and is_cell(found) else None
+
+
+def marked(label: str) -> str:
+    """Return the label of a model of a submission."""
+    return f"{label} ({NOT_RERUN})"
+
+
+def is_marked(label: str) -> bool:
+    """Return whether a label is that of a model of a submission."""
+    return label.endswith(f" ({NOT_RERUN})")
+
+
+def is_submission(path: Path) -> bool:
+    """Return whether a path is a file that has the name of a submission."""
+    return path.name.endswith(ENDING) and path.is_file()
+
 
 class _DamagedError(Exception):
     """A submission that does not count, with the reason."""
@@ -161,7 +183,7 @@ class _DamagedError(Exception):
 
 
 def write_submission(folder: Path, statement: Statement, results: Sequence[CellResult]) -> Submission:
-    """Write a submission and read it back. Its name is the layer's with the first digits of its hash.
+    """Write a submission and read it back. Its name is its class's with the first digits of its hash.
 
     Args:
         folder: where it is written.
@@ -179,13 +201,18 @@ def write_submission(folder: Path, statement: Statement, results: Sequence[CellR
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as zipped:
         zipped.writestr(zipfile.ZipInfo(ABOUT, _DATE), canonical(about))
         zipped.writestr(zipfile.ZipInfo(RESULTS, _DATE), content)
-    path = folder / f"{file_name(statement['layer'])}-{digest(said)[:NAMED]}{ENDING}"
+    path = folder / f"{_short_name(statement['layer'])}-{digest(said)[:NAMED]}{ENDING}"
     with storage_sentence(path, "cannot write", "--save"):
         write_named(path, archive.getvalue())
     written = Submission(path)
     if wrong := written.faults():
         raise StorageError(f"{path} does not read as it was written: {wrong[0]}")
     return written
+
+
+def _short_name(layer: str) -> str:
+    """Return the name of the class, of `./mine.py:Mine[width=2]` mine, or of the first of several layers."""
+    return file_name(re.split(r"[\[+]", layer)[0].rpartition(":")[2].rpartition("/")[2])
 
 
 def _read(path: Path) -> _Content:

@@ -34,6 +34,7 @@ NAV = {
     "Tasks": "tasks/index.md",
     "Claims": "claims/index.md",
     "Published tables": "tables/index.md",
+    "Submissions": "submissions.md",
 }
 """The pages that all others are reached from."""
 

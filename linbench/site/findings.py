@@ -19,6 +19,7 @@ from linbench.reproduction.table import reproductions
 from linbench.results.comparison import Comparison
 from linbench.results.profile import Facet, facets
 from linbench.results.speeds import Speeds, speeds
+from linbench.results.submission import Submission
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +41,12 @@ class Findings:
     def folders(self) -> list[ReportData]:
         """The results of each folder: an experiment, whose models were all asked the same."""
         return [ReportData.from_kinds(kinds) for kinds in self.stored.by_folder.values()]
+
+    @cached_property
+    def submissions(self) -> list[Submission]:
+        """The submissions among the stores, but for damaged ones, by the names of their files."""
+        found = [store for store in self.stored.stores if isinstance(store, Submission) and store.about]
+        return sorted(found, key=lambda store: store.folder.name)
 
     @property
     def comparisons(self) -> Sequence[Comparison]:

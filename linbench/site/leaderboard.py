@@ -14,6 +14,7 @@ from linbench.report.tables import by_training
 from linbench.report.tables.profile import heading, meaning, setting, words
 from linbench.results.profile import Estimate, Facet, accuracy_facet
 from linbench.results.ranks import FEWEST_TASKS, ranks_of
+from linbench.results.submission import is_marked
 from linbench.site.findings import Findings, tasks, variant_of, variants
 from linbench.site.memory import memory_kind
 from linbench.site.render import Made, grid, link, page
@@ -45,6 +46,9 @@ QUESTIONS = (
     Question("Speed", "How many tokens does a layer take in a second?", ("train", "decode"), ""),
 )
 
+
+SUBMISSIONS = "submissions.md"
+"""The page of submissions."""
 
 UNTIL_LEARNED = "Each model was trained with larger budgets until it had learned, or up to a limit."
 ONE_BUDGET = "All models were trained with one budget, so that a slow learner may stand low."
@@ -108,12 +112,6 @@ def named(facet: Facet) -> str:
     return f"{heading(facet)}{of}"
 
 
-def ordered(facet: Facet) -> list[str]:
-    """Return the labels of a facet, the best estimate first, equal ones by name."""
-    sign = -1 if facet.more_is_better else 1
-    return sorted(facet.estimates, key=lambda label: (sign * facet.estimates[label].value, label))
-
-
 def _tasks(question: Question) -> list[str]:
     return sorted(name for name, entry in tasks().items() if entry.cls.skill == question.skill)
 
@@ -130,6 +128,11 @@ def _board(main: Sequence[Facet]) -> Markup:
             *(_cell(facet, name) for facet in main),
         ]
         for name, entry in variants().items()
+    ]
+    labels = dict.fromkeys(label for facet in main for label in facet.estimates if is_marked(label))
+    rows += [
+        [link(label, SUBMISSIONS), ABSENT, ABSENT, ABSENT, *(_cell(facet, label) for facet in main)]
+        for label in labels
     ]
     return grid(columns, rows, numbers=columns[3:])
 
@@ -150,11 +153,11 @@ def _cell(facet: Facet, label: str) -> str:
 
 def _ranking(facet: Facet) -> dict[str, Any]:
     """Return the variants of a facet in the order of their estimates, with the ranks that are left open."""
-    labels = ordered(facet)
+    labels = facet.ordered
     ranks = {label: facet.ranks(label) for label in labels}
     rows = [
         [
-            link(label, f"variants/{name}.md" if (name := variant_of(label)) else ""),
+            link(label, _page_of(label)),
             words(facet, facet.estimates[label]),
             str(ranks[label]),
         ]
@@ -178,6 +181,14 @@ def _trained(facet: Facet) -> str:
     if not facet.comparison:
         return ""
     return UNTIL_LEARNED if facet.comparison.until_learned else ONE_BUDGET
+
+
+def _page_of(label: str) -> str:
+    """Return the page of a model of a ranking; empty if it has none."""
+    if is_marked(label):
+        return SUBMISSIONS
+    name = variant_of(label)
+    return f"variants/{name}.md" if name else ""
 
 
 def _unmeasured(question: Question, found: Sequence[Facet]) -> Markup:

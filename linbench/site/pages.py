@@ -10,6 +10,7 @@ from linbench.site.findings import Findings
 from linbench.site.leaderboard import answers, front_page
 from linbench.site.published import published_pages
 from linbench.site.render import Site
+from linbench.site.submissions import submissions_page
 from linbench.site.tasks import task_pages
 from linbench.site.variants import variant_pages
 
@@ -31,6 +32,7 @@ def site_from(findings: Findings) -> Site:
         *task_pages(findings),
         *claim_pages(findings),
         *published_pages(findings),
+        submissions_page(findings, facets),
     ]
     drawings = {drawing.slug: drawing for each in made for drawing in each.drawings}
     assets = {name: (files("linbench.site") / name).read_bytes() for name in ASSETS}

@@ -21,7 +21,7 @@ from linbench.results.speeds import Rate, Speeds
 from linbench.results.statistics import share_interval
 from linbench.site.figures import FEWEST_POINTS, FEWEST_SPOKES, Panel, Point, Spoke, radar, scatter
 from linbench.site.findings import Findings, tasks, variant_of, variants, variants_in
-from linbench.site.leaderboard import main_facets, named, ordered
+from linbench.site.leaderboard import main_facets, named
 from linbench.site.memory import memory_kind, state
 from linbench.site.render import Made, grid, link, page, paragraphs
 
@@ -82,7 +82,7 @@ def _facts(name: str, entry: Entry) -> list[list[str]]:
 
 def _own(facet: Facet, name: str) -> list[str]:
     """Return the labels of a facet that speak of a variant, the best first."""
-    return [label for label in ordered(facet) if variant_of(label) == name]
+    return [label for label in facet.ordered if variant_of(label) == name]
 
 
 def _measured(name: str, facets: Sequence[Facet]) -> str:

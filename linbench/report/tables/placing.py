@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from linbench.report.style.wording import training
 from linbench.report.table import NO_VALUE, Cell, Column, Table
 from linbench.report.tables.profile import heading, meaning, words
 from linbench.results.placing import Overall, Placing
 
 CAPTION = (
     "Brackets: 95 % interval. A rank stands for those that the intervals of all models leave open; 1 is the"
-    " best. {meanings} {trained}"
+    " best. {meanings}"
 )
 
 OVERALL = (
@@ -25,8 +24,6 @@ def placing_table(found: Sequence[Placing], place: Overall | None, label: str) -
     """Return the table of the places of a model, one row for each quantity."""
     said = {heading(one.facet): meaning(one.facet) for one in found}
     meanings = " ".join(f"{name[0].upper()}{name[1:]}: {words}." for name, words in said.items())
-    comparisons = [one.facet.comparison for one in found if one.facet.comparison]
-    trained = " ".join(dict.fromkeys(map(training, comparisons)))
     overall = OVERALL.format(**place._asdict()) if place else ALONE
     return Table(
         f"The place of {label} among all that were asked the same",
@@ -39,13 +36,13 @@ def placing_table(found: Sequence[Placing], place: Overall | None, label: str) -
             Column("best", numeric=False, optional=1),
         ),
         tuple(map(_row, found)),
-        f"{overall} {CAPTION.format(meanings=meanings, trained=trained)}",
+        f"{overall} {CAPTION.format(meanings=meanings)}",
     )
 
 
 def _row(one: Placing) -> tuple[Cell, ...]:
     facet = one.facet
-    best = min(facet.estimates, key=lambda name: (facet.ranks(name), name))
+    best = facet.ordered[0]
     comparison = facet.comparison
     return (
         Cell(comparison.title) if comparison else NO_VALUE,

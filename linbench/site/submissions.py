@@ -1,0 +1,61 @@
+"""The page of submissions: what authors have measured of their own layers, and nobody has run again."""
+
+from collections.abc import Sequence
+
+from linbench.report.tables.profile import words
+from linbench.results.profile import Facet
+from linbench.results.submission import Submission
+from linbench.site.findings import Findings
+from linbench.site.leaderboard import SUBMISSIONS, named
+from linbench.site.render import Made, grid, page
+
+
+def submissions_page(findings: Findings, facets: Sequence[Facet]) -> Made:
+    """Return the page of submissions.
+
+    Args:
+        findings: what is stored.
+        facets: the quantities that variants are ranked by, in their order.
+    """
+    shown = [
+        {
+            "file": one.folder.name,
+            "about": one.about,
+            "facts": grid(["", "stated by its author"], _facts(one)),
+            "places": grid(
+                ["quantity", "estimate", "rank"], _places(one, facets), numbers=["estimate", "rank"]
+            ),
+        }
+        for one in findings.submissions
+    ]
+    return Made(page(SUBMISSIONS, "submissions", up="", submissions=shown))
+
+
+def _facts(one: Submission) -> list[list[str]]:
+    """Return what a submission says of itself."""
+    about = one.about
+    if about is None:
+        return []
+    return [
+        ["layer", about["layer"]],
+        ["suite", about["suite"]],
+        ["command", about["command"]],
+        ["version of linbench", about["linbench"]],
+        ["results", f"{about['rows']:,}"],
+        ["hash", about["hash"]],
+    ]
+
+
+def _places(one: Submission, facets: Sequence[Facet]) -> list[list[str]]:
+    """Return the places of the models of a submission in all quantities that it has."""
+    labels = {result["label"] for result in one.all()}
+    return [
+        [
+            named(facet),
+            words(facet, facet.estimates[label]),
+            f"{facet.ranks(label)} of {len(facet.estimates)}",
+        ]
+        for facet in facets
+        for label in facet.estimates
+        if label in labels
+    ]
