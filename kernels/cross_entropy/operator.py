@@ -58,7 +58,7 @@ def forward(
     dhidden = hidden.new_empty(hidden.shape if gradients else (replicas, 0, 0))
     dweight = _room(hidden, weight, gradients)
     block = _triton_block() if triton else eager.block
-    backend: Backend = "triton" if triton else "torch"
+    backend: Backend = "auto" if triton else "torch"
     for some, these in blocks(hidden, weight):
         x, w = hidden[some, these], weight[some]
         logits = product(x, w.mT, backend=backend)  # [r, n, V], and in its place the gradient

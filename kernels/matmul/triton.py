@@ -71,7 +71,7 @@ def _float32_product(
         right = tl.load(
             b_at + k.to(tl.int64)[:, None] * b_row, mask=(k < end)[:, None] & (column < N)[None, :], other=0.0
         )
-        total = dot(left, right, tl.float32, total)
+        total += dot(left, right, tl.float32)  # tensor cores cut off bits of long sums
     c_at = c + (program * M + row.to(tl.int64)[:, None]) * N + column[None, :]
     inside = (row < M)[:, None] & (column < N)[None, :]
     if ONTO:

@@ -24,10 +24,12 @@ from linbench.results.submission import Submission
 
 
 class Stored:
-    """The results of some folders. What a submission holds never takes the place of another result."""
+    """The results of some folders, and apart from them the submissions there, which decide nothing."""
 
     def __init__(self, stores: Iterable[Store]) -> None:
-        self.stores = sorted(each_once(stores), key=lambda store: not isinstance(store, Submission))
+        every = each_once(stores)
+        self.submissions = [store for store in every if isinstance(store, Submission)]
+        self.stores = [store for store in every if store not in self.submissions]
         self.by_folder = {store.folder: store.by_kind() for store in self.stores}
         folders = self.by_folder.values()
         self.results = {result["id"]: result for kept in folders for result in kept[CELL]}
@@ -36,7 +38,9 @@ class Stored:
     @property
     def set_aside(self) -> dict[Path, str]:
         """The files that do not count, each with the reason."""
-        return {path: why for store in self.stores for path, why in store.set_aside.items()}
+        return {
+            path: why for store in (*self.stores, *self.submissions) for path, why in store.set_aside.items()
+        }
 
     @cached_property
     def timed(self) -> dict[str, SpeedResult]:

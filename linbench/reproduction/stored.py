@@ -9,6 +9,7 @@ from linbench.results.folders import each_once
 from linbench.results.packs import read_manifest
 from linbench.results.schema.cells import CellResult
 from linbench.results.store import Store
+from linbench.results.submission import Submission
 
 
 class Stored:
@@ -17,11 +18,11 @@ class Stored:
     To read all of them takes many seconds, and a published table needs few.
 
     Attributes:
-        stores: their folders, each once.
+        stores: their folders, each once, without submissions.
     """
 
     def __init__(self, stores: Iterable[Store]) -> None:
-        self.stores = each_once(stores)
+        self.stores = [store for store in each_once(stores) if not isinstance(store, Submission)]
 
     @cached_property
     def kinds(self) -> list[str]:

@@ -34,8 +34,10 @@ class Findings:
 
     @cached_property
     def data(self) -> ReportData:
-        """The results of all folders together."""
-        return ReportData(list(self.stored.results.values()), list(self.stored.speeds.values()))
+        """The results of all folders together, and those of submissions that no folder has."""
+        submitted = {result["id"]: result for store in self.submissions for result in store.all()}
+        results = {**submitted, **self.stored.results}
+        return ReportData(list(results.values()), list(self.stored.speeds.values()))
 
     @cached_property
     def folders(self) -> list[ReportData]:
@@ -44,8 +46,8 @@ class Findings:
 
     @cached_property
     def submissions(self) -> list[Submission]:
-        """The submissions among the stores, but for damaged ones, by the names of their files."""
-        found = [store for store in self.stored.stores if isinstance(store, Submission) and store.about]
+        """The submissions, but for damaged ones, by the names of their files."""
+        found = [store for store in self.stored.submissions if store.about]
         return sorted(found, key=lambda store: store.folder.name)
 
     @property
