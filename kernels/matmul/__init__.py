@@ -25,11 +25,14 @@ _TILE = 128
 """Rows and columns of an output tile, as a library's product is assumed to choose them."""
 
 _WORTH = 80
-"""Multiplications for each number moved from which three products of TF32 were faster than the library's float32
-in one run on an H200, by 1.2 to 1.9 times: from 92 on. Up to 63 they were slower or as fast."""
+"""Multiplications for each number moved from which three products of TF32 are taken.
+
+In one run on an H200 they were 1.2 to 1.9 times as fast as the library's float32 at 92 and more, and slower
+or as fast up to 63.
+"""
 
 _MANY = 2048
-"""Summands from which parts pay where tiles are few: of 8,192 they took a third of the time in that run."""
+"""Summands from which parts are taken where tiles are few. With 8,192 they took a third of the time."""
 
 _FEWEST_ROWS = 512
 """Summands of a part, at the least: chosen, not measured, so that a part is worth its launch."""

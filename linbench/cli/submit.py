@@ -29,6 +29,7 @@ from linbench.results.reference import REFERENCE
 
 if TYPE_CHECKING:
     from linbench.engine.compare import ComparisonPlan
+    from linbench.engine.submit import Effort
 
 EXAMPLES = """
 Examples:
@@ -97,7 +98,7 @@ def submit(
     from linbench import __version__
     from linbench.cli.running import run_with_progress
     from linbench.engine.compare import plan_comparison
-    from linbench.engine.submit import Measured, sources, suite_for
+    from linbench.engine.submit import Measured, efforts, sources, suite_for
     from linbench.experiments.suite import load
     from linbench.results.reference import store_at
     from linbench.results.submission import Statement, write_submission
@@ -108,7 +109,8 @@ def submit(
         store = store_at(results)
         store.may_add()
         plan = plan_comparison([layer], chosen, against=against, device=device)
-        _tell_cost(plan, layer, name)
+        stored = [result for each in plan.stores for result in each.all()]
+        _tell_cost(plan, efforts(plan, layer, Measured(stored)), layer, name)
         if dry_run:
             return
         new = run_with_progress(
@@ -122,23 +124,24 @@ def submit(
         )
         rows = [row for block in plan.blocks for row in block.rows]
         own = [cell for part, cells in rows if part.model == layer for cell in cells]
-        kept = Measured([*store.all(), *plan.known.values()]).of(own)
+        asked = [cell.identity for _, cells in rows for cell in cells]
+        everything = Measured([*stored, *store.all()])
         statement: Statement = {
             "layer": layer,
             "suite": name,
-            "command": shlex.join(["linbench", *sys.argv[1:]]),
+            "command": shlex.join(["linbench", "submit", layer, "--suite", name]),
             "linbench": __version__,
             "sources": sources(layer),
         }
-        submission = write_submission(save, statement, kept)
+        submission = write_submission(save, statement, everything.of(cell.identity for cell in own))
     # imported late: tables take a second to load
     from linbench.report.tables.placing import placing_table
     from linbench.results.comparison import comparisons
     from linbench.results.placing import overall, placings
 
     warn_ignored_files(store.set_aside)
-    alike = comparisons([*plan.known.values(), *new])
     label = own[0].model.label
+    alike = comparisons(everything.of(asked))
     table = placing_table(placings(alike, label), overall(alike, label), label)
     if as_json:
         print(
@@ -150,13 +153,10 @@ def submit(
     exit_if_failed(new)
 
 
-def _tell_cost(plan: "ComparisonPlan", layer: str, suite: str) -> None:
+def _tell_cost(plan: "ComparisonPlan", took: "list[Effort]", layer: str, suite: str) -> None:
     """Print on standard error what is to be run, and what it took other models."""
-    from linbench.engine.submit import efforts
-
     tasks, cells = pluralize(len(plan.blocks), "task"), pluralize(len(plan.cells), "cell")
     tell(f"linbench: {suite} asks {layer} {tasks}; {cells} to run.")
-    took = efforts(plan, layer)
     if not took:
         return
     tokens = sorted(one.tokens / 1e9 for one in took)

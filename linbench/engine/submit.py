@@ -1,11 +1,10 @@
 """Submissions: the suite that a layer is placed by, what that took other models, and all its results."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from linbench.common.hashing import canonical
 from linbench.engine.compare import ComparisonPlan
-from linbench.experiments.cell import Cell
 from linbench.experiments.device import pick_device
 from linbench.experiments.registry import registry
 from linbench.experiments.system import parse_layers
@@ -51,25 +50,24 @@ class Measured:
         for result in results:
             self._by_question.setdefault(_question(result["cell"]), {})[result["id"]] = result
 
-    def of(self, cells: Iterable[Cell]) -> list[CellResult]:
+    def of(self, identities: Iterable[Mapping[str, object]]) -> list[CellResult]:
         """Return the results of the tasks and models of some cells, each once, in the order of their ids."""
-        asked = {_question(cell.identity) for cell in cells}
+        asked = set(map(_question, identities))
         found: dict[str, CellResult] = {}
         for question in asked:
             found |= self._by_question.get(question, {})
         return [result for _, result in sorted(found.items())]
 
 
-def efforts(plan: ComparisonPlan, layer: str) -> list[Effort]:
+def efforts(plan: ComparisonPlan, layer: str, stored: Measured) -> list[Effort]:
     """Return what each of the other models took that has been asked all tasks that the layer is asked."""
-    cells: dict[str, list[Cell]] = {}
+    cells: dict[str, list[dict[str, Any]]] = {}
     answered: dict[str, int] = {}
     for block in plan.blocks:
         for part, own in block.rows:
-            cells.setdefault(part.model, []).extend(own)
+            cells.setdefault(part.model, []).extend(cell.identity for cell in own)
             known = any(cell.id in plan.known for cell in own)
             answered[part.model] = answered.get(part.model, 0) + known
-    stored = Measured(result for store in plan.stores for result in store.all())
     whole = [model for model, tasks in answered.items() if tasks == len(plan.blocks) and model != layer]
     return [_effort(stored.of(cells[model])) for model in whole]
 

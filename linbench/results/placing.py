@@ -57,7 +57,7 @@ def placings(comparisons: Sequence[Comparison], label: str) -> list[Placing]:
     A comparison of the model alone has none.
     """
     found = []
-    for comparison in comparisons:
+    for comparison in _with(comparisons, label):
         asked = [facet for facet in facets([comparison], []) if label in facet.estimates]
         plain = plain_accuracy(comparison)
         for facet in asked or ([plain] if plain and label in plain.estimates else []):
@@ -68,9 +68,14 @@ def placings(comparisons: Sequence[Comparison], label: str) -> list[Placing]:
 
 def overall(comparisons: Sequence[Comparison], label: str) -> Overall | None:
     """Return the place of a model over all tasks; None if it or too few others have been asked them all."""
-    ranks = ranks_of(comparisons)
+    ranks = ranks_of(_with(comparisons, label))
     if ranks is None or label not in ranks.mean:
         return None
     mean = ranks.mean[label]
     better = sum(other < mean for other in ranks.mean.values())
     return Overall(1 + better, len(ranks.mean), mean, ranks.difference, len(ranks.by_task))
+
+
+def _with(comparisons: Sequence[Comparison], label: str) -> list[Comparison]:
+    """Return the comparisons that have a model."""
+    return [one for one in comparisons if any(row.results[0]["label"] == label for row in one.rows)]

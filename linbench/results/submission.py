@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -195,7 +195,7 @@ def write_submission(folder: Path, statement: Statement, results: Sequence[CellR
         StorageError: it cannot be written, or is not read back as it was written.
     """
     _, content = compressed(zip(results, thin_texts(results), strict=True))
-    said = {**statement, "rows": len(results), "results": hashlib.sha256(content).hexdigest()}
+    said = {**_plain(statement), "rows": len(results), "results": hashlib.sha256(content).hexdigest()}
     about = {**said, "hash": digest(said)}
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as zipped:
@@ -208,6 +208,13 @@ def write_submission(folder: Path, statement: Statement, results: Sequence[CellR
     if wrong := written.faults():
         raise StorageError(f"{path} does not read as it was written: {wrong[0]}")
     return written
+
+
+def _plain(value: Any) -> Any:
+    """Return a statement without surrogates, which paths may have and JSON may not."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return {_plain(name): _plain(part) for name, part in value.items()}
 
 
 def _short_name(layer: str) -> str:

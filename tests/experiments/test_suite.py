@@ -16,10 +16,23 @@ from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.experiments.suite import Suite, expand, load, narrow, shipped
 from linbench.tasks.forgetting_mqar import ForgettingMQAR
 
-MISSING = {"zoo-quick": {"model base_conv, controlled"}}
+MISSING = {name: {"model base_conv, controlled"} for name in ("zoo-quick", "leaderboard-quick")}
 """Parts of shipped suites that linbench does not have, or not yet."""
 
 SMALL: dict[str, Any] = {"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "attention"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "whole"), [("leaderboard", ("capacity", "zoo")), ("leaderboard-quick", ("zoo-quick",))]
+)
+def test_every_cell_of_a_leaderboard_is_one_of_the_suites_that_others_ran(
+    name: str, whole: tuple[str, ...]
+) -> None:
+    """Otherwise a new layer would stand alone. A new model of the suites is one of the leaderboard."""
+    others = {cell.id for one in whole for cell in expand(load(one), device="cpu").cells}
+    assert {cell.id for cell in expand(load(name), device="cpu").cells} <= others
+    assert all(load(one).models == load(name).models for one in whole)
 
 
 def suite(**more: Any) -> Suite:

@@ -16,7 +16,7 @@ from tests.helpers import starting_gates
 from tests.pages import floors, gradient, regression, trained_gradient, variants
 from tests.pages.compared import compare
 from tests.pages.numbers import MADE_TABLE
-from tests.results import beyond, doublings, pairs, rungs_of_searches, schedules, softmax
+from tests.results import beyond, doublings, leaderboard, pairs, rungs_of_searches, schedules, softmax
 from tests.results.drawn import ROOT
 
 PAGES = [
@@ -87,6 +87,7 @@ def blocks() -> list[Block]:
         Block("docs/decisions/0015-rungs-of-searches.md", "lost", MADE, rungs_of_searches.table),
         Block("docs/results.md", "softmax", MADE, softmax.table),
         Block("docs/decisions/0016-pairs.md", "pairs", MADE, pairs.table),
+        Block("docs/decisions/0017-leaderboard.md", "leaderboard", MADE, leaderboard.table),
         Block("docs/ci.md", "compare", MADE, compare),
         Block("docs/tasks.md", "floors", MADE, floors.table),
         Block("docs/which-optimiser.md", "learners", MADE, variants.learners),

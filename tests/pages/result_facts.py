@@ -12,7 +12,7 @@ from linbench.results.schema.cells import CellResult
 from linbench.results.scores import accuracies_by_test
 from linbench.results.store import Store
 from tests.pages.fact import Fact, ends, short
-from tests.results import softmax
+from tests.results import leaderboard, softmax
 from tests.results.drawn import ROOT
 from tests.results.packed import packed
 
@@ -136,7 +136,19 @@ def hours() -> list[str]:
     return [f"{seconds[device] / 3600:.1f}" for device in devices]
 
 
+def agreement_of_the_leaderboard() -> list[str]:
+    """Return Kendall's tau of both orders, the number of models, and the least tau without one of them."""
+    each = leaderboard.without_each()
+    return [f"{leaderboard.agreement():.2f}", str(len(each)), f"{min(each):.2f}"]
+
+
 RESULT_FACTS = [
+    Fact(
+        "docs/decisions/0017-leaderboard.md",
+        "Kendall's tau of both orders is {}, and without each of the {} models in turn it is {} at least",
+        agreement_of_the_leaderboard,
+        slow=True,
+    ),
     Fact(
         PAGE,
         "name an old value in at most {} of their answers after four overwrites, linear attention in {}",

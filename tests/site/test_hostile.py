@@ -4,16 +4,20 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from importlib.resources import files
+from pathlib import Path
 
 import markdown
 import pytest
 import yaml
 
 from linbench.common import escape
+from linbench.results.record import is_cell
 from linbench.results.schema import Result
+from linbench.results.submission import Statement, write_submission
 from linbench.site.build import CONFIG
 from linbench.site.pages import site_from
 from tests.helpers.hostile import FIELDS, TEXTS, results
+from tests.helpers.records import a_record
 from tests.helpers.site import findings_of, trained
 
 every_text = pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
@@ -115,6 +119,28 @@ def test_on_every_page(a_result: Callable[..., Result], text: str) -> None:
             words += said(seen)
     assert " ".join(escape.one_line(text).split()) in words
     assert all(re.fullmatch(r"[a-z0-9][a-z0-9._/-]*", path) for path in site.files)
+
+
+@every_text
+def test_what_a_submission_says_is_text(text: str, tmp_path: Path) -> None:
+    """Its layer, suite, command and source; sources have several lines."""
+    said_by_author: Statement = {
+        "layer": text,
+        "suite": text,
+        "command": text,
+        "linbench": text,
+        "sources": {text: f"first\n\n{text}\n\n</pre>last"},
+    }
+    record = a_record("0" * 64)
+    assert is_cell(record)
+    findings = findings_of([])
+    findings.stored.submissions = [write_submission(tmp_path, said_by_author, [record])]
+    (page,) = (page for page in site_from(findings).pages if page.path == "submissions.md")
+    seen = read(page.text)
+    assert_ours(seen)
+    words = said(seen)
+    assert words.count(" ".join(escape.one_line(text).split())) >= 5
+    assert "</pre>last" in words
 
 
 def test_the_reader_is_that_of_the_site() -> None:

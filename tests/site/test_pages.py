@@ -1,15 +1,20 @@
 """The pages of the site: one for everything, with links that lead somewhere, and what is missing said."""
 
 import re
-from pathlib import PurePosixPath
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from linbench.experiments.registry import shipped
+from linbench.results.record import is_cell
+from linbench.results.schema import Result
+from linbench.results.submission import Statement, marked, write_submission
 from linbench.site.findings import Findings, variant_of
 from linbench.site.pages import site_from
 from linbench.site.render import Site
-from tests.helpers.site import FEW_CLAIMS, FEW_TABLES, SCORES, findings_of
+from tests.helpers.records import a_record
+from tests.helpers.site import FEW_CLAIMS, FEW_TABLES, SCORES, findings_of, trained
 
 UNMEASURED = re.compile(r"[Nn]ot measured|Nothing was measured")
 
@@ -35,6 +40,7 @@ def test_there_is_a_page_for_everything(site: Site) -> None:
     assert len(paths) == len(site.pages)
     assert paths == {
         "index.md",
+        "submissions.md",
         *(f"variants/{name}.md" for name in shipped("model").entries),
         *(f"tasks/{name}.md" for name in ("index", *shipped("task").entries)),
         *(f"claims/{name}.md" for name in ("index", *FEW_CLAIMS)),
@@ -128,3 +134,39 @@ def test_a_task_is_shown_with_an_example_and_those_that_learn_it(site: Site) -> 
 )
 def test_a_label_speaks_of_one_variant_or_none(label: str, name: str) -> None:
     assert variant_of(label) == name
+
+
+def test_a_submission_stands_beside_the_others_and_is_marked(
+    a_result: Callable[..., Result], tmp_path: Path
+) -> None:
+    statement: Statement = {
+        "layer": "mine.py:Mine",
+        "suite": "leaderboard",
+        "command": "linbench submit mine.py:Mine",
+        "linbench": "0.1.0",
+        "sources": {"mine": "class Mine: ..."},
+    }
+    others = [
+        trained(a_result, label, seed, score, "needle")
+        for label, score in {**SCORES, marked("mine.py:Mine"): 0.8}.items()
+        for seed in range(5)
+    ]
+    record = a_record("0" * 64, label="mine.py:Mine")
+    assert is_cell(record)
+    findings = findings_of(others)
+    findings.stored.submissions = [write_submission(tmp_path, statement, [record])]
+    site = site_from(findings)
+    about = findings.submissions[0].about
+    assert about is not None
+    page = page_of(site, "submissions.md")
+    assert about["hash"] in page
+    assert "class Mine" in page
+    ranking = rows_below(page_of(site, "index.md"), "### Accuracy in needle")
+    assert [cells[0].partition("]")[0].strip("[") for cells in ranking] == [
+        "attention",
+        "deltanet",
+        "mine.py&#58;Mine (submitted, not rerun)",
+        "gla",
+        "retnet",
+    ]
+    assert "(submissions.md)" in ranking[2][0]
