@@ -76,7 +76,15 @@ def gate(
     would show, before anything of a candidate runs. It takes the noise from the baseline's twins, results
     with a tiny `protocol.jitter`; without twins it takes the worst case.
     """
-    from linbench.report.tables.gate import cell_table, outcome, page, sentences, speed_table, to_json
+    from linbench.report.tables.gate import (
+        cell_table,
+        learning_table,
+        outcome,
+        page,
+        sentences,
+        speed_table,
+        to_json,
+    )
     from linbench.report.tables.gate_comment import comment
     from linbench.results.gate import gate as compare
     from linbench.results.gate_policy import load
@@ -106,7 +114,7 @@ def gate(
     elif format_ is GateFormat.comment:
         print(comment(judgement, rule))
     else:
-        for table in (cell_table(judgement), speed_table(judgement)):
+        for table in (cell_table(judgement), learning_table(judgement), speed_table(judgement)):
             if table.rows:
                 table.show()
     for sentence in sentences(judgement):

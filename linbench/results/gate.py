@@ -7,7 +7,8 @@ from statistics import variance
 from linbench.common.errors import EXIT_NOT_COMPARABLE, EXIT_REGRESSION, unknown
 from linbench.common.text import pluralize
 from linbench.results.gate_policy import Bimodal, Policy
-from linbench.results.judgement import GateRow, Noise, SeedPair, Verdict, judge, undecided_reason
+from linbench.results.gate_times import LaterRow, LearningPair, learning_pair
+from linbench.results.judgement import GateRow, Noise, SeedPair, Verdict, judge_all, undecided_reason
 from linbench.results.matching import Match, accuracies_by_seed, asked_of_twin, jitter_of, matches
 from linbench.results.power import spread_of_differences
 from linbench.results.schema.benchmarks import SpeedResult
@@ -24,6 +25,8 @@ class Gate:
     """A sentence for everything that could not be compared or judged."""
     new: tuple[str, ...]
     """Names of rows that only the candidate has; they are not gated."""
+    times: tuple[LaterRow, ...] = ()
+    """The tokens to learn of bimodal cells."""
     speeds: tuple[SpeedRatio, ...] = ()
     """The speeds that were timed on both sides."""
     untimed: tuple[str, ...] = ()
@@ -35,6 +38,12 @@ class Gate:
         return [one for one in self.rows if one.red]
 
     @property
+    def later(self) -> list[LaterRow]:
+        """The bimodal cells whose seeds learn later than before, but for those that are red themselves."""
+        known = {one.pair.name for one in self.red}
+        return [one for one in self.times if one.red and one.pair.name not in known]
+
+    @property
     def slower(self) -> list[SpeedRatio]:
         """The speeds that take longer than they may."""
         return [one for one in self.speeds if one.red]
@@ -42,7 +51,7 @@ class Gate:
     @property
     def exit_code(self) -> int:
         """The exit code of `linbench gate`; a regression outweighs problems."""
-        if self.red or self.slower:
+        if self.red or self.later or self.slower:
             return EXIT_REGRESSION
         return EXIT_NOT_COMPARABLE if self.problems else 0
 
@@ -92,8 +101,11 @@ def gate(
     pairs = [_pair(match, policy, twins) for match in gated]
     if candidate is None:
         pairs = [pair if pair.known else pair._replace(known=_worst_case(pair)) for pair in pairs]
-    judged = judge(pairs, policy)
-    problems += [why for one in judged if (why := undecided_reason(one, policy, cells=len(judged)))]
+    times = [] if candidate is None else _learning_pairs(gated, policy)
+    judged, later = judge_all(pairs, times, policy)
+    among = pluralize(len(judged), "cell")
+    among += f" and {pluralize(len(later), 'log-rank test')}" if later else ""
+    problems += [why for one in judged if (why := undecided_reason(one, policy, among=among))]
     speeds_gated = any(one.allowed is not None and not one.marks for one in timed)
     if judged and not speeds_gated and all(one.verdict is Verdict.uninformative for one in judged):
         names = "; ".join(one.pair.name for one in judged)
@@ -103,7 +115,7 @@ def gate(
         )
     marked = [replace(one, marks=_marks(match)) for one, match in zip(judged, gated, strict=True)]
     new = [match.name for match in found if not match.baseline.results]
-    return Gate(tuple(marked), tuple(problems), tuple(new), tuple(timed), tuple(untimed))
+    return Gate(tuple(marked), tuple(problems), tuple(new), tuple(later), tuple(timed), tuple(untimed))
 
 
 def _comparable(found: Sequence[Match], policy: Policy) -> tuple[list[Match], list[str]]:
@@ -175,6 +187,17 @@ def _pair(match: Match, policy: Policy, twins: Mapping[str, Sequence[CellResult]
         chance,
         Noise(spread_of_differences(*zip(*noise, strict=True)), "twins") if len(noise) > 1 else None,
     )
+
+
+def _learning_pairs(gated: Iterable[Match], policy: Policy) -> list[LearningPair]:
+    """Return the tokens to learn of the cells that the policy calls bimodal."""
+    found = []
+    for match in gated:
+        enough = _learned_from(match, policy)
+        pair = None if enough is None else learning_pair(match, enough)
+        if pair is not None:
+            found.append(pair)
+    return found
 
 
 def _worst_case(pair: SeedPair) -> Noise:

@@ -6,8 +6,8 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from linbench.common.text import pluralize
 from linbench.results.gate_policy import Policy
+from linbench.results.gate_times import LaterRow, LearningPair
 from linbench.results.power import (
     MOST_SEEDS,
     collapse_p,
@@ -181,13 +181,28 @@ class GateRow:
 
 def judge(pairs: Sequence[SeedPair], policy: Policy) -> list[GateRow]:
     """Judge rows together. Each needs two pairs of seeds or more."""
+    return judge_all(pairs, (), policy)[0]
+
+
+def judge_all(
+    pairs: Sequence[SeedPair], times: Sequence[LearningPair], policy: Policy
+) -> tuple[list[GateRow], list[LaterRow]]:
+    """Judge accuracies and tokens to learn together, with one correction for all tests.
+
+    Each pair needs two seeds or more.
+    """
     unadjusted = [_judge_alone(pair, policy) for pair in pairs]
-    judged = []
     correct = holm if policy.correction == "holm" else false_discovery
-    for one, adjusted_p in zip(unadjusted, correct([one.p for one in unadjusted]), strict=True):
-        red = one.dropped and significant(adjusted_p, policy.alpha)
-        judged.append(replace(one, adjusted_p=adjusted_p, red=red))
-    return [_with_power(one, policy, alpha=policy.alpha / len(judged)) for one in judged]
+    adjusted = correct([*(one.p for one in unadjusted), *(one.p for one in times)])
+    judged = [
+        replace(one, adjusted_p=p, red=one.dropped and significant(p, policy.alpha))
+        for one, p in zip(unadjusted, adjusted[: len(pairs)], strict=True)
+    ]
+    later = [
+        LaterRow(one, p, significant(p, policy.alpha))
+        for one, p in zip(times, adjusted[len(pairs) :], strict=True)
+    ]
+    return [_with_power(one, policy, alpha=policy.alpha / len(adjusted)) for one in judged], later
 
 
 def _judge_alone(pair: SeedPair, policy: Policy) -> GateRow:
@@ -252,12 +267,18 @@ def _more_diverge_p(pair: SeedPair) -> float:
     return fisher(of - after, of, reference - before, reference, alternative="less")
 
 
-def undecided_reason(one: GateRow, policy: Policy, *, cells: int) -> str | None:
-    """Return why it is open whether a cell got worse, and what would help; None if it is not open."""
+def undecided_reason(one: GateRow, policy: Policy, *, among: str) -> str | None:
+    """Return why it is open whether a cell got worse, and what would help; None if it is not open.
+
+    Args:
+        one: the verdict on the cell.
+        policy: the rules.
+        among: the tests that the correction is for, in words.
+    """
     pair, seeds = one.pair, len(one.pair.candidate)
     if one.verdict not in UNDECIDED:
         return None
-    asked = f"{policy.alpha:g} among {pluralize(cells, 'cell')}"
+    asked = f"{policy.alpha:g} among {among}"
     needed = (
         f"{one.seeds_needed} seeds on each side would do"
         if one.seeds_needed

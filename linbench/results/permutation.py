@@ -44,24 +44,31 @@ def permutation_p(values: Sequence[float], reference: Sequence[float]) -> float:
     return _random_share(scores, len(values))
 
 
-def share_as_far(scores: Sequence[float], size: int) -> float:
+def share_as_far(scores: Sequence[float], size: int, *, below: bool = False) -> float:
     """Return the share of all subsets of a size whose sum is as far from zero as that of the first scores.
 
     All scores add up to zero. Sums of two halves are counted against each other, so that no subset is made.
+
+    Args:
+        scores: of all members.
+        size: of a subset.
+        below: count the subsets alone whose sum is as low, on that side of zero or the other.
     """
     import numpy as np
 
-    far = abs(math.fsum(scores[:size])) - _ROUNDING
-    if far <= 0:
+    total = math.fsum(scores[:size])
+    far = -total - _ROUNDING if below else abs(total) - _ROUNDING
+    if far <= 0 and not below:
         return 1.0
     half = len(scores) // 2
     left, right = _sums_by_size(scores[:half]), _sums_by_size(scores[half:])
     found = 0
     for own in range(max(0, size - len(right) + 1), min(size, half) + 1):
         others = np.sort(right[size - own])
-        above = len(others) - np.searchsorted(others, far - left[own], side="left")
-        below = np.searchsorted(others, -far - left[own], side="right")
-        found += int(above.sum() + below.sum())
+        found += int(np.searchsorted(others, -far - left[own], side="right").sum())
+        if not below:
+            above = len(others) - np.searchsorted(others, far - left[own], side="left")
+            found += int(above.sum())
     return found / math.comb(len(scores), size)
 
 

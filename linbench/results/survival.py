@@ -8,7 +8,7 @@ interval-censored data: nothing is known of the order of events within an interv
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from linbench.results.permutation import MOST_EXACT, share_as_far
 
@@ -135,13 +135,20 @@ def _first(times: Sequence[float], shares: Sequence[float]) -> float:
     return next((time for time, share in zip(times, shares, strict=True) if share <= 0.5), math.inf)
 
 
-def log_rank(first: Sequence[Time], second: Sequence[Time]) -> float:
-    """Return the two-sided p of the log-rank test for two groups.
+def log_rank(
+    first: Sequence[Time], second: Sequence[Time], *, alternative: Literal["two-sided", "later"] = "two-sided"
+) -> float:
+    """Return the p of the log-rank test for two groups.
 
     Up to `MOST_EXACT` times it is the share of all divisions into groups of these sizes whose observed less
     expected events differ from zero as much (Peto and Peto 1972, doi:10.2307/2344317). If the groups are
     alike and looked at for as long, any division is as probable, so that p is never too small. With more
     times it is that of `scipy.stats.logrank`, by the normal distribution.
+
+    Args:
+        first: the times of one group.
+        second: those of the other.
+        alternative: "two-sided", or "later": events of the first group come later, or never.
 
     Raises ValueError: a group has no times.
     """
@@ -154,8 +161,9 @@ def log_rank(first: Sequence[Time], second: Sequence[Time]) -> float:
         from scipy.stats import logrank
 
         beyond = 2 * max(time.by for time in (*first, *second) if time.happened)
-        return float(logrank(_censored(first, beyond), _censored(second, beyond)).pvalue)
-    return share_as_far(scores, len(first))
+        side: Any = "two-sided" if alternative == "two-sided" else "less"
+        return float(logrank(_censored(first, beyond), _censored(second, beyond), side).pvalue)
+    return share_as_far(scores, len(first), below=alternative == "later")
 
 
 def log_rank_scores(times: Sequence[Time]) -> list[float]:

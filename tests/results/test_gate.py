@@ -1,5 +1,5 @@
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import comb
 from pathlib import Path
@@ -303,6 +303,58 @@ def test_seeds_that_learn_are_counted_where_the_policy_says_so(
     assert (found.exit_code, found.rows[0].pair.learned_counts) == (0, (6, 6))
     few = [a_result(seed=seed, score=0.8 if seed == 0 else 0.2) for seed in SEEDS]
     assert gated(runs(), few, bimodal=[BIMODAL | {"task": "mqar/quick"}]).exit_code == 4
+
+
+def learning(a_result: Callable[..., Any], takes: Sequence[int], most: int = 10) -> list[Any]:
+    """Runs that learn after so many looks, each of a thousand tokens; never after the last."""
+    return [
+        a_result(
+            seed=seed,
+            score=0.95 if looks <= most else 0.2,
+            curve=[
+                {"step": i, "tokens": 1000 * i, "accuracy": 0.95 if i >= looks else 0.2, "loss": 1.0}
+                for i in range(1, most + 1)
+            ],
+        )
+        for seed, looks in enumerate(takes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("after", "later"),
+    [
+        ((7, 8, 9, 8, 9, 10), True),
+        ((2, 3, 1, 2, 4, 3), False),
+        ((1, 1, 1, 1, 2, 2), False),
+        ((3, 4, 2, 3, 5, 11), False),
+    ],
+)
+def test_seeds_that_learn_later_are_told_where_the_policy_counts_seeds(
+    after: Sequence[int], later: bool, a_result: Callable[..., Any], snapshot: SnapshotAssertion
+) -> None:
+    before = learning(a_result, (2, 3, 1, 2, 4, 3))
+    found = gated(before, learning(a_result, after), bimodal=[BIMODAL])
+    (row,) = found.times
+    assert (row.red, bool(found.later), found.exit_code) == (later, later, 4 if later else 0)
+    assert not found.red, "all seeds or all but one still learn"
+    if later:
+        assert in_words(found) == snapshot
+    assert not gated(before, learning(a_result, after)).times, "means are compared, and nothing else"
+
+
+def test_what_nobody_learns_any_more_is_told_once(a_result: Callable[..., Any]) -> None:
+    found = gated(learning(a_result, (2, 3, 1, 2, 4, 3)), learning(a_result, [11] * 6), bimodal=[BIMODAL])
+    assert (len(found.red), found.later, found.times[0].red) == (1, [], True)
+    assert len(in_words(found)) == 1
+
+
+@pytest.mark.slow
+def test_seeds_that_learn_as_soon_as_before_are_rarely_called_later(a_result: Callable[..., Any]) -> None:
+    draw, alarms, rounds = random.Random(5), 0, 400
+    for _ in range(rounds):
+        sides = [learning(a_result, [draw.randint(1, 12) for _ in range(8)]) for _ in range(2)]
+        alarms += gated(*sides, bimodal=[BIMODAL], alpha=0.1).exit_code == 4
+    assert 0 < alarms <= 0.1 * rounds
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@ import math
 import random
 import subprocess
 import sys
+from itertools import combinations
 from math import comb, inf
 
 import pytest
 
 from linbench.results.permutation import MOST_EXACT, seeds_to_differ
-from linbench.results.survival import Time, log_rank, median, survival
+from linbench.results.survival import Time, log_rank, log_rank_scores, median, survival
 from tests.helpers.learning import on_grid
 
 NEVER = Time(inf, inf)
@@ -88,6 +89,34 @@ def test_two_groups_apart_have_the_least_p(size: int) -> None:
     early, late = on_grid(range(1, size + 1)), on_grid(range(101, size + 101))
     assert log_rank(early, late) == log_rank(late, early) == pytest.approx(2 / comb(2 * size, size))
     assert log_rank(early, [NEVER] * size) == pytest.approx(2 / comb(2 * size, size))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 12])
+def test_one_side_alone_counts_later_events(size: int) -> None:
+    early, late = on_grid(range(1, size + 1)), on_grid(range(101, size + 101))
+    assert log_rank(late, early, alternative="later") == pytest.approx(1 / comb(2 * size, size))
+    assert log_rank([NEVER] * size, early, alternative="later") == pytest.approx(1 / comb(2 * size, size))
+    assert log_rank(early, late, alternative="later") == 1
+
+
+def test_both_sides_cover_every_division_once_but_ties_twice() -> None:
+    """So p of a side is the share of divisions at least as low: checked by making all of them."""
+    draw = random.Random(1)
+    for _ in range(20):
+        first, second = (on_grid([draw.randint(1, 6) for _ in range(4)], 5) for _ in range(2))
+        pooled = [*first, *second]
+        scores = log_rank_scores(pooled)
+        sums = [sum(scores[i] for i in chosen) for chosen in combinations(range(8), 4)]
+        expected = sum(one <= sum(scores[:4]) + 1e-9 for one in sums) / len(sums)
+        assert log_rank(first, second, alternative="later") == pytest.approx(expected if any(scores) else 1)
+
+
+def test_one_side_of_large_groups_is_half_of_both() -> None:
+    draw = random.Random(3)
+    slow, quick = ([draw.randint(1, most) for _ in range(20)] for most in (50, 30))
+    both = log_rank(on_grid(slow), on_grid(quick))
+    assert log_rank(on_grid(slow), on_grid(quick), alternative="later") == pytest.approx(both / 2)
+    assert log_rank(on_grid(quick), on_grid(slow), alternative="later") == pytest.approx(1 - both / 2)
 
 
 def test_large_groups_are_compared_as_scipy_compares_them() -> None:

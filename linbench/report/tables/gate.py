@@ -1,20 +1,24 @@
 """The outcome of a gate: tables, sentences, and a page of Markdown."""
 
 from collections.abc import Sequence
+from math import inf
 from statistics import fmean
 from typing import Any
 
 from linbench.common import escape
 from linbench.common.text import pluralize
-from linbench.report.style.wording import equal, probability, thousands
+from linbench.report.style.wording import equal, million_tokens, probability, thousands
 from linbench.report.table import NO_VALUE, Cell, Column, Table
 from linbench.results.gate import Gate
 from linbench.results.gate_policy import Policy
+from linbench.results.gate_times import LaterRow
 from linbench.results.judgement import GateRow, SeedPair, Verdict
+from linbench.results.matching import SIDES
 from linbench.results.power import POWER
 from linbench.results.speed_gate import SpeedRatio
 from linbench.results.speed_labels import TIMING_LABELS
 from linbench.results.statistics import Difference
+from linbench.results.survival import Median
 
 CORRECTIONS = {"holm": "of Holm", "fdr": "of Benjamini and Hochberg"}
 
@@ -31,6 +35,14 @@ CELL_COLUMNS = (
     Column("marks", numeric=False),
 )
 
+LEARNING_COLUMNS = (
+    Column("tokens to learn", numeric=False),
+    Column("baseline"),
+    Column("candidate"),
+    Column("p"),
+    Column("verdict", numeric=False),
+)
+
 SPEED_COLUMNS = (
     Column("speed", numeric=False),
     Column("baseline"),
@@ -44,6 +56,11 @@ SPEED_COLUMNS = (
 def cell_table(found: Gate) -> Table:
     """Return a table with a row for every cell that was gated."""
     return Table("", CELL_COLUMNS, tuple(map(_cell_row, found.rows)))
+
+
+def learning_table(found: Gate) -> Table:
+    """Return a table with a row for every bimodal cell whose tokens to learn were compared."""
+    return Table("", LEARNING_COLUMNS, tuple(map(_learning_row, found.times)))
 
 
 def speed_table(found: Gate) -> Table:
@@ -100,6 +117,20 @@ def _visible(one: GateRow) -> Cell:
     return Cell(f"-{one.visible:.3f}" if counts is None else f"{counts[0]} to {one.visible:g}", one.visible)
 
 
+def _learning_row(one: LaterRow) -> tuple[Cell, ...]:
+    return (
+        Cell(one.pair.name),
+        *(Cell(_median(middle), middle.time) for middle in one.pair.medians),
+        Cell(probability(one.adjusted_p), one.adjusted_p),
+        Cell("RED" if one.red else "no later, or not shown"),
+    )
+
+
+def _median(middle: Median) -> str:
+    """Return the tokens after which half of the seeds had learned."""
+    return million_tokens(middle.time) if middle.time < inf else "never"
+
+
 def _speed_row(one: SpeedRatio) -> tuple[Cell, ...]:
     least, most = one.ratio_bounds
     return (
@@ -140,7 +171,17 @@ def other_sentences(found: Gate) -> list[str]:
         else []
     )
     new = [f"Not gated, as the baseline does not have them: {'; '.join(found.new)}."] if found.new else []
-    return [*map(_slow, found.slower), *found.problems, *idle, *others, *new]
+    return [*map(_later, found.later), *map(_slow, found.slower), *found.problems, *idle, *others, *new]
+
+
+def _later(one: LaterRow) -> str:
+    before, after = (
+        f"after {_median(middle)} tokens" if middle.time < inf else "never" for middle in one.pair.medians
+    )
+    return (
+        f"{one.pair.name} learns later: half of the seeds had learnt it {before}, and now {after}"
+        f" (p {equal(one.adjusted_p)} among all tests of the gate)."
+    )
 
 
 def _slow(one: SpeedRatio) -> str:
@@ -174,10 +215,11 @@ def _red(one: GateRow) -> str:
 
 def outcome(found: Gate) -> str:
     """Return the outcome in one sentence."""
-    worse, slower, short = len(found.red), len(found.slower), len(found.problems)
-    parts = [f"{worse} worse than the baseline"] * bool(worse) + [
-        f"{pluralize(slower, 'speed')} lower than allowed"
-    ] * bool(slower)
+    worse, later = len(found.red), len(found.later)
+    slower, short = len(found.slower), len(found.problems)
+    parts = [f"{worse} worse than the baseline"] * bool(worse)
+    parts += [f"{later} learning later"] * bool(later)
+    parts += [f"{pluralize(slower, 'speed')} lower than allowed"] * bool(slower)
     parts += [f"{pluralize(short, 'reason')} why the sides cannot be compared"] * bool(short)
     timed = [one for one in found.speeds if one.allowed is not None and not one.marks]
     silent = sum(one.verdict is Verdict.uninformative for one in found.rows)
@@ -192,14 +234,15 @@ def caption(policy: Policy) -> str:
         f"A cell is red if mean test accuracy falls by more than {policy.drop:.3g} and the fall is"
         f" significant at {policy.alpha:g} among all gated cells: by the one-sided t-test for pairs of runs"
         " of one seed or, where the policy says that seeds either learn or do not, by Fisher's exact test on"
-        f" how many do. p is after the correction {CORRECTIONS[policy.correction]}. Difference is candidate"
-        " minus baseline, with its own 95 % interval. Noise: the standard deviation of the difference between"
-        " both runs of a seed, as measured here, or, if that is more, of runs that differ by a trifle in"
-        " their first weights (twins); or of runs that have nothing in common (worst case). Would show: the"
-        f" smallest fall that is red with a probability of {100 * POWER:g} % with this noise, or to how"
-        " many seeds that learn. A marked cell is judged like any other, as both sides had the same budget."
-        " Diverged runs count as chance. A cell cannot be red if with these seeds not even a fall of all to"
-        " chance would be significant. It is uninformative if both sides are at chance."
+        " how many do; there tokens to learn are tested, too, by the exact log-rank test for seeds that learn"
+        f" later or never. p is after the correction {CORRECTIONS[policy.correction]}. Difference is"
+        " candidate minus baseline, with its own 95 % interval. Noise: the standard deviation of the"
+        " difference between both runs of a seed, as measured here, or, if that is more, of runs that differ"
+        " by a trifle in their first weights (twins); or of runs that have nothing in common (worst case)."
+        f" Would show: the smallest fall that is red with a probability of {100 * POWER:g} % with this noise,"
+        " or to how many seeds that learn. A marked cell is judged like any other, as both sides had the same"
+        " budget. Diverged runs count as chance. A cell cannot be red if with these seeds not even a fall of"
+        " all to chance would be significant. It is uninformative if both sides are at chance."
     )
 
 
@@ -223,8 +266,10 @@ def page(found: Gate, policy: Policy) -> str:
     """Return the outcome as Markdown: sentences, tables, and the rules below them."""
     table = cell_table(found).body() if found.rows else "No cell could be gated."
     said = "".join(f"- {escape.paragraph(sentence)}\n" for sentence in sentences(found))
+    learnt = f"\n{learning_table(found).body()}\n" if found.times else ""
     timed = f"\n{speed_table(found).body()}\n\n{speed_caption(policy)}\n" if found.speeds else ""
-    return f"### Gate: {escape.markdown(outcome(found))}\n\n{said}\n{table}\n\n{caption(policy)}\n{timed}"
+    head = f"### Gate: {escape.markdown(outcome(found))}"
+    return f"{head}\n\n{said}\n{table}\n{learnt}\n{caption(policy)}\n{timed}"
 
 
 def foresight_table(found: Gate, policy: Policy) -> Table:
@@ -294,6 +339,19 @@ def to_json(found: Gate, policy: Policy) -> dict[str, Any]:
         "exit_code": found.exit_code,
         "policy": policy.model_dump(mode="json"),
         "cells": cells,
+        "tokens_to_learn": [
+            {
+                "cell": one.pair.name,
+                **{
+                    side: middle.time if middle.time < inf else None
+                    for side, middle in zip(SIDES, one.pair.medians, strict=True)
+                },
+                "p": one.pair.p,
+                "p_adjusted": one.adjusted_p,
+                "red": one.red,
+            }
+            for one in found.times
+        ],
         "speeds": timed,
         "problems": list(found.problems),
         "untimed": list(found.untimed),
