@@ -25,7 +25,6 @@ from linbench.common import escape
 from linbench.common.streams import tell
 from linbench.common.text import format_duration, pluralize
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
-from linbench.results.reference import REFERENCE
 
 if TYPE_CHECKING:
     from linbench.engine.compare import ComparisonPlan
@@ -67,7 +66,7 @@ def submit(
             metavar="reference|DIR",
             help="Folder with results of the others; reference: those that come with linbench.",
         ),
-    ] = REFERENCE,
+    ] = "reference",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run and what it took others, and run nothing.")
     ] = False,

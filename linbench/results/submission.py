@@ -49,7 +49,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class Statement(TypedDict):
-    """What the author of a submission states.
+    """Statement of the author of a submission.
 
     Fields:
         layer: the layer, as models are named.
@@ -67,7 +67,7 @@ class Statement(TypedDict):
 
 
 class About(Statement):
-    """What a submission says of itself: the statement, and hashes.
+    """Contents of a submission as it describes them: the statement, and hashes.
 
     Fields:
         rows: the number of results.
@@ -109,7 +109,7 @@ class Submission(Store):
 
     @property
     def about(self) -> About | None:
-        """What the submission says of itself; None if it is damaged."""
+        """The description of the submission; None if it is damaged."""
         return self._content.about if isinstance(self._content, _Content) else None
 
     def loose_ids(self) -> set[str]:

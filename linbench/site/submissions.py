@@ -32,7 +32,7 @@ def submissions_page(findings: Findings, facets: Sequence[Facet]) -> Made:
 
 
 def _facts(one: Submission) -> list[list[str]]:
-    """Return what a submission says of itself."""
+    """Return the statement of the author, and the hash."""
     about = one.about
     if about is None:
         return []
