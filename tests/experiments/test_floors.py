@@ -34,7 +34,8 @@ def test_no_shallow_baseline_comes_half_of_the_way_to_the_optimum(key: str) -> N
     name, preset, task = presets()[key]
     floor = stored_floor(task_key(task))
     assert floor is not None, "python -m tests.tasks.floors measures what is missing"
-    assert (floor.chance, floor.optimum) == (task.chance(), task.optimum())
+    # CPUs round the last bits otherwise
+    assert (floor.chance, floor.optimum) == pytest.approx((task.chance(), task.optimum()), rel=1e-12)
     failing = floor.strongest if floor.verdict == "fails" else None
     assert failing == FAILS.get(f"{name}-{preset}"), floor.describe()
     assert set(task.solved_by) <= set(BASELINES)
