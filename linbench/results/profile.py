@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from linbench.experiments.registry import shipped
 from linbench.results.capacity import LEVELS, Ranks, capacities
 from linbench.results.comparison import Comparison, Row
 from linbench.results.layer_speeds import QUESTIONS, layer_key, select_speeds
@@ -85,18 +86,26 @@ class Facet(NamedTuple):
 
 
 def facets(comparisons: Sequence[Comparison], speeds: Iterable[Speeds]) -> list[Facet]:
-    """Return the facets that stored results have, in the order remember, learn, overwrite, filter, track."""
+    """Return the facets that stored results have, in the order remember, learn, overwrite, filter, track.
+
+    Of several comparisons that ask for a quantity the one that tells most counts.
+    """
+    return [own[0] for own in facets_by_quantity(comparisons, speeds)]
+
+
+def facets_by_quantity(comparisons: Sequence[Comparison], speeds: Iterable[Speeds]) -> list[list[Facet]]:
+    """Return the facets of each quantity, one for each comparison that asks for it, what tells most first."""
     controlled = [comparison for comparison in comparisons if comparison.form == FORM]
     found = [
-        _facet("capacity", controlled, _capacity, more_is_better=True),
-        _facet("tokens", controlled, _tokens_to_learn, more_is_better=False, task="mqar"),
+        _of_quantity("capacity", controlled, _capacity, more_is_better=True),
+        _of_quantity("tokens", controlled, _tokens_to_learn, more_is_better=False, task="mqar"),
         *_old_values(controlled),
-        _facet("noise", controlled, _hardest_test, more_is_better=True, task="noise_recall"),
-        _facet("parity", controlled, _tracked, more_is_better=True, task="parity"),
-        _facet("group", controlled, _tracked, more_is_better=True, task="group_word"),
-        *_speeds(controlled, list(speeds)),
+        _of_quantity("noise", controlled, _hardest_test, more_is_better=True, task="noise_recall"),
+        _of_quantity("parity", controlled, _tracked, more_is_better=True, task="parity"),
+        _of_quantity("group", controlled, _tracked, more_is_better=True, task="group_word"),
+        *([one] for one in _speeds(controlled, list(speeds))),
     ]
-    return [facet for facet in found if facet is not None]
+    return [own for own in found if own]
 
 
 def accuracy_facet(comparisons: Iterable[Comparison], task: str) -> Facet | None:
@@ -116,28 +125,46 @@ Measure = Callable[[Comparison], dict[str, Estimate]]
 def _facet(
     key: str, comparisons: Sequence[Comparison], measure: Measure, *, more_is_better: bool, task: str = ""
 ) -> Facet | None:
-    """Return a facet by the comparison that tells most: ladders before single budgets, then most variants."""
-    candidates = [
-        (comparison.until_learned, len(estimates), comparison, estimates)
-        for comparison in comparisons
-        if (not task or comparison.task == task) and (estimates := measure(comparison))
-    ]
-    if not candidates:
-        return None
-    *_, comparison, estimates = max(candidates, key=lambda one: one[:2])
-    least = _least_capacity(comparison) if measure is _capacity else 0.0
-    return Facet(key, comparison, "", estimates, more_is_better, least)
+    """Return the facet of the comparison that tells most."""
+    found = _of_quantity(key, comparisons, measure, more_is_better=more_is_better, task=task)
+    return found[0] if found else None
 
 
-def _old_values(comparisons: Sequence[Comparison]) -> list[Facet | None]:
-    """Return a facet for each number of variables that are overwritten, the smallest first."""
+def _of_quantity(
+    key: str, comparisons: Sequence[Comparison], measure: Measure, *, more_is_better: bool, task: str = ""
+) -> list[Facet]:
+    """Return a facet for each comparison.
+
+    Ladders come before single budgets, then what has variants of most generations, then most variants.
+    """
+    found = []
+    for comparison in comparisons:
+        estimates = measure(comparison) if not task or comparison.task == task else {}
+        if estimates:
+            least = _least_capacity(comparison) if measure is _capacity else 0.0
+            order = (comparison.until_learned, len(_generations(estimates)), len(estimates))
+            found.append((order, Facet(key, comparison, "", estimates, more_is_better, least)))
+    return [facet for _, facet in sorted(found, key=lambda one: one[0], reverse=True)]
+
+
+def _generations(labels: Iterable[str]) -> set[str]:
+    """Return the generations of the shipped variants among some labels."""
+    known = shipped("model").entries
+    names = {label.partition("[")[0] for label in labels}
+    return {known[name].cls.generation for name in names if name in known}
+
+
+def _old_values(comparisons: Sequence[Comparison]) -> list[list[Facet]]:
+    """Return the facets for each number of variables that are overwritten, the smallest first."""
     by_count: dict[int | None, list[Comparison]] = {}
     for comparison in comparisons:
         if comparison.task == "variable_overwrite":
             by_count.setdefault(_variables(comparison), []).append(comparison)
     counts = sorted(by_count, key=lambda count: count or 0)
-    found = [(count, _facet("stale", by_count[count], _stale, more_is_better=False)) for count in counts]
-    return [facet and facet._replace(variables=count) for count, facet in found]
+    found = [
+        (count, _of_quantity("stale", by_count[count], _stale, more_is_better=False)) for count in counts
+    ]
+    return [[facet._replace(variables=n) for facet in own] for n, own in found]
 
 
 def _variables(comparison: Comparison) -> int | None:

@@ -17,7 +17,7 @@ from linbench.reproduction.ran import Ran, most, ran
 from linbench.reproduction.stored import Stored as StoredCells
 from linbench.reproduction.table import reproductions
 from linbench.results.comparison import Comparison
-from linbench.results.profile import Facet, facets
+from linbench.results.profile import Facet, facets_by_quantity
 from linbench.results.speeds import Speeds, speeds
 from linbench.results.submission import Submission
 
@@ -62,8 +62,15 @@ class Findings:
 
     @cached_property
     def facets(self) -> list[Facet]:
-        """The quantities that variants are ranked by."""
-        return facets(self.comparisons, self.speeds)
+        """The quantities that variants are ranked by, each in all comparisons of several variants.
+
+        That which tells most comes first; at one budget there is no other.
+        """
+        found = []
+        for first, *others in facets_by_quantity(self.comparisons, self.speeds):
+            more = [one for one in others if one.comparison and one.comparison.until_learned]
+            found += [first, *(one for one in more if len(one.estimates) > 1)]
+        return found
 
     @cached_property
     def verdicts(self) -> list[Verdict]:

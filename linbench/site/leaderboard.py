@@ -1,5 +1,6 @@
 """The front page: every variant by question, with the ranks that intervals leave open."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -73,7 +74,7 @@ def front_page(findings: Findings, found_by_question: Mapping[Question, Sequence
         sections.append(
             {
                 "question": question,
-                "facets": [_ranking(facet) for facet in found],
+                "facets": _told_apart([_ranking(facet) for facet in found]),
                 "unmeasured": _unmeasured(question, found),
                 "drawings": drawn,
             }
@@ -138,17 +139,38 @@ def _board(main: Sequence[Facet]) -> Markup:
 
 
 def main_facets(findings: Findings) -> list[Facet]:
-    """Return one facet for each quantity: of several with one key, the one with most variants."""
+    """Return one facet for each quantity, that of the comparison which tells most.
+
+    Of old values after overwriting, those of the number of variables that most variants were asked.
+    """
     by_key: dict[str, Facet] = {}
+    seen: set[tuple[str, int | None]] = set()
     for facet in findings.facets:
-        if facet.key not in by_key or len(facet.estimates) > len(by_key[facet.key].estimates):
+        first = (facet.key, facet.variables) not in seen
+        seen.add((facet.key, facet.variables))
+        if first and (facet.key not in by_key or _telling(facet) > _telling(by_key[facet.key])):
             by_key[facet.key] = facet
     return list(by_key.values())
+
+
+def _telling(facet: Facet) -> tuple[bool, int]:
+    """Return what decides which of several numbers of variables stands for all."""
+    return bool(facet.comparison and facet.comparison.until_learned), len(facet.estimates)
 
 
 def _cell(facet: Facet, label: str) -> str:
     ranks = facet.ranks(label)
     return f"{words(facet, Estimate(facet.estimates[label].value))} ({ranks})" if ranks else ABSENT
+
+
+def _told_apart(rankings: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """Return rankings of which a second one of the same quantity says so in its title."""
+    seen = Counter[str]()
+    for ranking in rankings:
+        seen[ranking["title"]] += 1
+        if seen[ranking["title"]] > 1:
+            ranking["title"] += f", setting {seen[ranking['title']]}"
+    return rankings
 
 
 def _ranking(facet: Facet) -> dict[str, Any]:
