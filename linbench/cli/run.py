@@ -24,6 +24,9 @@ from linbench.cli.options import (
 from linbench.common.errors import UserError
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
+FIRST = "gated_deltanet"
+"""The model that runs where none is named, so that a first look needs a task alone."""
+
 EXAMPLES = """
 Examples:
 
@@ -50,7 +53,7 @@ def run(
         ),
     ],
     model: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--model",
             "-m",
@@ -60,8 +63,9 @@ def run(
                 "Models, comma-separated: names, ./file.py:Class, package.module:Class, or patterns such as"
                 " 3xdeltanet+attention."
             ),
+            show_default=FIRST,
         ),
-    ],
+    ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
@@ -151,7 +155,7 @@ def run(
             settings["protocol.precision"] = precision
         spec = RunSpec(
             task=task,
-            models=[name for text in model for name in split_models(text)],
+            models=[name for text in model or [FIRST] for name in split_models(text)],
             preset=preset,
             form=form,
             protocol=protocol,

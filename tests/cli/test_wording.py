@@ -27,7 +27,7 @@ NINES = "9" * 5000
 MISTAKES: dict[str, list[list[str]]] = {
     "linbench": [["runn"], ["--hepl"]],
     "run": [
-        ["run", "mqar"],
+        ["run"],
         ["run", "mqr", "--model", "deltanet"],
         ["run", "x" * 100_000, "--model", "deltanet"],
         ["run", "mqar/quick", "--preset", "quick-hard", "--model", "deltanet"],
