@@ -22,6 +22,7 @@ from linbench.cli.options import (
     warn_ignored_files,
 )
 from linbench.common import escape
+from linbench.common.errors import UserError
 from linbench.common.streams import tell
 from linbench.common.text import format_duration, pluralize
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
@@ -98,11 +99,16 @@ def submit(
     from linbench.cli.running import run_with_progress
     from linbench.engine.compare import plan_comparison
     from linbench.engine.submit import Measured, efforts, sources, suite_for
+    from linbench.experiments.pattern import split_models
     from linbench.experiments.suite import load
     from linbench.results.reference import store_at
     from linbench.results.submission import Statement, write_submission
 
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
+        layers = split_models(layer)
+        if len(layers) != 1:
+            raise UserError(f"a submission is of one layer, not of {len(layers)}; submit each by itself.")
+        (layer,) = layers
         name = suite or suite_for(device)
         chosen = load(name)
         store = store_at(results)
@@ -141,7 +147,10 @@ def submit(
     warn_ignored_files(store.set_aside)
     label = own[0].model.label
     alike = comparisons(everything.of(asked))
-    table = placing_table(placings(alike, label), overall(alike, label), label)
+    found = placings(alike, label)
+    if not found:
+        tell(f"linbench: no other model was asked just the same as {label}, so it has no rank.")
+    table = placing_table(found, overall(alike, label), label)
     if as_json:
         print(
             json.dumps({**table.to_json(), "submission": str(submission.folder), "about": submission.about})

@@ -19,7 +19,7 @@ from linbench.reproduction.table import reproductions
 from linbench.results.comparison import Comparison
 from linbench.results.profile import Facet, facets_by_quantity
 from linbench.results.speeds import Speeds, speeds
-from linbench.results.submission import Submission
+from linbench.results.submission import Submission, is_marked
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,3 +114,15 @@ def variant_of(label: str) -> str:
         return ""
     name = layers.pop() if len(layers) == 1 else ""
     return name if name in variants() else ""
+
+
+SUBMISSIONS = "submissions.md"
+"""The page of submissions."""
+
+
+def page_of(label: str) -> str:
+    """Return the path of the page that says more of the label of a result; empty if there is none."""
+    if is_marked(label):
+        return SUBMISSIONS
+    name = variant_of(label)
+    return f"variants/{name}.md" if name else ""

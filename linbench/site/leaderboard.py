@@ -16,7 +16,7 @@ from linbench.report.tables.profile import heading, meaning, setting, words
 from linbench.results.profile import Estimate, Facet, accuracy_facet
 from linbench.results.ranks import FEWEST_TASKS, ranks_of
 from linbench.results.submission import is_marked
-from linbench.site.findings import Findings, tasks, variant_of, variants
+from linbench.site.findings import Findings, page_of, tasks, variants
 from linbench.site.memory import memory_kind
 from linbench.site.render import Made, grid, link, page
 
@@ -47,9 +47,6 @@ QUESTIONS = (
     Question("Speed", "How many tokens does a layer take in a second?", ("train", "decode"), ""),
 )
 
-
-SUBMISSIONS = "submissions.md"
-"""The page of submissions."""
 
 UNTIL_LEARNED = "Each model was trained with larger budgets until it had learned, or up to a limit."
 ONE_BUDGET = "All models were trained with one budget, so that a slow learner may stand low."
@@ -132,7 +129,7 @@ def _board(main: Sequence[Facet]) -> Markup:
     ]
     labels = dict.fromkeys(label for facet in main for label in facet.estimates if is_marked(label))
     rows += [
-        [link(label, SUBMISSIONS), ABSENT, ABSENT, ABSENT, *(_cell(facet, label) for facet in main)]
+        [link(label, page_of(label)), ABSENT, ABSENT, ABSENT, *(_cell(facet, label) for facet in main)]
         for label in labels
     ]
     return grid(columns, rows, numbers=columns[3:])
@@ -179,7 +176,7 @@ def _ranking(facet: Facet) -> dict[str, Any]:
     ranks = {label: facet.ranks(label) for label in labels}
     rows = [
         [
-            link(label, _page_of(label)),
+            link(label, page_of(label)),
             words(facet, facet.estimates[label]),
             str(ranks[label]),
         ]
@@ -203,14 +200,6 @@ def _trained(facet: Facet) -> str:
     if not facet.comparison:
         return ""
     return UNTIL_LEARNED if facet.comparison.until_learned else ONE_BUDGET
-
-
-def _page_of(label: str) -> str:
-    """Return the page of a model of a ranking; empty if it has none."""
-    if is_marked(label):
-        return SUBMISSIONS
-    name = variant_of(label)
-    return f"variants/{name}.md" if name else ""
 
 
 def _unmeasured(question: Question, found: Sequence[Facet]) -> Markup:

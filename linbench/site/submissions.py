@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from linbench.report.tables.profile import words
 from linbench.results.profile import Facet
 from linbench.results.submission import Submission
-from linbench.site.findings import Findings
-from linbench.site.leaderboard import SUBMISSIONS, named
+from linbench.site.findings import SUBMISSIONS, Findings
+from linbench.site.leaderboard import named
 from linbench.site.render import Made, grid, page
 
 

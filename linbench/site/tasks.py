@@ -15,7 +15,7 @@ from linbench.report.tables.overview import IN_DOUBT, accuracy
 from linbench.results.comparison import Comparison, Row
 from linbench.results.profile import FORM
 from linbench.results.scores import LEARNED
-from linbench.site.findings import Findings, tasks, variant_of
+from linbench.site.findings import Findings, page_of, tasks
 from linbench.site.render import Made, grid, link, page, paragraphs
 
 SHOWN = ("controlled", "native")
@@ -97,10 +97,10 @@ def _learners(comparison: Comparison) -> str:
 
 
 def _row(row: Row) -> list[str]:
-    name = variant_of(row.results[0]["label"])
+    place = page_of(row.results[0]["label"])
     learned = sum(one >= LEARNED for one in row.accuracies)
     return [
-        link(row.label, f"../variants/{name}.md" if name else ""),
+        link(row.label, f"../{place}" if place else ""),
         accuracy(row),
         f"{learned} of {len(row.results)}",
         f"{row.results[0]['chance']:.3f}",

@@ -65,12 +65,13 @@ def test_a_layer_has_a_place_and_a_file(
     "words",
     [
         ("submit", "nothing"),
+        ("submit", "deltanet,gla", "--device", "cpu"),
         ("submit", "deltanet", "--suite", "leaderbord"),
         ("submit", "deltanet", "--save", "nowhere", "--device", "cpu"),
         ("submit", "deltanet", "--results", "reference", "--device", "cpu"),
         ("submit", "deltanet", "--against", "nowhere", "--device", "cpu"),
     ],
-    ids=["no layer", "no suite", "no folder", "read-only", "no others"],
+    ids=["no layer", "two layers", "no suite", "no folder", "read-only", "no others"],
 )
 def test_a_mistake_is_told_before_anything_runs(
     linbench: Callable[..., Any], words: tuple[str, ...], snapshot: SnapshotAssertion
