@@ -156,8 +156,10 @@ def submit(
             json.dumps({**table.to_json(), "submission": str(submission.folder), "about": submission.about})
         )
     else:
-        table.show()
-        print(f"\n{escape.one_line(table.caption)}\n\n{submission.folder}")
+        if found:
+            table.show()
+            print(f"\n{escape.one_line(table.caption)}\n")
+        print(submission.folder)
     exit_if_failed(new)
 
 
