@@ -75,15 +75,21 @@ def tables_of(store: str) -> dict[str, bytes]:
 def hashes(tables: dict[str, bytes], figures: dict[str, Drawing]) -> dict[str, Any]:
     """Return what `drawn.json` holds of a store."""
     return {
-        "tables": {
-            name: _sha256(_rounded(text) if name.endswith(".json") else text)
-            for name, text in sorted(tables.items())
-        },
+        "tables": {name: _sha256(text) for name, text in sorted(_by_table(tables).items())},
         "figures": {
             name: {"caption": _sha256(drawing.caption.encode()), "results": drawing.fingerprint[:DIGITS]}
             for name, drawing in sorted(figures.items())
         },
     }
+
+
+def _by_table(tables: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the texts of a table's files one after the other, by the name that these share."""
+    found: dict[str, bytes] = {}
+    for name, text in sorted(tables.items()):
+        slug, _, suffix = name.rpartition(".")
+        found[slug] = found.get(slug, b"") + (_rounded(text) if suffix == "json" else text)
+    return found
 
 
 DIGITS = 16
