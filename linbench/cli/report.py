@@ -34,7 +34,7 @@ def report(
     stores = [] if store.read_only else stores_below(results)
     store = next((below for below in stores if below.folder == store.folder), store)
     stored = Stored([store, *(below for below in stores if below is not store)])
-    kinds = stored.by_folder[store.folder]
+    kinds = stored.by_folder.get(store.folder) or store.by_kind()
     unreadable = [path for read in stored.stores for path in read.unreadable]
     aside = [str(path.relative_to(store.folder)) for path in unreadable]
     title = results.name if store.read_only else store.folder.resolve().name

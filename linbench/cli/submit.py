@@ -6,7 +6,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,13 +23,18 @@ from linbench.cli.options import (
 )
 from linbench.common import escape
 from linbench.common.errors import UserError
+from linbench.common.files import storage_sentence, try_named
 from linbench.common.streams import tell
 from linbench.common.text import format_duration, pluralize
 from linbench.engine.executors import DEFAULT_EXECUTOR, ExecutorChoice
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from linbench.common.laws import Law
     from linbench.engine.compare import ComparisonPlan
     from linbench.engine.submit import Effort
+    from linbench.results.schema.cells import CellResult
 
 EXAMPLES = """
 Examples:
@@ -69,7 +74,8 @@ def submit(
         ),
     ] = "reference",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run and what it took others, and run nothing.")
+        bool,
+        typer.Option("--dry-run", help="Print what would run and what it took other models. Run nothing."),
     ] = False,
     save: Annotated[
         Path,
@@ -102,7 +108,7 @@ def submit(
     from linbench.experiments.pattern import split_models
     from linbench.experiments.suite import load
     from linbench.results.reference import store_at
-    from linbench.results.submission import Statement, write_submission
+    from linbench.results.submission import ENDING, Statement, write_submission
 
     with redirect_stdout(sys.stderr):  # a plugin may print; standard output is ours
         layers = split_models(layer)
@@ -115,41 +121,47 @@ def submit(
         store.may_add()
         plan = plan_comparison([layer], chosen, against=against, device=device)
         stored = [result for each in plan.stores for result in each.all()]
-        _tell_cost(plan, efforts(plan, layer, Measured(stored)), layer, name)
-        if dry_run:
-            return
-        new = run_with_progress(
-            plan.cells,
-            store,
-            search=chosen.search,
-            stack=stack,
-            allow=allow or (),
-            executor=executor,
-            summarize=True,
-        )
-        rows = [row for block in plan.blocks for row in block.rows]
-        own = [cell for part, cells in rows if part.model == layer for cell in cells]
-        asked = [cell.identity for _, cells in rows for cell in cells]
-        everything = Measured([*stored, *store.all()])
-        statement: Statement = {
-            "layer": layer,
-            "suite": name,
-            "command": shlex.join(["linbench", "submit", layer, "--suite", name]),
-            "linbench": __version__,
-            "sources": sources(layer),
-        }
-        submission = write_submission(save, statement, everything.of(cell.identity for cell in own))
+        took = efforts(plan, layer, Measured(stored))
+        _tell_cost(plan, took, layer, name, searched=chosen.search is not None)
+        if not dry_run:
+            with storage_sentence(save, "cannot write a submission in", "--save"):
+                try_named(save / ENDING)
+            new = run_with_progress(
+                plan.cells,
+                store,
+                search=chosen.search,
+                stack=stack,
+                allow=allow or (),
+                executor=executor,
+                summarize=True,
+            )
+    if dry_run:
+        if as_json:
+            print(json.dumps(_plan_json(plan, took, name)))
+        return
+    rows = [row for block in plan.blocks for row in block.rows]
+    own = [cell for part, cells in rows if part.model == layer for cell in cells]
+    asked = [cell.identity for _, cells in rows for cell in cells]
+    label = own[0].model.label
+    everything = Measured([*(store.all() if store.folder.is_dir() else ()), *stored])
+    statement: Statement = {
+        "layer": label,
+        "suite": name,
+        "command": shlex.join(["linbench", "submit", layer, "--suite", name, *_allowed(allow)]),
+        "linbench": __version__,
+        "sources": sources(layer),
+    }
+    submission = write_submission(save, statement, everything.of(cell.identity for cell in own))
     # imported late: tables take a second to load
     from linbench.report.tables.placing import placing_table
     from linbench.results.comparison import comparisons
     from linbench.results.placing import overall, placings
 
     warn_ignored_files(store.set_aside)
-    label = own[0].model.label
     alike = comparisons(everything.of(asked))
     found = placings(alike, label)
     if not found:
-        tell(f"linbench: no other model was asked just the same as {label}, so it has no rank.")
+        tell(f"linbench: {label} has no rank: {_why_no_rank(new)}.")
     table = placing_table(found, overall(alike, label), label)
     if as_json:
         print(
@@ -163,19 +175,48 @@ def submit(
     exit_if_failed(new)
 
 
-def _tell_cost(plan: "ComparisonPlan", took: "list[Effort]", layer: str, suite: str) -> None:
+def _allowed(laws: "Sequence[Law] | None") -> list[str]:
+    """Return the words of the command that let a layer break laws."""
+    return [word for law in laws or () for word in ("--allow", law.value)]
+
+
+def _why_no_rank(results: "Sequence[CellResult]") -> str:
+    from linbench.results.record import UNLAWFUL
+
+    broken = sorted({mark for result in results for mark in result["marks"] if mark in UNLAWFUL})
+    if broken:
+        return f"its results are marked {', '.join(broken)}"
+    return "no other model was asked just the same, with the same settings around it"
+
+
+def _plan_json(plan: "ComparisonPlan", took: "Sequence[Effort]", suite: str) -> dict[str, Any]:
+    """Return what would run, and what it took each of the other models."""
+    return {
+        "suite": suite,
+        "tasks": len(plan.blocks),
+        "cells": [cell.id for cell in plan.cells],
+        "others": [one._asdict() for one in took],
+    }
+
+
+def _tell_cost(
+    plan: "ComparisonPlan", took: "Sequence[Effort]", layer: str, suite: str, *, searched: bool
+) -> None:
     """Print on standard error what is to be run, and what it took other models."""
+    from linbench.report.style.wording import million_tokens
+
     tasks, cells = pluralize(len(plan.blocks), "task"), pluralize(len(plan.cells), "cell")
-    tell(f"linbench: {suite} asks {layer} {tasks}; {cells} to run.")
+    more = ", and the searches of their learning rates" if searched and plan.cells else ""
+    tell(f"linbench: {suite} asks {layer} {tasks}; {cells} to run{more}.")
     if not took:
         return
-    tokens = sorted(one.tokens / 1e9 for one in took)
+    models, tokens = pluralize(len(took), "other model"), sorted(one.tokens for one in took)
     seconds = [one.seconds for one in took]
-    models, low, high = pluralize(len(took), "other model"), tokens[0], tokens[-1]
     tell(
-        f"linbench: {models} trained on {low:.2g} to {high:.2g} billion tokens, {median(tokens):.2g} in the"
-        f" middle, searches and all budgets included. This took {format_duration(median(seconds))} in the"
-        f" middle and {format_duration(max(seconds))} at most, of a device that was shared."
+        f"linbench: {models} trained on {million_tokens(median(tokens))} tokens (median) and"
+        f" {million_tokens(tokens[-1])} at most, searches and all budgets included. That took"
+        f" {format_duration(median(seconds))} (median) and {format_duration(max(seconds))} at most, on a"
+        " device that they shared."
     )
 
 

@@ -105,8 +105,8 @@ def plan_comparison(
     if absent and len(absent) == len(others) and len(names) < 2:
         kind = compared[0].rows[0][1][0].identity["device"]
         raise UserError(
-            f"nothing of the suite is stored in {against} as this linbench would run it on {kind}; run it"
-            " without --against."
+            f"nothing of the suite is stored in {against} as this linbench would run it on {kind}; name"
+            " a folder that has some with --against."
         )
     if absent:
         reason = f"{against} has no result as this linbench would run it here."
@@ -170,7 +170,7 @@ def _reason(name: str, missing: Mapping[str, str]) -> str:
         return "it has no task."
     reasons = [missing[key] for key in keys]
     if any(key.endswith(", controlled") for key in keys):
-        reasons.append("With --form native all are compared as they were published.")
+        reasons.append("In the native form all are compared as they were published.")
     return " ".join(reasons)
 
 

@@ -1,9 +1,11 @@
 """Submissions: the suite that a layer is placed by, what that took other models, and all its results."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from linbench.common.hashing import canonical
+from linbench.common.settings import without
 from linbench.engine.compare import ComparisonPlan
 from linbench.experiments.device import pick_device
 from linbench.experiments.registry import registry
@@ -12,6 +14,10 @@ from linbench.results.schema.cells import CellResult
 
 ON_GPU, ON_CPU = "leaderboard", "leaderboard-quick"
 """The suites that layers are placed by."""
+
+
+VARIED = {"lr", "weight_decay", "rungs", "doublings"}
+"""The settings of training that searches and ladders vary."""
 
 
 class Effort(NamedTuple):
@@ -31,19 +37,23 @@ def suite_for(device: str) -> str:
     return ON_CPU if pick_device(device) == "cpu" else ON_GPU
 
 
-def sources(layer: str) -> dict[str, str]:
-    """Return the source of a layer by the names of its modules; none of what is installed."""
-    found: dict[str, str] = {}
+def sources(layer: str) -> dict[str, dict[str, str]]:
+    """Return the modules of each layer that is a user's, by their names and the layer's.
+
+    A layer with a module that is not in UTF-8 has none.
+    """
+    found: dict[str, dict[str, str]] = {}
     for term in parse_layers(layer):
-        plugin = registry("model").find(term.name).plugin
-        for name, file in sorted(plugin.files.items()) if plugin else ():
-            if file.content is not None:
-                found[name] = file.content.decode("utf-8", "replace")
+        entry = registry("model").find(term.name)
+        files = entry.plugin.files if entry.plugin else {}
+        with suppress(UnicodeDecodeError):
+            texts = {name: file.content.decode() for name, file in sorted(files.items()) if file.content}
+            found |= {entry.name: texts} if texts else {}
     return found
 
 
 class Measured:
-    """Results by what was asked: task, model and kind of device, whatever the training and seed."""
+    """Results by what was asked: all but the seed, the learning rate and the rung, which a search varies."""
 
     def __init__(self, results: Iterable[CellResult]) -> None:
         self._by_question: dict[str, dict[str, CellResult]] = {}
@@ -51,7 +61,7 @@ class Measured:
             self._by_question.setdefault(_question(result["cell"]), {})[result["id"]] = result
 
     def of(self, identities: Iterable[Mapping[str, object]]) -> list[CellResult]:
-        """Return the results of the tasks and models of some cells, each once, in the order of their ids."""
+        """Return the results of what some cells ask, each once, in the order of their ids."""
         asked = set(map(_question, identities))
         found: dict[str, CellResult] = {}
         for question in asked:
@@ -77,5 +87,6 @@ def _effort(results: Sequence[CellResult]) -> Effort:
     return Effort(tokens, sum(result["seconds"] / result["stack"]["size"] for result in results))
 
 
-def _question(cell: Mapping[str, object]) -> str:
-    return canonical({name: cell[name] for name in ("task", "model", "device")})
+def _question(cell: Mapping[str, Any]) -> str:
+    settings = without(cell["protocol"]["settings"], VARIED)
+    return canonical({**{name: cell[name] for name in ("task", "model", "device")}, "protocol": settings})

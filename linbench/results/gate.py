@@ -101,7 +101,7 @@ def gate(
     pairs = [_pair(match, policy, twins) for match in gated]
     if candidate is None:
         pairs = [pair if pair.known else pair._replace(known=_worst_case(pair)) for pair in pairs]
-    times = [] if candidate is None else _learning_pairs(gated, policy)
+    times = _learning_pairs(gated, policy)
     judged, later = judge_all(pairs, times, policy)
     among = pluralize(len(judged), "cell")
     among += f" and {pluralize(len(later), 'log-rank test')}" if later else ""
@@ -175,14 +175,14 @@ def _twins(results: Iterable[CellResult]) -> dict[str, list[CellResult]]:
 
 def _pair(match: Match, policy: Policy, twins: Mapping[str, Sequence[CellResult]]) -> SeedPair:
     chance = max(result["chance"] for _, row in match.sides for result in row.results)
-    baseline = match.accuracies(match.baseline)
+    baseline, one = match.accuracies(match.baseline), _bimodal(match, policy)
     twin = accuracies_by_seed(twins.get(asked_of_twin(match.measured[0][0]), []))
     noise = [(before, twin[seed]) for seed, before in zip(match.seeds, baseline, strict=True) if seed in twin]
     return SeedPair(
         match.name,
         baseline,
         match.accuracies(match.candidate),
-        _learned_from(match, policy),
+        one.learnt if one else None,
         match.diverged,
         chance,
         Noise(spread_of_differences(*zip(*noise, strict=True)), "twins") if len(noise) > 1 else None,
@@ -190,14 +190,10 @@ def _pair(match: Match, policy: Policy, twins: Mapping[str, Sequence[CellResult]
 
 
 def _learning_pairs(gated: Iterable[Match], policy: Policy) -> list[LearningPair]:
-    """Return the tokens to learn of the cells that the policy calls bimodal."""
-    found = []
-    for match in gated:
-        enough = _learned_from(match, policy)
-        pair = None if enough is None else learning_pair(match, enough)
-        if pair is not None:
-            found.append(pair)
-    return found
+    """Return the tokens to learn of the cells for which the policy asks for them."""
+    asked = [(match, one) for match in gated if (one := _bimodal(match, policy)) and one.later]
+    found = (learning_pair(match, one.learnt) for match, one in asked)
+    return [pair for pair in found if pair is not None]
 
 
 def _worst_case(pair: SeedPair) -> Noise:
@@ -205,10 +201,10 @@ def _worst_case(pair: SeedPair) -> Noise:
     return Noise(2 * variance(pair.baseline), "worst case")
 
 
-def _learned_from(match: Match, policy: Policy) -> float | None:
-    """Return the accuracy from which on a seed of a bimodal cell has learned; None for other cells."""
+def _bimodal(match: Match, policy: Policy) -> Bimodal | None:
+    """Return what the policy says of a bimodal cell; None for other cells."""
     names = _names(match.baseline.results[0])
-    return next((one.learnt for one in policy.bimodal if (one.task, one.model) in names), None)
+    return next((one for one in policy.bimodal if (one.task, one.model) in names), None)
 
 
 def _names(result: CellResult) -> list[tuple[str, str]]:

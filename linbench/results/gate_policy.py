@@ -19,6 +19,12 @@ class Bimodal(Settings):
     task: str = Field(description="task of the cell: NAME, or NAME/PRESET")
     model: str = Field(description="model of the cell, as it was written for the run")
     learnt: float = Field(gt=0, le=1, description="test accuracy from which on a seed has learned")
+    later: bool = Field(
+        False,
+        description=(
+            "whether the cell is red, too, if its seeds learn later; that is one more test in the correction"
+        ),
+    )
 
 
 class Policy(Settings):

@@ -32,6 +32,12 @@ class LearningPair(NamedTuple):
         """The median before and after."""
         return median(self.baseline), median(self.candidate)
 
+    @property
+    def learned(self) -> tuple[int, int]:
+        """The number of seeds that learned, before and after."""
+        before, after = (sum(time.happened for time in side) for side in (self.baseline, self.candidate))
+        return before, after
+
 
 class LaterRow(NamedTuple):
     """A pair with its verdict.
@@ -62,5 +68,11 @@ def learning_pair(match: Match, learned_from: float) -> LearningPair | None:
 
 def _times(results: Iterable[CellResult], seeds: Sequence[int], learned_from: float) -> list[Time]:
     own = [result for result in results if result["cell"]["seed"] in seeds]
-    times = (learning_time(result, learned_from) for result in own)
+    times = (learning_time(result, _enough(result, learned_from)) for result in own)
     return [time for time in times if time is not None]
+
+
+def _enough(result: CellResult, learned_from: float) -> float:
+    """Return the accuracy from which on a run has learned: never above the one at which training stops."""
+    stop_at = result["cell"]["protocol"]["settings"].get("stop_at")
+    return learned_from if stop_at is None else min(learned_from, stop_at)

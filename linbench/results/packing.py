@@ -112,8 +112,11 @@ def unpack(store: Store, into: Store) -> Unpacking:
     Of several lines with one id the newest that is sound counts. A file that is there already is never
     replaced. Lines that do not count are in `store.set_aside`.
 
-    Raises UserError: `into` is read-only. StorageError: something cannot be read or written.
+    Raises UserError: `into` is read-only, or the packs are a submission's. StorageError: something cannot be
+    read or written.
     """
+    if isinstance(store, Submission):
+        raise UserError(f"{store.folder} is a submission; as files its results would lose their mark.")
     store.loose_ids()
     written, there, differ = 0, 0, list[Path]()
     with _packing_lock(into):
@@ -215,6 +218,8 @@ def _suite_settings_text(identity: Mapping[str, Any]) -> str:
 @contextmanager
 def _packing_lock(store: Store) -> Iterator[None]:
     """Keep other processes from packing the same folder. Raises UserError, StorageError."""
+    if isinstance(store, Submission):
+        store.may_add()
     if store.read_only:
         raise UserError(
             "the results that come with linbench are read-only; name a folder of yours, or another with --to."

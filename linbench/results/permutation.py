@@ -52,7 +52,7 @@ def share_as_far(scores: Sequence[float], size: int, *, below: bool = False) -> 
     Args:
         scores: of all members.
         size: of a subset.
-        below: count the subsets alone whose sum is as low, on that side of zero or the other.
+        below: count only subsets whose sum is as low or lower.
     """
     import numpy as np
 

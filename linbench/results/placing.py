@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from linbench.results.capacity import Ranks
-from linbench.results.comparison import Comparison
+from linbench.results.comparison import Comparison, Row
 from linbench.results.profile import Facet, facets, plain_accuracy
 from linbench.results.ranks import ranks_of
 
@@ -15,10 +15,12 @@ class Placing(NamedTuple):
     Attributes:
         facet: the quantity, of all models that have it.
         label: the model.
+        marks: the marks of its results, with the number of seeds that have each.
     """
 
     facet: Facet
     label: str
+    marks: Sequence[str]
 
     @property
     def ranks(self) -> Ranks:
@@ -62,7 +64,7 @@ def placings(comparisons: Sequence[Comparison], label: str) -> list[Placing]:
         plain = plain_accuracy(comparison)
         for facet in asked or ([plain] if plain and label in plain.estimates else []):
             if len(facet.estimates) > 1:
-                found.append(Placing(facet, label))
+                found.append(Placing(facet, label, _row(comparison, label).marks))
     return found
 
 
@@ -79,3 +81,7 @@ def overall(comparisons: Sequence[Comparison], label: str) -> Overall | None:
 def _with(comparisons: Sequence[Comparison], label: str) -> list[Comparison]:
     """Return the comparisons that have a model."""
     return [one for one in comparisons if any(row.results[0]["label"] == label for row in one.rows)]
+
+
+def _row(comparison: Comparison, label: str) -> Row:
+    return next(row for row in comparison.rows if row.results[0]["label"] == label)

@@ -18,6 +18,7 @@ from linbench.results.scores import above_chance, accuracies_by_test, accuracy
 from linbench.results.slices import slices
 from linbench.results.speeds import Speeds
 from linbench.results.statistics import share_interval
+from linbench.results.submission import is_marked
 
 FORM = "controlled"
 """The form whose results are shown: the recurrence alone differs."""
@@ -150,7 +151,7 @@ def _of_quantity(
 def _generations(labels: Iterable[str]) -> set[str]:
     """Return the generations of the shipped variants among some labels."""
     known = shipped("model").entries
-    names = {label.partition("[")[0] for label in labels}
+    names = {label.partition("[")[0] for label in labels if not is_marked(label)}
     return {known[name].cls.generation for name in names if name in known}
 
 

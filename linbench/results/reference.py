@@ -119,8 +119,11 @@ def stores_below(folder: str | Path) -> list[Store]:
 
 
 def stores_at(name: str) -> list[Store]:
-    """Return `stores_below` a folder. Raises UserError: there is none."""
-    found = stores_below(name)
+    """Return `stores_below` a folder, but for submissions, which nobody has run again.
+
+    Raises UserError: there is none.
+    """
+    found = [store for store in stores_below(name) if not isinstance(store, Submission)]
     if not found:
         hint = "" if Path(name).exists() else nearest(name, {REFERENCE: REFERENCE})
         raise UserError(
@@ -133,12 +136,16 @@ def stores_at(name: str) -> list[Store]:
 def place_beside(folder: Path, name: str, option: str) -> Path:
     """Return the path below a results folder where what is made of it goes, when the user names no other.
 
-    Raises UserError: it is `reference`, which is read-only. StorageError: the place is a link that leads out
-    of the folder.
+    Raises UserError: it is `reference` or a submission, which are read-only. StorageError: the place is a
+    link that leads out of the folder.
     """
     if str(folder) == REFERENCE:
         raise UserError(
             f"the results that come with linbench are read-only; say with {option} where to write."
+        )
+    if is_submission(folder):
+        raise UserError(
+            f"{folder} is a submission, and these are read-only; say with {option} where to write."
         )
     return folder_below(folder, name, option)
 

@@ -3,18 +3,20 @@
 A submission is a zip of two files. `results.jsonl.xz` holds results as a pack does
 (`linbench.results.packs`). `submission.json` says which layer they are of and how they were measured, and
 holds the layer's source. It has the SHA-256 of the results, and that of all else it says: the submission's
-hash, by which it is named. So nobody can change one and keep its name. Nobody but its author has run it,
-and the labels of its models say so.
+hash, by which it is named. So nobody can change one and keep its name. What it cannot show is that its author
+ran what it says: the labels of its models say that nobody has run them again.
 """
 
 import hashlib
 import io
 import re
+import struct
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -24,9 +26,12 @@ from linbench.common.files import file_name, storage_sentence, write_named
 from linbench.common.hashing import canonical, digest
 from linbench.common.reading import read_json
 from linbench.common.text import pluralize
+from linbench.experiments.loading import is_location
+from linbench.experiments.pattern import parse_pattern
+from linbench.experiments.plugins.spaces import digest_of_modules
 from linbench.results.packs import Line, PackError, compressed, decompressed, line_faults, lines_by_id
 from linbench.results.record import is_cell
-from linbench.results.result_text import read_file
+from linbench.results.result_text import NewerResultError, read_file
 from linbench.results.schema import Result
 from linbench.results.schema.cells import CellResult
 from linbench.results.store import Store
@@ -38,8 +43,13 @@ ENDING = ".submission.zip"
 RESULTS, ABOUT = "results.jsonl.xz", "submission.json"
 """The names of the two files in a submission."""
 
-NOT_RERUN = "submitted, not rerun"
-"""The mark of all models of submissions."""
+NOT_RERUN = "submitted as {hash}, not rerun"
+"""The mark of the models of a submission."""
+
+_MARKED = re.compile(r" \(submitted as [0-9a-f]+, not rerun\)$")
+
+MARK_DIGITS = 6
+"""The digits of the hash in the mark."""
 
 NAMED = 12
 """The digits of the hash in the name of a submission."""
@@ -52,18 +62,18 @@ class Statement(TypedDict):
     """Statement of the author of a submission.
 
     Fields:
-        layer: the layer, as models are named.
+        layer: the label of its model.
         suite: the suite that it was measured with.
         command: the command that measured it.
         linbench: the version of linbench.
-        sources: the files that define the layer, by their names; none if it is installed.
+        sources: for each layer that is not installed its modules by their names.
     """
 
     layer: str
     suite: str
     command: str
     linbench: str
-    sources: dict[str, str]
+    sources: dict[str, dict[str, str]]
 
 
 class About(Statement):
@@ -107,6 +117,12 @@ class Submission(Store):
         self.may_add()
         return self.folder
 
+    @contextmanager
+    def claim(self, cell_id: str) -> Iterator[bool]:
+        """Refuse to run anything. Raises UserError: always."""
+        self.may_add()
+        yield False
+
     @property
     def about(self) -> About | None:
         """The description of the submission; None if it is damaged."""
@@ -132,7 +148,10 @@ class Submission(Store):
         if about["rows"] != len(lines):
             count = pluralize(len(lines), "result")
             wrong.append(f"{self.folder} has {count}, and {ABOUT} in it says {about['rows']}.")
-        return wrong
+        self.all()
+        told = " ".join(wrong)
+        aside = [f"{place} does not count: {why}." for place, why in self.set_aside.items()]
+        return wrong + [sentence for sentence in aside if sentence not in told]
 
     @cached_property
     def _content(self) -> _Content | str:
@@ -154,19 +173,55 @@ class Submission(Store):
         return None
 
     def _packed(self, cell_id: str) -> Result | None:
-        """Return a result with the mark in its label, so that no table takes it for anyone else's."""
-        found = super()._packed(cell_id)
-        return {**found, "label": marked(found["label"])} if found and is_cell(found) else None
+        """Return a result with the mark in its label, so that no table takes it for anyone else's.
+
+        One that is not of the submission's layer is set aside.
+        """
+        if self.about is None:
+            return None
+        place = self.folder
+        try:
+            found = super()._packed(cell_id)
+            why = None if found is None else _unfit(found, self.about)
+            place = self._lines[cell_id][0].place if why else place
+        except NewerResultError as newer:
+            found, why, place = None, newer.reason, newer.place
+        if why:
+            self.set_aside.setdefault(place, why)
+            return None
+        return found and cast("Result", {**found, "label": marked(found["label"], self.about)})
 
 
-def marked(label: str) -> str:
+def _unfit(result: Result, about: About) -> str | None:
+    """Return why a result is not one of the submission's layer; None if it is."""
+    if not is_cell(result):
+        return "it is no result of a trained model"
+    if result["label"] != about["layer"]:
+        return f"it is of {result['label']}, and the submission is of {about['layer']}"
+    of_users = {layer["mixer"]: layer["source"] for layer in result["cell"]["model"]["layers"]}
+    try:
+        named = {term.name.removeprefix("./") for term in parse_pattern(about["layer"])}
+    except UserError:
+        return "the submission is of no layer"
+    for mixer, source in of_users.items():
+        if source is not None and mixer not in named:
+            return f"it is of {mixer}, which its label does not name"
+        modules = {name: text.encode() for name, text in about["sources"].get(mixer, {}).items()}
+        if modules and source not in {digest_of_modules(name, modules) for name in modules}:
+            return f"{mixer} in it has another source than the submission"
+    if missing := [name for name in named if is_location(name) and name not in of_users]:
+        return f"its label names {missing[0]}, which is none of its layers"
+    return None
+
+
+def marked(label: str, about: About) -> str:
     """Return the label of a model of a submission."""
-    return f"{label} ({NOT_RERUN})"
+    return f"{label} ({NOT_RERUN.format(hash=about['hash'][:MARK_DIGITS])})"
 
 
 def is_marked(label: str) -> bool:
     """Return whether a label is that of a model of a submission."""
-    return label.endswith(f" ({NOT_RERUN})")
+    return _MARKED.search(label) is not None
 
 
 def is_submission(path: Path) -> bool:
@@ -251,5 +306,6 @@ def _unzipped(content: bytes) -> tuple[bytes, bytes]:
             if sorted(one.filename for one in files) != [RESULTS, ABOUT] or not stored:
                 raise _DamagedError(f"it does not hold {ABOUT} and {RESULTS} as they were written")
             return zipped.read(ABOUT), zipped.read(RESULTS)
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
+    # a damaged zip makes zipfile raise any of these
+    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError, struct.error) as error:
         raise _DamagedError("it is no zip file, or a damaged one") from error

@@ -34,10 +34,9 @@ class Findings:
 
     @cached_property
     def data(self) -> ReportData:
-        """The results of all folders together, and those of submissions that no folder has."""
-        submitted = {result["id"]: result for store in self.submissions for result in store.all()}
-        results = {**submitted, **self.stored.results}
-        return ReportData(list(results.values()), list(self.stored.speeds.values()))
+        """The results of all folders together, and those of submissions, which have labels of their own."""
+        submitted = [result for store in self.submissions for result in store.all()]
+        return ReportData([*self.stored.results.values(), *submitted], list(self.stored.speeds.values()))
 
     @cached_property
     def folders(self) -> list[ReportData]:

@@ -51,14 +51,14 @@ def test_a_layer_has_a_place_and_a_file(
     about = Submission(path).about
     assert about is not None
     assert about["layer"] == "./mine.py:Mine"
-    assert about["sources"] == {"mine": MINE}
+    assert about["sources"] == {"mine.py:Mine": {"mine": MINE}}
     assert about["rows"] == len(Submission(path).all()) == len(Store("results").all())
     again = linbench(*submit, "--json")
     said = json.loads(again.out)
     assert (again.code, said["submission"]) == (0, str(next(Path().glob("*.zip"))))
     assert linbench("results", "verify", str(path)).out == f"{path}: all sound\n"
     shown = linbench("table", "--results", str(path))
-    assert (shown.code, "./mine.py:Mine (submitted, not rerun)" in shown.out) == (0, True)
+    assert (shown.code, "./mine.py:Mine (submitted as" in shown.out) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,16 @@ from linbench.common.hashing import canonical
 from linbench.experiments.suite import expand
 from linbench.experiments.suite import load as load_suite
 from linbench.report.tables.gate import sentences as in_words
-from linbench.results.gate import gate
+from linbench.results.gate import Gate, gate
 from linbench.results.gate_policy import Policy, load
+from linbench.results.gate_times import LaterRow, LearningPair
 from linbench.results.judgement import SeedPair, judge
 from linbench.results.matching import code_free_identity
 from linbench.results.power import visible_fall
 from linbench.results.statistics import false_discovery
 from linbench.results.store import Store
 from tests.helpers.gate import NOISE, SEEDS, gated, sentences
+from tests.helpers.learning import on_grid
 from tests.results.pairs import TWIN
 from tests.results.pairs import pairs as measured_pairs
 
@@ -305,6 +307,9 @@ def test_seeds_that_learn_are_counted_where_the_policy_says_so(
     assert gated(runs(), few, bimodal=[BIMODAL | {"task": "mqar/quick"}]).exit_code == 4
 
 
+LATER = BIMODAL | {"later": True}
+
+
 def learning(a_result: Callable[..., Any], takes: Sequence[int], most: int = 10) -> list[Any]:
     """Runs that learn after so many looks, each of a thousand tokens; never after the last."""
     return [
@@ -333,17 +338,40 @@ def test_seeds_that_learn_later_are_told_where_the_policy_counts_seeds(
     after: Sequence[int], later: bool, a_result: Callable[..., Any], snapshot: SnapshotAssertion
 ) -> None:
     before = learning(a_result, (2, 3, 1, 2, 4, 3))
-    found = gated(before, learning(a_result, after), bimodal=[BIMODAL])
+    found = gated(before, learning(a_result, after), bimodal=[LATER])
     (row,) = found.times
     assert (row.red, bool(found.later), found.exit_code) == (later, later, 4 if later else 0)
     assert not found.red, "all seeds or all but one still learn"
     if later:
         assert in_words(found) == snapshot
-    assert not gated(before, learning(a_result, after)).times, "means are compared, and nothing else"
+    assert not gated(before, learning(a_result, after), bimodal=[BIMODAL]).times, "unless it is asked for"
+
+
+def test_what_a_baseline_would_show_counts_these_tests(a_result: Callable[..., Any]) -> None:
+    before = learning(a_result, (2, 3, 1, 2, 4, 3))
+    for also in ({}, {"later": True}):
+        foreseen = gate(before, None, Policy.parse({"bimodal": [BIMODAL | also]}, where="policy"))
+        judged = gated(before, before, bimodal=[BIMODAL | also])
+        assert [row.level for row in foreseen.rows] == [row.level for row in judged.rows]
+
+
+def test_where_half_never_learned_counts_are_told() -> None:
+    sides = on_grid([3] * 11 + [11] * 13, 10), on_grid([9] * 11 + [11] * 13, 10)
+    row = LaterRow(LearningPair("a cell", *sides), 0.001, red=True)
+    (said,) = in_words(Gate((), (), (), (row,)))
+    assert "11 of 24" in said
+
+
+def test_a_run_that_stopped_as_it_had_learned_counts_as_learned(a_result: Callable[..., Any]) -> None:
+    runs = learning(a_result, (2, 3, 1, 2, 4, 3))
+    for run in runs:
+        run["cell"]["protocol"]["settings"]["stop_at"] = 0.9
+    (row,) = gated(runs, runs, bimodal=[LATER | {"learnt": 0.99}]).times
+    assert row.pair.learned == (6, 6)
 
 
 def test_what_nobody_learns_any_more_is_told_once(a_result: Callable[..., Any]) -> None:
-    found = gated(learning(a_result, (2, 3, 1, 2, 4, 3)), learning(a_result, [11] * 6), bimodal=[BIMODAL])
+    found = gated(learning(a_result, (2, 3, 1, 2, 4, 3)), learning(a_result, [11] * 6), bimodal=[LATER])
     assert (len(found.red), found.later, found.times[0].red) == (1, [], True)
     assert len(in_words(found)) == 1
 
@@ -353,7 +381,7 @@ def test_seeds_that_learn_as_soon_as_before_are_rarely_called_later(a_result: Ca
     draw, alarms, rounds = random.Random(5), 0, 400
     for _ in range(rounds):
         sides = [learning(a_result, [draw.randint(1, 12) for _ in range(8)]) for _ in range(2)]
-        alarms += gated(*sides, bimodal=[BIMODAL], alpha=0.1).exit_code == 4
+        alarms += gated(*sides, bimodal=[LATER], alpha=0.1).exit_code == 4
     assert 0 < alarms <= 0.1 * rounds
 
 

@@ -140,32 +140,33 @@ def test_a_submission_stands_beside_the_others_and_is_marked(
     a_result: Callable[..., Result], tmp_path: Path
 ) -> None:
     statement: Statement = {
-        "layer": "mine.py:Mine",
+        "layer": "deltanet",
         "suite": "leaderboard",
-        "command": "linbench submit mine.py:Mine",
+        "command": "linbench submit deltanet",
         "linbench": "0.1.0",
-        "sources": {"mine": "class Mine: ..."},
+        "sources": {},
     }
-    others = [
-        trained(a_result, label, seed, score, "needle")
-        for label, score in {**SCORES, marked("mine.py:Mine"): 0.8}.items()
-        for seed in range(5)
-    ]
-    record = a_record("0" * 64, label="mine.py:Mine")
+    record = a_record("0" * 64)
     assert is_cell(record)
-    findings = findings_of(others)
-    findings.stored.submissions = [write_submission(tmp_path, statement, [record])]
+    submission = write_submission(tmp_path, statement, [record])
+    assert submission.about is not None
+    label = marked("deltanet", submission.about)
+    findings = findings_of(
+        [
+            trained(a_result, one, seed, score, "needle")
+            for one, score in {**SCORES, label: 0.8}.items()
+            for seed in range(5)
+        ]
+    )
+    findings.stored.submissions = [submission]
     site = site_from(findings)
-    about = findings.submissions[0].about
-    assert about is not None
     page = page_of(site, "submissions.md")
-    assert about["hash"] in page
-    assert "class Mine" in page
+    assert submission.about["hash"] in page
     ranking = rows_below(page_of(site, "index.md"), "### Accuracy in needle")
     assert [cells[0].partition("]")[0].strip("[") for cells in ranking] == [
         "attention",
         "deltanet",
-        "mine.py&#58;Mine (submitted, not rerun)",
+        label,
         "gla",
         "retnet",
     ]

@@ -45,15 +45,22 @@ class Plugin(NamedTuple):
     @property
     def digest(self) -> str:
         """The SHA-256 of the only file, or of all files that are not empty, with their names."""
-        sources = {
-            name: file.content
-            for name, file in self.files.items()
-            if file.content is not None and file.content.strip()
-        }
-        if sources.keys() <= {self.name}:
-            return digest_of(sources.get(self.name, b""))
-        names = [self.name, *sorted(sources.keys() - {self.name})]
-        return digest_of(json.dumps([[name, digest_of(sources.get(name, b""))] for name in names]).encode())
+        contents = {name: file.content for name, file in self.files.items() if file.content is not None}
+        return digest_of_modules(self.name, contents)
+
+
+def digest_of_modules(name: str, contents: Mapping[str, bytes]) -> str:
+    """Return the SHA-256 of a module and all that it imports: of the only one, or of all with their names.
+
+    Args:
+        name: of the module itself.
+        contents: of all modules by their names; empty ones do not count.
+    """
+    sources = {each: content for each, content in contents.items() if content.strip()}
+    if sources.keys() <= {name}:
+        return digest_of(sources.get(name, b""))
+    names = [name, *sorted(sources.keys() - {name})]
+    return digest_of(json.dumps([[each, digest_of(sources.get(each, b""))] for each in names]).encode())
 
 
 def digest_of(content: bytes) -> str:

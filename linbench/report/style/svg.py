@@ -5,6 +5,7 @@ import re
 COMMENT, TAG = re.compile(r"\s*<!-- .*? -->", re.DOTALL), re.compile(r"<[^>]*>")
 INDENT, IN_PATH = re.compile(r">\s*\n\s*<"), re.compile(r" *\n\s*(?=[A-Za-z\"])")
 FINER = re.compile(r"(?<=\d\.\d\d)\d+(?=[ \"\n,)])")
+PATH, FINER_IN_PATH = re.compile(r' d="[^"]*"'), re.compile(r"(?<=\d\.\d)\d+(?=[ \"\n,)])")
 ZEROS = re.compile(r"(?<=\d)(?:\.0+|(\.\d*?)0+)(?=[ \"\n,)])")
 STYLE, NAMED_GROUP = re.compile(r' style="([^"]*)"'), re.compile(r'<g id="[^"]*"')
 LINES = re.compile(r"[ML][^A-Za-z\"]*(?:L[^A-Za-z\"]*)+")
@@ -13,10 +14,13 @@ LINES = re.compile(r"[ML][^A-Za-z\"]*(?:L[^A-Za-z\"]*)+")
 def strip_svg(svg: str) -> str:
     """Return an SVG without comments and indents, its numbers cut to hundredths of a point.
 
-    Text between tags keeps all its digits.
+    Numbers of paths, which are most of it, are cut to tenths. Text between tags keeps all its digits.
     """
-    lines = INDENT.sub(">\n<", COMMENT.sub("", svg))
-    return TAG.sub(lambda tag: FINER.sub("", IN_PATH.sub(" ", tag[0])), lines)
+
+    def cut(tag: str) -> str:
+        return PATH.sub(lambda path: FINER_IN_PATH.sub("", path[0]), FINER.sub("", IN_PATH.sub(" ", tag)))
+
+    return TAG.sub(lambda tag: cut(tag[0]), INDENT.sub(">\n<", COMMENT.sub("", svg)))
 
 
 ID = re.compile(r'(?<= id=")[pm][0-9a-f]{10}(?=")|(?<=#)[pm][0-9a-f]{10}(?=[")])')

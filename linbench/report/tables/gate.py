@@ -122,7 +122,7 @@ def _learning_row(one: LaterRow) -> tuple[Cell, ...]:
         Cell(one.pair.name),
         *(Cell(_median(middle), middle.time) for middle in one.pair.medians),
         Cell(probability(one.adjusted_p), one.adjusted_p),
-        Cell("RED" if one.red else "no later, or not shown"),
+        Cell("RED" if one.red else "not shown to learn later"),
     )
 
 
@@ -175,13 +175,13 @@ def other_sentences(found: Gate) -> list[str]:
 
 
 def _later(one: LaterRow) -> str:
-    before, after = (
-        f"after {_median(middle)} tokens" if middle.time < inf else "never" for middle in one.pair.medians
-    )
-    return (
-        f"{one.pair.name} learns later: half of the seeds had learnt it {before}, and now {after}"
-        f" (p {equal(one.adjusted_p)} among all tests of the gate)."
-    )
+    pair, gone = one.pair, f"p {equal(one.adjusted_p)} among all tests of the gate"
+    before, after = (middle.time for middle in pair.medians)
+    if before < after < inf:
+        took = f"half of the seeds had learnt it after {million_tokens(before)} tokens"
+        return f"{pair.name} learns later: {took}, and now after {million_tokens(after)} ({gone})."
+    (old, new), of = pair.learned, len(pair.baseline)
+    return f"{pair.name} learns later or never: {old} of {of} seeds learnt it before, {new} do now ({gone})."
 
 
 def _slow(one: SpeedRatio) -> str:
@@ -234,8 +234,8 @@ def caption(policy: Policy) -> str:
         f"A cell is red if mean test accuracy falls by more than {policy.drop:.3g} and the fall is"
         f" significant at {policy.alpha:g} among all gated cells: by the one-sided t-test for pairs of runs"
         " of one seed or, where the policy says that seeds either learn or do not, by Fisher's exact test on"
-        " how many do; there tokens to learn are tested, too, by the exact log-rank test for seeds that learn"
-        f" later or never. p is after the correction {CORRECTIONS[policy.correction]}. Difference is"
+        " how many do, and by the log-rank test of tokens to learn where the policy says so. p is"
+        f" after the correction {CORRECTIONS[policy.correction]}. Difference is"
         " candidate minus baseline, with its own 95 % interval. Noise: the standard deviation of the"
         " difference between both runs of a seed, as measured here, or, if that is more, of runs that differ"
         " by a trifle in their first weights (twins); or of runs that have nothing in common (worst case)."

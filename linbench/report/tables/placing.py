@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from linbench.report.table import NO_VALUE, Cell, Column, Table
 from linbench.report.tables.profile import heading, meaning, words
 from linbench.results.placing import Overall, Placing
+from linbench.results.ranks import FEWEST_TASKS
+from linbench.results.reliability import FEWEST_MODELS
 
 CAPTION = (
-    "Brackets: 95 % interval. A rank stands for those that the intervals of all models leave open; 1 is the"
-    " best. {meanings}"
+    "Brackets: 95 % interval. Where intervals overlap, a model has a range of ranks, 1 the best. {meanings}"
 )
 
 OVERALL = (
@@ -17,7 +18,10 @@ OVERALL = (
     " (Nemenyi)."
 )
 
-ALONE = "Too few models were asked all tasks for a place over all of them."
+ALONE = (
+    f"There is no place over all tasks: that needs {FEWEST_TASKS} tasks, and {FEWEST_MODELS} models that were"
+    " asked them all."
+)
 
 
 def placing_table(found: Sequence[Placing], place: Overall | None, label: str) -> Table:
@@ -34,6 +38,7 @@ def placing_table(found: Sequence[Placing], place: Overall | None, label: str) -
             Column("rank"),
             Column("of"),
             Column("best", numeric=False, optional=1),
+            Column("marks", numeric=False, hide_empty=True),
         ),
         tuple(map(_row, found)),
         f"{overall} {CAPTION.format(meanings=meanings)}",
@@ -51,4 +56,5 @@ def _row(one: Placing) -> tuple[Cell, ...]:
         Cell(str(one.ranks)),
         Cell(str(one.of), one.of),
         Cell(f"{best}: {words(facet, facet.estimates[best])}"),
+        Cell("; ".join(one.marks)),
     )
