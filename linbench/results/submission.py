@@ -177,19 +177,18 @@ class Submission(Store):
 
         One that is not of the submission's layer is set aside.
         """
-        if self.about is None:
-            return None
-        place = self.folder
+        about = self.about
         try:
             found = super()._packed(cell_id)
-            why = None if found is None else _unfit(found, self.about)
-            place = self._lines[cell_id][0].place if why else place
         except NewerResultError as newer:
-            found, why, place = None, newer.reason, newer.place
-        if why:
-            self.set_aside.setdefault(place, why)
+            self.set_aside.setdefault(newer.place, newer.reason)
             return None
-        return found and cast("Result", {**found, "label": marked(found["label"], self.about)})
+        if found is None or about is None:
+            return None
+        if why := _unfit(found, about):
+            self.set_aside.setdefault(self._lines[cell_id][0].place, why)
+            return None
+        return cast("Result", {**found, "label": marked(found["label"], about)})
 
 
 def _unfit(result: Result, about: About) -> str | None:
