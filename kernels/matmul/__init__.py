@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.dtypes import at_least_float32
-from linbench.kernels.operators import Backend, uses_triton
+from linbench.kernels.operators import Backend, may_require_grad, uses_triton
 
 __all__ = ["VERSION", "product", "sum_of_products"]
 
@@ -45,14 +45,15 @@ def product(a: Tensor, b: Tensor, *, onto: Tensor | None = None, backend: Backen
         onto: [R, M, N], contiguous; the products are added to it in place, and it is returned.
         backend: "auto" takes the fastest that runs on this device; Triton multiplies float32 alone.
 
-    Gradients are the caller's to compute.
+    Where gradients are recorded, it is the product of torch; with Triton they are the caller's to compute.
 
     Raises ValueError: shapes or dtypes that do not fit together, or a backend that is not there.
     """
     if a.dim() != 3 or b.dim() != 3 or a.shape[::2] != (b.shape[0], b.shape[1]) or a.dtype != b.dtype:
         shapes = [*map(tuple, (a.shape, b.shape))]
         raise ValueError(f"a [R, M, K] and b [R, K, N] of one dtype, not {shapes}, {a.dtype}, {b.dtype}")
-    if a.dtype == torch.float32 and uses_triton(a, backend) and (backend == "triton" or _pays(a, b)):
+    in_triton = backend == "triton" or (_pays(a, b) and not may_require_grad((a, b)))
+    if a.dtype == torch.float32 and uses_triton(a, backend) and in_triton:
         from linbench.kernels.matmul import triton
 
         return triton.product(a, b, onto)

@@ -125,6 +125,19 @@ def test_replicas_under_vmap_are_more_of_the_batch() -> None:
     assert torch.equal(stacked, product(a.flatten(0, 1), b.flatten(0, 1)).view_as(stacked))
 
 
+@pytest.mark.interpreter
+@needs_triton
+def test_where_gradients_are_recorded_torch_multiplies() -> None:
+    """So that a second derivative goes through a backward pass that multiplies."""
+    a, b = draw(1, 256, 256, dtype=torch.float32), draw(1, 256, 256, dtype=torch.float32)
+    tracked = a.clone().requires_grad_()
+    product(tracked, b).sum().backward()
+    assert tracked.grad is not None
+    assert error(tracked.grad, (torch.ones_like(a).double() @ b.double().mT)) < 1e-5
+    with torch.no_grad():
+        assert error(product(tracked, b), a.double() @ b.double()) < 1e-6
+
+
 @pytest.mark.parametrize(
     ("a", "b"),
     [
