@@ -21,7 +21,7 @@ SMALL = Site(
         Page(path, "# A page\n\n[front](../index.md)\n")
         for path in ("tasks/index.md", "claims/index.md", "tables/index.md")
     ]
-    + [Page("index.md", "# Front\n\n[tasks](tasks/index.md)\n")],
+    + [Page(path, "# Front\n\n[tasks](tasks/index.md)\n") for path in ("index.md", "submissions.md")],
     {"site.css": b"", "site.js": b""},
 )
 
