@@ -226,8 +226,8 @@ def test_the_reference_is_what_comes_with_linbench() -> None:
             ["deltanet", "base_conv"],
             {"form": "controlled"},
             (
-                "base_conv cannot be compared on this suite: base_conv has no controlled form. With --form"
-                " native"
+                "base_conv cannot be compared on this suite: base_conv has no controlled form. In the native"
+                " form"
             ),
         ),
         (
