@@ -65,11 +65,7 @@ def forward(
         block(logits, targets[some, these], ignore, share[some], losses[some, these], gradients=gradients)
         if gradients:
             dhidden[some, these] = product(logits, w, backend=backend)
-            part = (
-                sum_of_products(logits, x, backend=backend)
-                if x.is_cuda
-                else product(logits.mT, x, backend=backend)
-            )
+            part = sum_of_products(logits, x) if x.is_cuda else product(logits.mT, x, backend=backend)
             if these.start:
                 dweight[some] += part
             else:

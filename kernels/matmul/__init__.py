@@ -52,8 +52,8 @@ def product(a: Tensor, b: Tensor, *, onto: Tensor | None = None, backend: Backen
     if a.dim() != 3 or b.dim() != 3 or a.shape[::2] != (b.shape[0], b.shape[1]) or a.dtype != b.dtype:
         shapes = [*map(tuple, (a.shape, b.shape))]
         raise ValueError(f"a [R, M, K] and b [R, K, N] of one dtype, not {shapes}, {a.dtype}, {b.dtype}")
-    in_triton = backend == "triton" or (_pays(a, b) and not may_require_grad((a, b)))
-    if a.dtype == torch.float32 and uses_triton(a, backend) and in_triton:
+    may_pay = a.dtype == torch.float32 and uses_triton(a, backend)
+    if may_pay and (backend == "triton" or (_pays(a, b) and not may_require_grad((a, b)))):
         from linbench.kernels.matmul import triton
 
         return triton.product(a, b, onto)

@@ -15,7 +15,7 @@ from linbench.experiments.learning_rates import SearchSettings
 from linbench.experiments.pattern import split_task
 from linbench.experiments.suite import Suite, SuiteTask
 from linbench.results.comparison import Comparison, comparisons
-from linbench.results.folders import each_once
+from linbench.results.folders import each_once, without_submissions
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.schema.cells import CellResult
 from linbench.results.speeds import Speeds, speeds
@@ -29,7 +29,7 @@ class Stored:
     def __init__(self, stores: Iterable[Store]) -> None:
         every = each_once(stores)
         self.submissions = [store for store in every if isinstance(store, Submission)]
-        self.stores = [store for store in every if store not in self.submissions]
+        self.stores = without_submissions(every)
         self.by_folder = {store.folder: store.by_kind() for store in self.stores}
         folders = self.by_folder.values()
         self.results = {result["id"]: result for kept in folders for result in kept[CELL]}

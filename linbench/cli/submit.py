@@ -120,8 +120,10 @@ def submit(
         store = store_at(results)
         store.may_add()
         plan = plan_comparison([layer], chosen, against=against, device=device)
-        stored = [result for each in plan.stores for result in each.all()]
-        took = efforts(plan, layer, Measured(stored))
+        everything = Measured()
+        for each in plan.stores:
+            everything.add(each.all())
+        took = efforts(plan, layer, everything)
         _tell_cost(plan, took, layer, name, searched=chosen.search is not None)
         if not dry_run:
             with storage_sentence(save, "cannot write a submission in", "--save"):
@@ -143,7 +145,8 @@ def submit(
     own = [cell for part, cells in rows if part.model == layer for cell in cells]
     asked = [cell.identity for _, cells in rows for cell in cells]
     label = own[0].model.label
-    everything = Measured([*(store.all() if store.folder.is_dir() else ()), *stored])
+    if store.folder.is_dir():
+        everything.add(store.all())
     statement: Statement = {
         "layer": label,
         "suite": name,

@@ -55,10 +55,14 @@ def sources(layer: str) -> dict[str, dict[str, str]]:
 class Measured:
     """Results by what was asked: all but the seed, the learning rate and the rung, which a search varies."""
 
-    def __init__(self, results: Iterable[CellResult]) -> None:
+    def __init__(self) -> None:
+        """Begin without results."""
         self._by_question: dict[str, dict[str, CellResult]] = {}
+
+    def add(self, results: Iterable[CellResult]) -> None:
+        """Take up results; of several of one id the first counts."""
         for result in results:
-            self._by_question.setdefault(_question(result["cell"]), {})[result["id"]] = result
+            self._by_question.setdefault(_question(result["cell"]), {}).setdefault(result["id"], result)
 
     def of(self, identities: Iterable[Mapping[str, object]]) -> list[CellResult]:
         """Return the results of what some cells ask, each once, in the order of their ids."""

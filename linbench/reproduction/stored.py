@@ -5,11 +5,10 @@ from functools import cached_property
 
 from linbench.common.hashing import digest
 from linbench.experiments.cell import Cell
-from linbench.results.folders import each_once
+from linbench.results.folders import each_once, without_submissions
 from linbench.results.packs import read_manifest
 from linbench.results.schema.cells import CellResult
 from linbench.results.store import Store
-from linbench.results.submission import Submission
 
 
 class Stored:
@@ -22,7 +21,7 @@ class Stored:
     """
 
     def __init__(self, stores: Iterable[Store]) -> None:
-        self.stores = [store for store in each_once(stores) if not isinstance(store, Submission)]
+        self.stores = without_submissions(each_once(stores))
 
     @cached_property
     def kinds(self) -> list[str]:

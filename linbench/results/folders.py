@@ -37,6 +37,11 @@ def find_stores(place: Path) -> list[Store]:
     return stores
 
 
+def without_submissions(stores: Iterable[Store]) -> list[Store]:
+    """Return stores but for submissions, which nobody has run again and which decide nothing."""
+    return [store for store in stores if not isinstance(store, Submission)]
+
+
 def each_once(stores: Iterable[Store]) -> list[Store]:
     """Return the first store of each folder, however many names a folder has."""
     by_place: dict[Path, Store] = {}

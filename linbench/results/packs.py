@@ -343,11 +343,6 @@ def _pack_faults(path: Path, entry: Entry | None) -> Iterator[str]:
         yield f"{path} is not the file that {MANIFEST} lists: its SHA-256 is another."
     if entry and entry["rows"] != len(texts):
         yield f"{path} has {pluralize(len(texts), 'result')}, and {MANIFEST} says {entry['rows']}."
-    yield from line_faults(path, texts)
-
-
-def line_faults(path: Path, texts: Sequence[bytes]) -> Iterator[str]:
-    """Yield a sentence for every line of a pack that does not count."""
     first = dict[str, Line]()
     for line in numbered(path, texts):
         name = line_id(line.text)

@@ -59,18 +59,18 @@ def placings(comparisons: Sequence[Comparison], label: str) -> list[Placing]:
     A comparison of the model alone has none.
     """
     found = []
-    for comparison in _with(comparisons, label):
+    for comparison, row in _with(comparisons, label):
         asked = [facet for facet in facets([comparison], []) if label in facet.estimates]
         plain = plain_accuracy(comparison)
         for facet in asked or ([plain] if plain and label in plain.estimates else []):
             if len(facet.estimates) > 1:
-                found.append(Placing(facet, label, _row(comparison, label).marks))
+                found.append(Placing(facet, label, row.marks))
     return found
 
 
 def overall(comparisons: Sequence[Comparison], label: str) -> Overall | None:
     """Return the place of a model over all tasks; None if it or too few others have been asked them all."""
-    ranks = ranks_of(_with(comparisons, label))
+    ranks = ranks_of([comparison for comparison, _ in _with(comparisons, label)])
     if ranks is None or label not in ranks.mean:
         return None
     mean = ranks.mean[label]
@@ -78,10 +78,10 @@ def overall(comparisons: Sequence[Comparison], label: str) -> Overall | None:
     return Overall(1 + better, len(ranks.mean), mean, ranks.difference, len(ranks.by_task))
 
 
-def _with(comparisons: Sequence[Comparison], label: str) -> list[Comparison]:
-    """Return the comparisons that have a model."""
-    return [one for one in comparisons if any(row.results[0]["label"] == label for row in one.rows)]
-
-
-def _row(comparison: Comparison, label: str) -> Row:
-    return next(row for row in comparison.rows if row.results[0]["label"] == label)
+def _with(comparisons: Sequence[Comparison], label: str) -> list[tuple[Comparison, Row]]:
+    """Return the comparisons that have a model, each with its first row."""
+    found = []
+    for comparison in comparisons:
+        own = [row for row in comparison.rows if row.results[0]["label"] == label]
+        found += [(comparison, row) for row in own[:1]]
+    return found

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from linbench.common.errors import UserError, nearest
 from linbench.common.files import folder_below
-from linbench.results.folders import find_stores
+from linbench.results.folders import find_stores, without_submissions
 from linbench.results.packs import Line
 from linbench.results.record import FINAL, add_result, benchmark_results, no_results
 from linbench.results.schema import Result, ResultsByKind
@@ -123,7 +123,7 @@ def stores_at(name: str) -> list[Store]:
 
     Raises UserError: there is none.
     """
-    found = [store for store in stores_below(name) if not isinstance(store, Submission)]
+    found = without_submissions(stores_below(name))
     if not found:
         hint = "" if Path(name).exists() else nearest(name, {REFERENCE: REFERENCE})
         raise UserError(

@@ -29,7 +29,7 @@ from linbench.common.text import pluralize
 from linbench.experiments.loading import is_location
 from linbench.experiments.pattern import parse_pattern
 from linbench.experiments.plugins.spaces import digest_of_modules
-from linbench.results.packs import Line, PackError, compressed, decompressed, line_faults, lines_by_id
+from linbench.results.packs import Line, PackError, compressed, decompressed, lines_by_id
 from linbench.results.record import is_cell
 from linbench.results.result_text import NewerResultError, read_file
 from linbench.results.schema import Result
@@ -141,17 +141,13 @@ class Submission(Store):
 
         Raises StorageError: the system fails to read it.
         """
-        if isinstance(self._content, str):
-            return [f"{self.folder} does not count: {self._content}."]
-        about, lines = self._content
-        wrong = [*line_faults(self.folder, lines)]
-        if about["rows"] != len(lines):
+        self.all()
+        wrong = [f"{place} does not count: {why}." for place, why in self.set_aside.items()]
+        if isinstance(self._content, _Content) and self._content.about["rows"] != len(self._content.lines):
+            about, lines = self._content
             count = pluralize(len(lines), "result")
             wrong.append(f"{self.folder} has {count}, and {ABOUT} in it says {about['rows']}.")
-        self.all()
-        told = " ".join(wrong)
-        aside = [f"{place} does not count: {why}." for place, why in self.set_aside.items()]
-        return wrong + [sentence for sentence in aside if sentence not in told]
+        return wrong
 
     @cached_property
     def _content(self) -> _Content | str:

@@ -22,9 +22,7 @@ def submissions_page(findings: Findings, facets: Sequence[Facet]) -> Made:
             "file": one.folder.name,
             "about": one.about,
             "facts": grid(["", "stated by its author"], _facts(one)),
-            "places": grid(
-                ["quantity", "estimate", "rank"], _places(one, facets), numbers=["estimate", "rank"]
-            ),
+            "places": _places(one, facets),
         }
         for one in findings.submissions
     ]
@@ -46,10 +44,10 @@ def _facts(one: Submission) -> list[list[str]]:
     ]
 
 
-def _places(one: Submission, facets: Sequence[Facet]) -> list[list[str]]:
-    """Return the places of the models of a submission in all quantities that it has."""
+def _places(one: Submission, facets: Sequence[Facet]) -> str:
+    """Return the table of the places of a submission in all quantities that it has; empty if it has none."""
     labels = {result["label"] for result in one.all()}
-    return [
+    rows = [
         [
             named(facet),
             words(facet, facet.estimates[label]),
@@ -59,3 +57,5 @@ def _places(one: Submission, facets: Sequence[Facet]) -> list[list[str]]:
         for label in facet.estimates
         if label in labels
     ]
+    columns = ["quantity", "estimate", "rank"]
+    return grid(columns, rows, numbers=columns[1:]) if rows else ""

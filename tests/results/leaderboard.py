@@ -20,7 +20,8 @@ BOARD = "leaderboard"
 def ranks_over(*suites: str) -> Ranks:
     """Return the ranks of all models that have been asked every cell of some suites on an H200."""
     cells = [cell for name in suites for cell in expand(load(name), device="cpu").cells]
-    stored = Measured(Store(ROOT / "results" / "h200").all())
+    stored = Measured()
+    stored.add(Store(ROOT / "results" / "h200").all())
     found = ranks_of(comparisons(stored.of({**cell.identity, "device": KIND} for cell in cells)))
     assert found is not None
     return found

@@ -171,3 +171,20 @@ def test_a_submission_stands_beside_the_others_and_is_marked(
         "retnet",
     ]
     assert "(submissions.md)" in ranking[2][0]
+
+
+def test_a_submission_without_a_rank_says_so(tmp_path: Path) -> None:
+    statement: Statement = {
+        "layer": "deltanet",
+        "suite": "quick",
+        "command": "linbench submit deltanet",
+        "linbench": "0.1.0",
+        "sources": {},
+    }
+    record = a_record("0" * 64)
+    assert is_cell(record)
+    findings = findings_of([])
+    findings.stored.submissions = [write_submission(tmp_path, statement, [record])]
+    page = page_of(site_from(findings), "submissions.md")
+    assert "no ranking" in page
+    assert "| quantity" not in page
