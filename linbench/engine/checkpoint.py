@@ -246,10 +246,11 @@ def _run_fields(run: Run) -> dict[str, Any]:
 def tensors_of(training: Training) -> dict[str, Tensor]:
     """Return all tensors that training changes, by name: each [R, ...] but the `SHARED` one."""
     optimiser, stack = training.optimiser, training.stack
-    tensors = {f"weights {i}": flat.weights for i, flat in enumerate(stack.flats)}
+    tensors = {f"weight {name}": x for name, x in stack.parameters.items()}
     tensors |= {f"buffer {name}": x for name, x in stack.buffers.items()}
-    for i, (mean, square) in enumerate(optimiser.moments):
-        tensors |= {f"mean {i}": mean, f"square {i}": square}
+    for flat, moments in zip(stack.flats, optimiser.moments, strict=True):
+        for kind, values in moments._asdict().items():
+            tensors |= {f"{kind} {name}": x for name, x in flat.views(values).items()}
     return tensors | {SHARED: optimiser.steps}
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linbench.engine.stack import Flat, Stack
-from linbench.kernels.adamw import Moments, adamw
+from linbench.kernels.adamw import Moments, Now, update
 from linbench.models.base import Rule
 
 
@@ -60,36 +60,35 @@ class AdamW:
         self.schedule = torch.tensor(schedule, dtype=torch.float64, device=device)
         self.steps = torch.zeros(1, dtype=torch.int64, device=device)
         """Number of steps taken."""
-        self.scales = [flat.spread([rules[name].lr_scale for name in flat.names]) for flat in stack.flats]
-        self.decaying = [flat.spread(_decaying(flat, rules)) for flat in stack.flats]
+        self.updates = [
+            update(
+                flat.weights,
+                flat.layout,
+                scales=[rules[name].lr_scale for name in flat.names],
+                decaying=decaying(flat, rules),
+            )
+            for flat in stack.flats
+        ]
 
     @torch.no_grad()
     def step(self) -> None:
         """Take one step with the gradients of the stack."""
-        now = self.schedule.index_select(0, self.steps)[0]
-        norms = None if self.clip is None else self.norms()
-        for flat, moments, scale, decaying in zip(
-            self.stack.flats, self.moments, self.scales, self.decaying, strict=True
-        ):
-            adamw(
-                flat.weights,
-                flat.gradients,
-                moments,
-                now,
-                rates=self.peaks,
-                decays=self.decays,
-                scale=scale,
-                decaying=decaying,
-                norms=norms,
-                clip=self.clip or 0.0,
-                betas=self.betas,
-            )
+        now = Now(
+            self.schedule.index_select(0, self.steps)[0],
+            self.peaks,
+            self.decays,
+            None if self.clip is None else self.norms(),
+            self.clip or 0.0,
+            self.betas,
+        )
+        for own, flat, moments in zip(self.updates, self.stack.flats, self.moments, strict=True):
+            own.step(flat.weights, flat.gradients, moments, now)
         self.steps += 1
 
     def norms(self) -> Tensor:
         """Return the norm of each replica's gradient: [R]."""
-        norms_of_flats: list[Tensor] = [
-            torch.linalg.vector_norm(flat.gradients, dim=1) for flat in self.stack.flats
+        norms_of_flats = [
+            own.norms(flat.gradients) for own, flat in zip(self.updates, self.stack.flats, strict=True)
         ]
         if len(norms_of_flats) == 1:
             return norms_of_flats[0]
@@ -115,12 +114,15 @@ class AdamW:
             clip=self.clip,
         )
         optimizer.steps = self.steps.clone()
-        optimizer.moments = [Moments(*(x[list(replicas)] for x in moments)) for moments in self.moments]
+        optimizer.moments = [
+            Moments(*(before.select(x, replicas, after) for x in moments))
+            for before, after, moments in zip(self.stack.flats, stack.flats, self.moments, strict=True)
+        ]
         return optimizer
 
 
-def _decaying(flat: Flat, rules: Mapping[str, Rule]) -> list[float]:
-    """Return 1 for each parameter that decays, and 0 for each other."""
+def decaying(flat: Flat, rules: Mapping[str, Rule]) -> list[float]:
+    """Return 1 for each parameter of a flat that decays, and 0 for each other."""
     return [_decays(shape, rules[name]) for name, shape in zip(flat.names, flat.shapes, strict=True)]
 
 

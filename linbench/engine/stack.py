@@ -8,52 +8,61 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-_ALIGNED = 64
-"""Each parameter begins at a multiple of this many numbers, so that matrix products load aligned memory."""
+from linbench.kernels.adamw import Layout
 
 
 class Flat:
-    """The parameters of one dtype in one tensor `weights` [R, n], and their gradients in `gradients` [R, n].
+    """The parameters of one dtype in one tensor `weights` [n], and their gradients in `gradients` [n].
 
-    A row is a replica. An optimizer works on all of them at once. Gaps between parameters stay zero.
+    Each parameter is [R, ...] as a whole, R replicas one after another. An optimizer works on all of them at
+    once. Gaps between parameters stay zero.
     """
 
     def __init__(self, stacked: Mapping[str, Tensor]) -> None:
         """Copy initial values, given by name, each [R, ...]."""
-        self.names = list(stacked)
-        self.replicas = len(next(iter(stacked.values())))
-        self.shapes = [x.shape[1:] for x in stacked.values()]
-        self.widths = [-(-prod(shape) // _ALIGNED) * _ALIGNED for shape in self.shapes]
-        self.weights = next(iter(stacked.values())).new_zeros(self.replicas, sum(self.widths))
-        self.gradients = torch.zeros_like(self.weights)
-        self._fill(self.weights, [x.detach() for x in stacked.values()])
-        self.parameters = {name: x.requires_grad_() for name, x in self.views(self.weights).items()}
+        self.names, self.stacked_shapes = list(stacked), [x.shape for x in stacked.values()]
+        first = next(iter(stacked.values()))
+        self.layout = Layout.of(len(first), [prod(shape[1:]) for shape in self.stacked_shapes])
+        self.weights, self.gradients = (first.new_zeros(self.layout.size) for _ in range(2))
+        self._places = list(self.views(self.gradients).values())
+        weights = self.views(self.weights)
+        _copy([x.detach() for x in stacked.values()], list(weights.values()))
+        self.parameters = {name: x.requires_grad_() for name, x in weights.items()}
+
+    @property
+    def shapes(self) -> list[torch.Size]:
+        """The shapes of the parameters of one replica."""
+        return [shape[1:] for shape in self.stacked_shapes]
 
     def gather(self, gradients: Sequence[Tensor | None]) -> None:
         """Copy gradients, one for each parameter in order; None stands for zeros."""
-        self._fill(self.gradients, gradients)
+        _copy(gradients, self._places)
 
-    def _fill(self, values: Tensor, new_values: Sequence[Tensor | None]) -> None:
-        pairs = list(zip(self.views(values).values(), new_values, strict=True))
-        targets = [target for target, x in pairs if x is not None]
-        sources = [x for _, x in pairs if x is not None]
-        torch._foreach_copy_(targets, sources)
-        for target, x in pairs:
-            if x is None:
-                target.zero_()
+    def select(self, values: Tensor, replicas: Sequence[int], part: "Flat") -> Tensor:
+        """Return the values [n] of some replicas, laid out as in the flat of these alone."""
+        selected = torch.zeros_like(part.weights)
+        rows = [x[list(replicas)] for x in self.views(values).values()]
+        _copy(rows, list(part.views(selected).values()))
+        return selected
 
     def views(self, values: Tensor) -> dict[str, Tensor]:
-        """Return views of values [R, n] by the parameters' names, each [R, ...]."""
-        parts = zip(self.names, self.shapes, torch.split(values, self.widths, dim=1), strict=True)
-        return {
-            name: torch.unflatten(part[:, : prod(shape)], 1, shape) if shape else part[:, 0]
-            for name, shape, part in parts
-        }
+        """Return views of values [n] by the parameters' names, each [R, ...]."""
+        parts = zip(self.names, self.stacked_shapes, self.layout.split(values), strict=True)
+        return {name: part.view(shape) for name, shape, part in parts}
 
-    def spread(self, values: Sequence[float]) -> Tensor:
-        """Return values [n] for all weights, from one value for each parameter."""
-        tensor = torch.tensor(values, dtype=self.weights.dtype, device=self.weights.device)
-        return tensor.repeat_interleave(torch.tensor(self.widths, device=self.weights.device))
+
+def _copy(values: Sequence[Tensor | None], places: Sequence[Tensor]) -> None:
+    """Copy values to their places, which are contiguous; None stands for zeros."""
+    pairs = list(zip(values, places, strict=True))
+    # a GPU copies those that lie in memory as their places do in one launch
+    alike = [(x, place) for x, place in pairs if x is not None and x.is_contiguous()]
+    if alike:
+        torch._foreach_copy_([place for _, place in alike], [x for x, _ in alike])
+    for x, place in pairs:
+        if x is None:
+            place.zero_()
+        elif not x.is_contiguous():
+            place.copy_(x)
 
 
 class Stack:

@@ -89,10 +89,11 @@ def linear(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
     rows, dtype = x.reshape(-1, x.shape[-1]), product_dtype(x)
     with without_autocast(x):
         if inside_vmap():
-            outputs = list(_Products.apply(rows, dtype, *products))  # type: ignore[no-untyped-call]
+            made = _Products.apply(rows, dtype, *products)  # type: ignore[no-untyped-call]
+            outputs = list(made[: len(products)])
         else:
-            replicas = _Products.apply(rows[None], dtype, *(weight[None] for weight in products))  # type: ignore[no-untyped-call]
-            outputs = [y[0] for y in replicas]
+            made = _Products.apply(rows[None], dtype, *(weight[None] for weight in products))  # type: ignore[no-untyped-call]
+            outputs = [y[0] for y in made[: len(products)]]
     if narrow:
         parts = torch.split(outputs.pop(), [weights[i].shape[0] for i in narrow], dim=-1)
         for i, part in zip(narrow, parts, strict=True):
@@ -108,34 +109,44 @@ def _runs_on_gpu(x: Tensor) -> bool:
 class _Products(torch.autograd.Function):
     """Products of x [R, N, D] with weights [R, O_i, D], [R, N, O_i] each, in `dtype`.
 
-    In the backward pass each product adds to the gradient of x in place. Gradients of weights are sums over
-    all rows with few results: they are split into as many parts as fill a GPU, and the parts are added in
-    float32.
+    After them come x and the weights in `dtype`, as far as they had another, for backward: nothing is cast
+    twice. In the backward pass each product adds to the gradient of x in place. Gradients of
+    weights are sums over all rows with few results: they are split into as many parts as fill a GPU, and the
+    parts are added in float32.
     """
 
     @staticmethod
     def forward(x: Tensor, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
-        x = x.to(dtype)
-        return tuple(product(x, weight.to(dtype).mT) for weight in weights)
+        given = (x, *weights)
+        factors = [each.to(dtype) for each in given]
+        products = (product(factors[0], weight.mT) for weight in factors[1:])
+        cast = (factor for factor, before in zip(factors, given, strict=True) if factor is not before)
+        return *products, *cast
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         x, ctx.dtype, *weights = inputs
-        ctx.save_for_backward(x, *weights)
+        ctx.count = len(weights)
+        cast = output[ctx.count :]
+        ctx.mark_non_differentiable(*cast)
+        ctx.save_for_backward(x, *weights, *cast)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        x, *weights = ctx.saved_tensors
+        given, cast = ctx.saved_tensors[: 1 + ctx.count], iter(ctx.saved_tensors[1 + ctx.count :])
+        x, *weights = given
+        if torch.is_grad_enabled():  # a gradient of this gradient goes through what was given
+            narrow, *own = (each.to(ctx.dtype) for each in given)
+        else:
+            narrow, *own = (each if each.dtype == ctx.dtype else next(cast) for each in given)
         dx: Tensor | None = None
         dweights: list[Tensor | None] = []
-        narrow = x.to(ctx.dtype)
-        for dy, weight in zip(gradients, weights, strict=True):
+        for dy, weight, factor in zip(gradients[: ctx.count], weights, own, strict=True):
             if dy is None:
                 dweights.append(None)
                 continue
-            own = weight.to(ctx.dtype)
-            dx = product(dy, own, onto=dx)
+            dx = product(dy, factor, onto=dx)
             dweights.append(sum_of_products(dy, narrow).to(weight.dtype))
         return None if dx is None else dx.to(x.dtype), None, *dweights
 

@@ -327,9 +327,9 @@ def test_tensors_that_do_not_fit_the_training_are_not_taken(kept: Path, harm: st
     head, _, content = kept.read_bytes().partition(b"\n")
     tensors = load(content)
     if harm == "left out":
-        del tensors["weights 0"]
+        del tensors["weight embedding.weight"]
     else:
-        tensors["weights 0"] = tensors["weights 0"][:, :-1].clone()
+        tensors["weight embedding.weight"] = tensors["weight embedding.weight"][:, :-1].clone()
     content = save(tensors)
     numbers = json.loads(head) | {"tensors": hashlib.sha256(content).hexdigest()}
     del numbers["checksum"]

@@ -9,6 +9,7 @@ from torch import nn
 
 from linbench.common.errors import PluginError, UserError
 from linbench.engine.measure import training_context
+from linbench.engine.optimizer import decaying
 from linbench.experiments.cell import Cell
 from linbench.experiments.module_mixer import OUTER, wrap
 from linbench.experiments.registry import registry
@@ -225,8 +226,9 @@ def test_what_a_module_marks_as_not_to_decay_does_not(mine: str, seeds: int) -> 
     """Mamba's code marks A_log and D so, and some of them are matrices."""
     Path("mine.py").write_text(MARKED)
     with training_context(plan("mqar", [mine], preset="quick", seeds=range(seeds), device="cpu")) as training:
-        (flat,), (decaying,) = training.stack.flats, training.optimiser.decaying
-        decays = {name: bool(x.all()) for name, x in flat.views(decaying[None]).items() if "mixers" in name}
+        (flat,), rules = training.stack.flats, training.optimiser.rules
+        pairs = zip(flat.names, decaying(flat, rules), strict=True)
+        decays = {name: bool(decay) for name, decay in pairs if "mixers" in name}
         assert {name: value for name, value in decays.items() if name.startswith("mixers.0")} == {
             "mixers.0.module.rates": False,
             "mixers.0.module.map.weight": True,

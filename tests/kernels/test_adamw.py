@@ -1,18 +1,25 @@
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor
 
-from linbench.kernels.adamw import Moments, adamw
-from linbench.kernels.operators import INTERPRETED, runs_triton
+from linbench.kernels.adamw import Layout, Moments, Now, update
+from linbench.kernels.adamw.cases import lay_out
+from linbench.kernels.operators import INTERPRETED, Backend, runs_triton
 
 pytestmark = pytest.mark.interpreter
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = [
-    *(["torch"] if not INTERPRETED else []),
-    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),
+BACKENDS: list[Backend] = [
+    *(["torch"] if not INTERPRETED else []),  # type: ignore[list-item]
+    *(["triton"] if runs_triton(torch.empty(0, device=DEVICE)) else []),  # type: ignore[list-item]
 ]
-R, N, BETAS = 3, 2500, (0.9, 0.98)
+R, BETAS = 3, (0.9, 0.98)
+WIDTHS = (2052, 64, 1, 130, 1029)
+"""Numbers of each parameter: of several pieces and of one, with rows at multiples of four and not."""
+N = sum(WIDTHS)
+SCALES, DECAYING = (1.0, 2.0, 1.0, 2.0, 0.5), (1.0, 0.0, 1.0, 0.0, 1.0)
 
 
 def reference(weights: Tensor, gradients: list[Tensor], clip: float | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -20,7 +27,10 @@ def reference(weights: Tensor, gradients: list[Tensor], clip: float | None) -> t
     rates, decays = (
         torch.tensor(values, dtype=torch.float64)[:, None] for values in ([1e-2, 3e-3, 1e-1], [0.1, 0.5, 0.0])
     )
-    scale, decaying = factors(torch.float64)
+    scale, decaying = (
+        torch.tensor(values, dtype=torch.float64).repeat_interleave(torch.tensor(WIDTHS))
+        for values in (SCALES, DECAYING)
+    )
     w, m, v = weights.double().cpu(), torch.zeros(R, N).double(), torch.zeros(R, N).double()
     for t, given in enumerate(gradients, start=1):
         g = given.double().cpu()
@@ -36,39 +46,30 @@ def reference(weights: Tensor, gradients: list[Tensor], clip: float | None) -> t
     return w, m, v
 
 
-def factors(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return a factor of each weight for its learning rate, and one for its decay."""
-    return 1 + (torch.arange(N) % 2).to(dtype), (torch.arange(N) % 3 == 0).to(dtype)
-
-
 def stepped(
-    weights: Tensor, gradients: list[Tensor], clip: float | None, backend: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    weights = weights.clone()
-    moments = Moments(torch.zeros_like(weights), torch.zeros_like(weights))
+    weights: Tensor, gradients: list[Tensor], clip: float | None, backend: Backend, replicas: int = R
+) -> tuple[Tensor, ...]:
+    """Return weights and moments [R, N] after a step for each of the gradients [R, N]."""
+    layout = Layout.of(replicas, WIDTHS)
+    flat = lay_out(layout, weights)
+    moments = Moments(torch.zeros_like(flat), torch.zeros_like(flat))
     rates, decays = (
-        torch.tensor(values, dtype=torch.float64, device=DEVICE)
+        torch.tensor(values[:replicas], dtype=torch.float64, device=DEVICE)
         for values in ([1e-2, 3e-3, 1e-1], [0.1, 0.5, 0.0])
     )
-    scale, decaying = (x.to(DEVICE) for x in factors(weights.dtype))
+    made = update(flat, layout, scales=SCALES, decaying=DECAYING, backend=backend)
     for t, given in enumerate(gradients, start=1):
-        now = torch.tensor([1 / t, 1 - BETAS[0] ** t, 1 - BETAS[1] ** t], dtype=torch.float64, device=DEVICE)
-        norms = None if clip is None else given.norm(dim=1)
-        adamw(
-            weights,
-            given.clone(),
-            moments,
-            now,
-            rates=rates,
-            decays=decays,
-            scale=scale,
-            decaying=decaying,
-            norms=norms,
-            clip=clip or 0.0,
-            betas=BETAS,
-            backend=backend,
+        numbers = torch.tensor(
+            [1 / t, 1 - BETAS[0] ** t, 1 - BETAS[1] ** t], dtype=torch.float64, device=DEVICE
         )
-    return weights, *moments
+        laid = lay_out(layout, given)
+        norms = None if clip is None else made.norms(laid)
+        made.step(flat, laid, moments, Now(numbers, rates, decays, norms, clip or 0.0, BETAS))
+    for x in (flat, *moments):
+        ends = [start + replicas * width for start, width in zip(layout.starts, WIDTHS, strict=False)]
+        gaps = [x[end:start] for end, start in zip(ends, layout.starts[1:], strict=True)]
+        assert not torch.cat(gaps).any(), "gaps stay zero"
+    return tuple(torch.cat(layout.split(x), dim=1) for x in (flat, *moments))
 
 
 def drawn(generator: torch.Generator, dtype: torch.dtype = torch.float32) -> tuple[Tensor, list[Tensor]]:
@@ -78,14 +79,46 @@ def drawn(generator: torch.Generator, dtype: torch.dtype = torch.float32) -> tup
     return weights, gradients
 
 
+def test_parameters_lie_one_after_another_as_a_whole() -> None:
+    layout = Layout.of(R, WIDTHS)
+    assert [part.shape for part in layout.split(torch.zeros(layout.size))] == [(R, width) for width in WIDTHS]
+    assert all(start % 64 == 0 for start in layout.starts)
+    assert all(
+        R * width <= after - start < R * width + 64
+        for (start, after), width in zip(pairwise(layout.starts), WIDTHS, strict=True)
+    )
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("clip", [None, 1.0, 1e6])
-def test_steps_are_those_of_the_paper(generator: torch.Generator, backend: str, clip: float | None) -> None:
+def test_steps_are_those_of_the_paper(
+    generator: torch.Generator, backend: Backend, clip: float | None
+) -> None:
     weights, gradients = drawn(generator)
     for given, expected in zip(
         stepped(weights, gradients, clip, backend), reference(weights, gradients, clip), strict=True
     ):
         assert torch.allclose(given.double().cpu(), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_norms_are_those_of_replicas(generator: torch.Generator, backend: Backend) -> None:
+    weights, (gradients, *_) = drawn(generator)
+    layout = Layout.of(R, WIDTHS)
+    made = update(lay_out(layout, weights), layout, scales=SCALES, decaying=DECAYING, backend=backend)
+    expected = gradients.double().norm(dim=1)
+    assert torch.allclose(made.norms(lay_out(layout, gradients)).double(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_replica_alone_takes_the_steps_that_it_takes_in_a_stack(
+    generator: torch.Generator, backend: Backend
+) -> None:
+    weights, gradients = drawn(generator)
+    together = stepped(weights, gradients, 1.0, backend)
+    alone = stepped(weights[:1], [given[:1] for given in gradients], 1.0, backend, replicas=1)
+    for given, expected in zip(alone, together, strict=True):
+        assert torch.allclose(given, expected[:1], rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="Triton rounds to float32")
@@ -98,7 +131,7 @@ def test_float64_stays_float64(generator: torch.Generator) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_broken_replica_breaks_alone(generator: torch.Generator, backend: str) -> None:
+def test_a_broken_replica_breaks_alone(generator: torch.Generator, backend: Backend) -> None:
     weights, gradients = drawn(generator)
     sound = stepped(weights, gradients, 1.0, backend)
     gradients[1][1, 7] = float("nan")
@@ -111,4 +144,4 @@ def test_a_broken_replica_breaks_alone(generator: torch.Generator, backend: str)
 def test_a_backend_that_does_not_run_is_refused(generator: torch.Generator) -> None:
     weights, gradients = drawn(generator)
     with pytest.raises(ValueError, match="one of auto, torch, triton"):
-        stepped(weights, gradients, None, "fast")
+        stepped(weights, gradients, None, "fast")  # type: ignore[arg-type]

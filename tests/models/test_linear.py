@@ -1,11 +1,13 @@
 """Products of several maps at a time are those of each alone."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from linbench.models.blocks import linear as what
 from linbench.models.blocks.linear import Affine, Linear, SharedInput, linear
@@ -132,3 +134,40 @@ def test_what_is_shared_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> Non
     given = SharedInput(x, maps)
     assert all(torch.allclose(one(given), F.linear(x, one.weight), atol=1e-6) for one in maps)
     assert calls == [3]
+
+
+class Casts(TorchDispatchMode):
+    """Counts the casts to bfloat16 inside it."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.count += func is torch.ops.aten._to_copy.default and kwargs.get("dtype") == torch.bfloat16
+        return func(*args, **kwargs)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_each_factor_is_cast_once(stacked: bool) -> None:
+    shape = (3,) if stacked else ()
+    x = draw(*shape, 5, 12, dtype=torch.float32).requires_grad_()
+    weights = [draw(*shape, size, 12, dtype=torch.float32).requires_grad_() for size in (20, 24)]
+    with torch.autocast("cpu", dtype=torch.bfloat16), Casts() as forward:
+        outputs = torch.vmap(linear)(x, weights) if stacked else linear(x, weights)
+    loss = torch.stack([y.sum() for y in outputs]).sum()
+    with Casts() as backward:
+        torch.autograd.grad(loss, [x, *weights])
+    assert (forward.count, backward.count) == (3, 0)
+
+
+def test_gradients_of_gradients_go_through_what_was_cast() -> None:
+    def squared(function: Callable[..., list[Tensor]]) -> Tensor:
+        x, weight = draw(5, 12, dtype=torch.float32), draw(20, 12, dtype=torch.float32).requires_grad_()
+        x.requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            (y,) = function(x, [weight])
+        (dx,) = torch.autograd.grad(y.float().square().sum(), x, create_graph=True)
+        return torch.autograd.grad(dx.square().sum(), weight)[0]
+
+    given, expected = squared(linear), squared(each_alone)
+    assert float((given - expected).norm() / expected.norm()) < 2e-2
