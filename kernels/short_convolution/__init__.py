@@ -33,13 +33,14 @@ def short_convolution(
     weight: Tensor,
     state: Tensor | None = None,
     *,
+    bias: Tensor | None = None,
     activation: Activation | None = "silu",
     l2_heads: tuple[int, int] | None = None,
     parts: Sequence[int] | None = None,
     eps: float = 1e-6,
     backend: Backend = "auto",
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Return y_t = activation(sum_i weight_i * x_{t-W+1+i}), with a filter for every channel.
+    """Return y_t = activation(sum_i weight_i * x_{t-W+1+i} + bias), with a filter for every channel.
 
     H3 (arXiv:2212.14052), Mamba (2312.00752).
 
@@ -47,6 +48,7 @@ def short_convolution(
         x: [B, T, C].
         weight: [W, C] with W at most 4; its last row meets the token itself.
         state: [B, W-1, C], the inputs that came before; None is zeros.
+        bias: [C]; None is zeros.
         activation: "silu"; None is the bare convolution.
         l2_heads: (channels, head_dim): the first `channels` of y are divided by sqrt(sum y^2 + eps) head by
             head; zero stays zero.
@@ -72,6 +74,8 @@ def short_convolution(
             f" {[*map(tuple, (x.shape, weight.shape))]}"
         )
     batch, _, channels = x.shape
+    if bias is not None and bias.shape != (channels,):
+        raise ValueError(f"bias must be [C] = ({channels},), not {tuple(bias.shape)}")
     if state is not None and state.shape != (batch, weight.shape[0] - 1, channels):
         raise ValueError(
             f"state must be [B, W-1, C] = {(batch, weight.shape[0] - 1, channels)}, not {tuple(state.shape)}"
@@ -92,8 +96,8 @@ def short_convolution(
     if state is not None:
         state = state.to(x.dtype)
     if not triton_form:
-        y, last = eager(x, weight, state, activation, l2_heads, eps)
+        y, last = eager(x, weight, bias, state, activation, l2_heads, eps)
         return torch.split(y, list(parts), dim=-1), last
     from linbench.kernels.short_convolution import operator
 
-    return operator.short_convolution(x, weight, state, activation, l2_heads, parts, eps)
+    return operator.short_convolution(x, weight, bias, state, activation, l2_heads, parts, eps)

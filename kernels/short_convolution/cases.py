@@ -27,8 +27,11 @@ def _case(
     state: bool,
     silu: bool = True,
     parts: tuple[int, ...] = (CHANNELS,),
+    bias: bool = False,
 ) -> KernelCase:
     inputs = {"x": normal(3, 99, CHANNELS), "weight": normal(width, CHANNELS)}
+    if bias:
+        inputs["bias"] = normal(CHANNELS)
     if state:
         inputs["before"] = normal(3, width - 1, CHANNELS)
 
@@ -37,6 +40,7 @@ def _case(
             given["x"],
             given["weight"],
             given.get("before"),
+            bias=given.get("bias"),
             activation="silu" if silu else None,
             l2_heads=l2_heads,
             parts=parts,
@@ -47,7 +51,7 @@ def _case(
         x, weight = given["x"], given["weight"]
         before = given.get("before", x.new_zeros(len(x), width - 1, CHANNELS))
         padded = torch.cat([before, x], dim=1)
-        y = F.conv1d(padded.mT, weight.mT[:, None], groups=CHANNELS).mT
+        y = F.conv1d(padded.mT, weight.mT[:, None], given.get("bias"), groups=CHANNELS).mT
         y = F.silu(y) if silu else y
         y = y if l2_heads is None else _unit_heads(y, *l2_heads)
         return *torch.split(y, list(parts), dim=-1), padded[:, x.shape[1] :]
@@ -79,6 +83,7 @@ FAMILY = Family(
         "short_convolution": {
             "kernel 4, unit heads, from a state": partial(_case, 4, (64, 32), True, parts=(32, 32, 32)),
             "kernel 2": partial(_case, 2, None, False),
+            "kernel 4, with a bias": partial(_case, 4, None, True, parts=(64, 32), bias=True),
             "kernel 3, no activation": partial(_case, 3, None, True, silu=False),
         }
     },

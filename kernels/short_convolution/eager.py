@@ -12,6 +12,7 @@ _ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 def eager(
     x: Tensor,
     weight: Tensor,
+    bias: Tensor | None,
     state: Tensor | None,
     activation: str | None,
     l2_heads: tuple[int, int] | None,
@@ -24,6 +25,7 @@ def eager(
     inputs = torch.cat([state, x], dim=1)
     wide = at_least_float32(x.dtype)
     y = _convolve(inputs.to(wide), weight.to(wide), length)
+    y = y if bias is None else y + bias.to(wide)
     if activation == "silu":
         y = F.silu(y)
     if l2_heads is not None:

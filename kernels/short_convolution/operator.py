@@ -11,9 +11,12 @@ from linbench.kernels.short_convolution import PARTS, triton
 from linbench.kernels.short_convolution.launch import Launch, backward_launch, forward_launch, splits
 
 
-def _switches(launch: Launch, width: int, silu: bool, normed: int, state: Tensor | None) -> dict[str, Any]:
+def _switches(
+    launch: Launch, taps: int, biased: bool, silu: bool, normed: int, state: Tensor | None
+) -> dict[str, Any]:
     return {
-        "W": width,
+        "W": taps,
+        "BIAS": biased,
         "D": launch.head_dim,
         "BD": launch.padded,
         "G": launch.groups,
@@ -36,26 +39,29 @@ def forward(
     x: Tensor,
     weight: Tensor,
     state: Tensor | None,
+    biased: bool,
     silu: bool,
     normed: int,
     head_dim: int,
     parts: list[int],
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return parts and last inputs of x [B, T, C], weight [replicas, W, C] and state [B, W-1, C].
+    """Return parts and last inputs of x [B, T, C], weight [replicas, rows, C] and state [B, W-1, C].
 
-    The first `normed` heads of `head_dim` channels get a norm.
+    The rows of the weight are W taps and, if it is `biased`, the bias. The first `normed` heads of `head_dim`
+    channels get a norm.
     """
     x, weight, state = x.contiguous(), weight.contiguous(), None if state is None else state.contiguous()
-    (batch, length, channels), (replicas, width, _) = x.shape, weight.shape
+    (batch, length, channels), (replicas, rows, _) = x.shape, weight.shape
+    taps = rows - biased
     launch = forward_launch(length, parts, head_dim if normed else None)
     y, last = (
         _three(x, [x.new_empty(batch, length, part) for part in parts]),
-        x.new_empty(batch, width - 1, channels),
+        x.new_empty(batch, taps - 1, channels),
     )
     triton.forward[(launch.programs(batch, length, channels),)](
         x, weight, state, *y, last, length, channels, *_widths(parts), batch // replicas,
-        normed, eps, **_switches(launch, width, silu, normed, state),
+        normed, eps, **_switches(launch, taps, biased, silu, normed, state),
     )  # fmt: skip
     return *y, last
 
@@ -64,21 +70,22 @@ def forward(
 def backward(
     x: Tensor, weight: Tensor, state: Tensor | None, dy0: Tensor,
     dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
-    silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,
+    biased: bool, silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return gradients of x, weight and state; the last is empty if there is no state."""
     x, weight, dy = x.contiguous(), weight.contiguous(), [given.contiguous() for given in (dy0, dy1, dy2)]
     state, dlast = (None if given is None else given.contiguous() for given in (state, dlast))
-    (batch, length, channels), (replicas, width, _) = x.shape, weight.shape
+    (batch, length, channels), (replicas, rows, _) = x.shape, weight.shape
+    taps = rows - biased
     launch = backward_launch(batch, length, parts, head_dim if normed else None)
-    dx, dstate = torch.empty_like(x), x.new_empty(batch, width - 1 if state is not None else 0, channels)
-    partial = x.new_empty(batch, -(-length // launch.steps), width, channels, dtype=torch.float32)
+    dx, dstate = torch.empty_like(x), x.new_empty(batch, 0 if state is None else taps - 1, channels)
+    partial = x.new_empty(batch, -(-length // launch.steps), rows, channels, dtype=torch.float32)
     triton.backward[(launch.programs(batch, length, channels),)](
         x, weight, state, *dy, dlast, dx, partial, dstate, length,
         channels, *_widths(parts), batch // replicas, normed, eps,
-        **_switches(launch, width, silu, normed, state), LAST=dlast is not None,
+        **_switches(launch, taps, biased, silu, normed, state), LAST=dlast is not None,
     )  # fmt: skip
-    return dx, reduce_partials(partial.view(replicas, -1, width, channels)).to(weight.dtype), dstate
+    return dx, reduce_partials(partial.view(replicas, -1, rows, channels)).to(weight.dtype), dstate
 
 
 def _widths(parts: Sequence[int]) -> list[int]:
@@ -90,6 +97,7 @@ def _(
     x: Tensor,
     weight: Tensor,
     state: Tensor | None,
+    biased: bool,
     silu: bool,
     normed: int,
     head_dim: int,
@@ -97,14 +105,14 @@ def _(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     y = _three(x, [x.new_empty(*x.shape[:2], part) for part in parts])
-    return *y, x.new_empty(x.shape[0], weight.shape[1] - 1, x.shape[2])
+    return *y, x.new_empty(x.shape[0], weight.shape[1] - biased - 1, x.shape[2])
 
 
 @backward.register_fake
 def _(
     x: Tensor, weight: Tensor, state: Tensor | None, dy0: Tensor,
     dy1: Tensor, dy2: Tensor, dlast: Tensor | None,
-    silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,
+    biased: bool, silu: bool, normed: int, head_dim: int, parts: list[int], eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return (
         x.new_empty(x.shape),
@@ -127,7 +135,7 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
         x.new_zeros(*x.shape[:2], part) if one is None else one for one, part in zip(dy, parts, strict=False)
     ]
     dx, dweight, dstate = backward(x, weight, state, *_three(x, given), dlast, *ctx.options)
-    return dx, dweight, None if state is None else dstate, *[None] * 5
+    return dx, dweight, None if state is None else dstate, *[None] * 6
 
 
 forward.register_autograd(_differentiate, setup_context=_save)
@@ -138,6 +146,7 @@ fold_replicas(backward)
 def short_convolution(
     x: Tensor,
     weight: Tensor,
+    bias: Tensor | None,
     state: Tensor | None,
     activation: str | None,
     l2_heads: tuple[int, int] | None,
@@ -150,8 +159,9 @@ def short_convolution(
     apart = splits(parts, head_dim if normed else None)
     *y, last = forward(
         x,
-        weight[None],
+        (weight if bias is None else torch.cat([weight, bias[None].to(weight.dtype)]))[None],
         state,
+        bias is not None,
         activation == "silu",
         normed,
         head_dim,

@@ -72,7 +72,7 @@ def _sigmoid(z):
 
 @triton.jit
 def _tap(weight, lag: tl.constexpr, c, mask, C, W: tl.constexpr):
-    """Load the weight of a replica that meets the input `lag` steps back."""
+    """Load the weight of a replica that meets the input `lag` steps back, or its bias for lag -1."""
     return tl.load(weight + ((W - 1 - lag) * C + c), mask=mask, other=0.0).to(tl.float32)
 
 
@@ -86,19 +86,21 @@ def _at(x, row, C):
 def forward(
     x, weight, state, y0, y1, y2, last, T, C, C0, C1, C2, rows_per_replica, normed, eps,
     W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
-    STATE: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
+    BIAS: tl.constexpr, STATE: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     """Compute y and last. Grid (B * chunks * blocks).
 
-    x [B, T, C], yi [B, T, Ci], weight [replicas, W, C], state, last [B, W-1, C]; `normed`: groups with a
-    norm.
+    x [B, T, C], yi [B, T, Ci], weight [replicas, W + BIAS, C], state, last [B, W-1, C]; `normed`: groups with
+    a norm.
     """
     b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
     steps = chunk * BT + tl.arange(0, BT)[:, None, None]
-    x, weight = _at(x, b * T, C), _at(weight, b // rows_per_replica * W, C)
+    x, weight = _at(x, b * T, C), _at(weight, b // rows_per_replica * (W + BIAS), C)
     if STATE:
         state = _at(state, b * (W - 1), C)
     z = tl.zeros([BT, G, BD], tl.float32)
+    if BIAS:
+        z += _tap(weight, -1, c, mask, C, W)[None]
     for lag in tl.static_range(W):
         z += _tap(weight, lag, c, mask, C, W)[None] * _inputs(
             x, state, steps - lag, c[None], mask[None], T, C, W, STATE
@@ -125,9 +127,9 @@ def backward(
     x, weight, state, dy0, dy1, dy2, dlast, dx, dweight,
     dstate, T, C, C0, C1, C2, rows_per_replica, normed, eps,
     W: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, G: tl.constexpr, BT: tl.constexpr,
-    STATE: tl.constexpr, LAST: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
+    BIAS: tl.constexpr, STATE: tl.constexpr, LAST: tl.constexpr, SILU: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """Compute gradients; dweight [B, chunks, W, C] in float32. Grid as in `forward`.
+    """Compute gradients; dweight [B, chunks, W + BIAS, C] in float32. Grid as in `forward`.
 
     LAST: the last inputs have a gradient dlast of their own. Step t has dz_t, the gradient of the
     convolution's output; with those of the W - 1 steps before it the gradient of the input W - 1 steps back
@@ -136,7 +138,7 @@ def backward(
     """
     b, chunk, chunks, group, c, mask = _place(T, C, D, BD, G, BT)
     first = chunk * BT
-    x, dx, weight = _at(x, b * T, C), _at(dx, b * T, C), _at(weight, b // rows_per_replica * W, C)
+    x, dx, weight = _at(x, b * T, C), _at(dx, b * T, C), _at(weight, b // rows_per_replica * (W + BIAS), C)
     if STATE:
         state, dstate = _at(state, b * (W - 1), C), _at(dstate, b * (W - 1), C)
     if LAST:
@@ -146,7 +148,9 @@ def backward(
     # the weight's has by lag
     w0, w1, w2, w3 = _tap(weight, 0, c, mask, C, W), zeros, zeros, zeros
     x1, x2, x3, dx1, dx2, dx3 = zeros, zeros, zeros, zeros, zeros, zeros
-    dw0, dw1, dw2, dw3 = zeros, zeros, zeros, zeros
+    dw0, dw1, dw2, dw3, dbias, bias = zeros, zeros, zeros, zeros, zeros, zeros
+    if BIAS:
+        bias = _tap(weight, -1, c, mask, C, W)
     if W > 1:
         w1 = _tap(weight, 1, c, mask, C, W)
         x1 = _inputs(x, state, first - 1, c, mask, T, C, W, STATE)
@@ -175,6 +179,8 @@ def backward(
             z += w2 * x2
         if W > 3:
             z += w3 * x3
+        if BIAS:
+            z += bias
         s = z
         if SILU:
             gate = _sigmoid(z)
@@ -187,6 +193,8 @@ def backward(
             dz = ds * gate * (1 + z * (1 - gate))
         here = tl.where(t < first + BT, dz, 0.0)
         dw0 += here * x0
+        if BIAS:
+            dbias += here
         # sums, not a history of dz: Triton 3.6 was seen to compile the shifting of three equal tiles wrongly
         if W == 1:
             dx0 = w0 * dz
@@ -215,7 +223,7 @@ def backward(
         if STATE:
             tl.store(dstate + ((W - 1 + u) * C + c), dx0.to(dstate.dtype.element_ty), mask=mask & (u < 0))
         x1, x2, x3 = x0, x1, x2
-    place = (b * chunks + chunk) * W
+    place = (b * chunks + chunk) * (W + BIAS)
     tl.store(dweight + (place + W - 1) * C + c, dw0, mask=mask)
     if W > 1:
         tl.store(dweight + (place + W - 2) * C + c, dw1, mask=mask)
@@ -223,3 +231,5 @@ def backward(
         tl.store(dweight + (place + W - 3) * C + c, dw2, mask=mask)
     if W > 3:
         tl.store(dweight + place * C + c, dw3, mask=mask)
+    if BIAS:
+        tl.store(dweight + (place + W) * C + c, dbias, mask=mask)

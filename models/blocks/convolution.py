@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -29,7 +28,7 @@ class ShortConvolution(nn.Module):
         activation: applied to the output.
         l2_heads: (channels, head_dim) if the first channels are heads that are scaled to unit length.
         parts: sizes of the tensors into which the output's channels are split; None: one tensor.
-        bias: whether every channel has a bias, before the activation; not together with `l2_heads`.
+        bias: whether every channel has a bias, before the activation.
     """
 
     def __init__(
@@ -61,14 +60,15 @@ class ShortConvolution(nn.Module):
             x: [B, T, C].
             state: the inputs before x [B, kernel-1, C]; None stands for zeros.
         """
-        if self.bias is None:
-            return short_convolution(
-                x, self.weight, state, activation=self.activation, l2_heads=self.l2_heads, parts=self.parts
-            )
-        (y,), state = short_convolution(x, self.weight, state, activation=None)
-        y = (y + self.bias).to(x.dtype)
-        y = y if self.activation is None else F.silu(y)
-        return torch.split(y, list(self.parts or y.shape[-1:]), dim=-1), state
+        return short_convolution(
+            x,
+            self.weight,
+            state,
+            bias=self.bias,
+            activation=self.activation,
+            l2_heads=self.l2_heads,
+            parts=self.parts,
+        )
 
 
 class InputConvolution(nn.Module):

@@ -55,13 +55,14 @@ def reference(
     state: Tensor | None,
     l2_heads: tuple[int, int] | None,
     activation: str | None = "silu",
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     width, length = len(weight), x.shape[1]
     state = x.new_zeros(x.shape[0], width - 1, x.shape[2]) if state is None else state
     inputs = torch.cat([state, x], dim=1)
     rows = []
     for t in range(length):
-        z = sum(weight[i] * inputs[:, t + i] for i in range(width))
+        z = sum(weight[i] * inputs[:, t + i] for i in range(width)) + (0 if bias is None else bias)
         y = z / (1 + torch.exp(-z)) if activation == "silu" else z
         if l2_heads is not None:
             channels, head_dim = l2_heads
@@ -123,6 +124,59 @@ def test_without_an_activation_it_is_the_bare_convolution(
     make: Callable[..., Inputs], backend: str, length: int, width: int, l2_heads: tuple[int, int] | None
 ) -> None:
     assert_parity(backend, make(length, width=width), l2_heads, activation=None)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("length", [1, 3, 63, 65, 100])
+@pytest.mark.parametrize(
+    ("width", "l2_heads", "activation"),
+    [(4, None, "silu"), (4, (16, 8), "silu"), (3, None, None), (1, None, None)],
+)
+def test_a_bias_comes_before_the_activation(
+    make: Callable[..., Inputs],
+    backend: str,
+    dtype: torch.dtype,
+    length: int,
+    width: int,
+    l2_heads: tuple[int, int] | None,
+    activation: str | None,
+) -> None:
+    inputs = (*make(length, width=width, dtype=dtype), make(1, width=width, dtype=dtype)[0][0, 0])
+    options = {"l2_heads": l2_heads, "activation": activation}
+
+    def biased(function: Callable[..., tuple[Tensor, Tensor]], given: Any, **more: Any) -> list[Tensor]:
+        def of_all(x: Tensor, weight: Tensor, state: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+            return function(x, weight, state, bias=bias, **options, **more)
+
+        return results(of_all, given)
+
+    given = biased(convolution, inputs, backend=backend)
+    expected = biased(reference, tuple(x.double() for x in inputs))
+    for part, limit in zip((slice(2), slice(2, None)), LIMITS[dtype], strict=True):
+        assert_near(given[part], expected[part], limit)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_replicas_with_biases_stack(make: Callable[..., Inputs], backend: str) -> None:
+    x, weight, state = make(5, lead=(3,))
+    inputs = (x, weight, state, make(1, lead=(3,))[0][:, 0, 0])
+
+    def one(x: Tensor, weight: Tensor, state: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        return convolution(x, weight, state, bias=bias, backend=backend)
+
+    def one_by_one(*given: Tensor) -> tuple[Tensor, ...]:
+        return tuple(
+            map(torch.stack, zip(*(one(*(each[i] for each in given)) for i in range(3)), strict=True))
+        )
+
+    assert_near(results(torch.vmap(one), inputs), results(one_by_one, inputs), 1e-6)
+
+
+def test_a_bias_of_another_size_is_refused(make: Callable[..., Inputs]) -> None:
+    x, weight, state = make(3)
+    with pytest.raises(ValueError, match=r"bias must be \[C\] = \(20,\), not \(19,\)"):
+        short_convolution(x, weight, state, bias=weight[0, 1:])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
