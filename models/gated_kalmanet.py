@@ -7,6 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from linbench.kernels.dtypes import to_float32
+from linbench.kernels.gated_product import scale_rows
 from linbench.kernels.least_squares import gram_norm
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
 from linbench.models.base import LayerInfo, Rule
@@ -93,7 +94,7 @@ class GatedKalmaNet(RegressionMixer):
         ridge = (self.settings.ridge * norm)[..., None]
         solved, after = self.regress(q, k, v, memory, ridge=ridge, log_decay=log_decay, strength=strength)
         cross = None if memory is None else memory[..., self.project.key_dim :]
-        values = (strength[..., None] * v).to(v.dtype)
+        values = scale_rows(v, strength)
         plain, _ = matrix_state(q, k, values, log_decay=log_decay, scale=1.0, state=cross)
         mixed = plain + torch.sigmoid(self.mix(x.x))[..., None] * (solved - plain)
         return (mixed * self.project.key_dim**-0.5).to(v.dtype), after

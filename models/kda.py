@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from linbench.common.settings import ABSENT
+from linbench.kernels.gated_product import scale_rows
 from linbench.kernels.matrix_state import Add, Delta, matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.channel_decay import FLOOR, ChannelDecay, SignedDecay
@@ -173,7 +174,7 @@ class KDA(MatrixMixer):
         """
         beta = self.beta(x)
         if not self.settings.erases:
-            v = (beta[..., None] * v).to(v.dtype)
+            v = scale_rows(v, beta)
         update = Delta(beta) if self.settings.erases else Add()
         if not isinstance(self.decay, SignedDecay):
             log_decay = None if self.decay is None else self.decay(x)

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from linbench.kernels.gated_product import scale_rows
 from linbench.kernels.matrix_state import Add
 from linbench.models.blocks.levels import Levels, LevelSettings, LogLinear
 from linbench.models.blocks.linear import SharedInput
@@ -47,7 +48,7 @@ class LogLinearMamba2(LogLinear, Mamba2):
         o, memory = levels.recall(
             q,
             k,
-            (step[..., None] * v).to(v.dtype),
+            scale_rows(v, step),
             self.level_weights(x, levels.number),
             log_decay=log_decay,
             update=Add(),

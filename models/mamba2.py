@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.common.settings import ABSENT
+from linbench.kernels.gated_product import scale_rows
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import StepDecay
@@ -149,9 +150,7 @@ class Mamba2(MatrixMixer):
     ) -> tuple[Tensor, Tensor]:
         """Compute the equation."""
         log_decay, step = self.decay.with_step(x)
-        o, memory = matrix_state(
-            q, k, (step[..., None] * v).to(v.dtype), log_decay=log_decay, scale=1.0, state=memory
-        )
+        o, memory = matrix_state(q, k, scale_rows(v, step), log_decay=log_decay, scale=1.0, state=memory)
         return o if self.skip is None else o + self.skip[:, None].to(v.dtype) * v, memory
 
     def recurrence_flops(self, seq_len: int) -> float:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linbench.kernels.channel_decay import channel_decay
 from linbench.kernels.dtypes import at_least_float32
 from linbench.kernels.erasure import erasure
+from linbench.kernels.gated_product import scale_rows
 from linbench.kernels.matrix_state import LowRank as Transition
 from linbench.kernels.matrix_state import flops_per_token, matrix_state
 from linbench.models.base import LayerInfo, Out, Rule
@@ -161,8 +162,8 @@ class RWKV7(ShiftMixer):
         )
         bonus: Tensor | None = None
         if self.r_k is not None:  # of every head of keys for all values that share it
-            strength = (r * k * self.r_k).sum(dim=-1)[..., None, None]
-            bonus = (strength * v.reshape(*k.shape[:3], -1, v.shape[3])).flatten(2, 3)
+            strength = (r * k * self.r_k).sum(dim=-1)[..., None]
+            bonus = scale_rows(v, strength.expand(*k.shape[:3], v.shape[2] // k.shape[2]).flatten(2))
         return Out(self.readout(o, streams.get("g", x), bonus), ShiftState(memory, conv, shift), cross_layer)
 
     def recurrence_flops(self, seq_len: int) -> float:

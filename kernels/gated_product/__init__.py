@@ -1,17 +1,17 @@
-"""The gated product of SwiGLU: one half of the channels opens or shuts the other.
+"""Products number by number: the gated one of SwiGLU, and rows times a number each, as values times a step.
 
-The family is in no identity of a cell, since it took the place of the same expression in torch. On a CPU it
-is that expression, bit for bit. On a GPU it is computed in float32 and rounded once; torch rounds silu(gate)
-and, in the gradient of the gate, a product before the result. So in 16 bits it is closer to the same values,
-and in float32 it differs in last bits alone.
+The family is in no identity of a cell, since it took the place of the same expressions in torch. On a CPU it
+is these expressions, bit for bit. On a GPU it is computed in float32 and rounded once; torch rounds
+silu(gate) and, in the gradient of the gate, a product before the result. So in 16 bits it is closer to the
+same values, and in float32 it differs in last bits alone.
 """
 
 from torch import Tensor
 
-from linbench.kernels.gated_product.eager import eager
+from linbench.kernels.gated_product import eager
 from linbench.kernels.operators import Backend, uses_triton
 
-__all__ = ["VERSION", "silu_product"]
+__all__ = ["VERSION", "scale_rows", "silu_product"]
 
 VERSION = 0
 """Version, 0 until a change here changes results.
@@ -36,7 +36,28 @@ def silu_product(x: Tensor, *, backend: Backend = "auto") -> Tensor:
     if not x.dim() or not x.shape[-1] or x.shape[-1] % 2:
         raise ValueError(f"x must be [..., 2 H] with H >= 1, not {tuple(x.shape)}")
     if not uses_triton(x, backend):
-        return eager(x)
+        return eager.silu_product(x)
     from linbench.kernels.gated_product import triton
 
     return triton.silu_product(x)
+
+
+def scale_rows(x: Tensor, by: Tensor, *, backend: Backend = "auto") -> Tensor:
+    """Return each row of x times a number of its own. With Triton there is no second derivative.
+
+    Args:
+        x: [..., D].
+        by: [...].
+        backend: "auto" takes the fastest that runs on this device.
+
+    Returns: [..., D] in the dtype of x. With Triton at least float32 inside.
+
+    Raises ValueError: shapes that do not fit together, a backend that is not there or does not run on x.
+    """
+    if not x.dim() or x.shape[:-1] != by.shape:
+        raise ValueError(f"x [..., D] and by [...], not {[*map(tuple, (x.shape, by.shape))]}")
+    if not uses_triton(x, backend):
+        return eager.scale_rows(x, by)
+    from linbench.kernels.gated_product import triton
+
+    return triton.scale_rows(x, by)

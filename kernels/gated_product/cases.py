@@ -1,11 +1,11 @@
-"""Cases of the gated product."""
+"""Cases of products number by number."""
 
 from functools import partial
 
 from torch import Tensor
 
 from linbench.kernels.family import Family, Inputs, KernelCase, normal
-from linbench.kernels.gated_product import silu_product
+from linbench.kernels.gated_product import scale_rows, silu_product
 
 
 def _case(length: int, width: int) -> KernelCase:
@@ -23,6 +23,20 @@ def _reference(given: Inputs) -> tuple[Tensor, ...]:
     return (gate / (1 + (-gate).exp()) * value,)
 
 
+def _rows_case(length: int, width: int) -> KernelCase:
+    """Build a case of rows that are a part of wider ones in memory."""
+    inputs = {"x": normal(length, 3, 2 * width)[..., width:], "by": normal(length, 3)}
+    return KernelCase(_rows_kernel, _rows_reference, inputs)
+
+
+def _rows_kernel(given: Inputs) -> tuple[Tensor, ...]:
+    return (scale_rows(given["x"], given["by"]),)
+
+
+def _rows_reference(given: Inputs) -> tuple[Tensor, ...]:
+    return (given["x"] * given["by"].unsqueeze(-1),)
+
+
 FAMILY = Family(
     cases={
         "silu_product": {
@@ -30,8 +44,12 @@ FAMILY = Family(
             "odd width": partial(_case, 100, 21),
             "one channel": partial(_case, 7, 1),
             "wider than a tile": partial(_case, 3, 2731),
-        }
+        },
+        "scale_rows": {
+            "heads of 64": partial(_rows_case, 65, 64),
+            "odd width": partial(_rows_case, 100, 21),
+        },
     },
     profile_kind="gated product",
-    profile_names=("silu_product",),
+    profile_names=("silu_product", "scale_rows"),
 )

@@ -1,10 +1,15 @@
-"""The gated product in torch."""
+"""Products number by number in torch."""
 
 import torch.nn.functional as F
 from torch import Tensor
 
 
-def eager(x: Tensor) -> Tensor:
-    """Return silu(gate) * value; arguments are those of `silu_product`."""
+def silu_product(x: Tensor) -> Tensor:
+    """Return silu(gate) * value; arguments are those of the door."""
     gate, value = x.chunk(2, dim=-1)
     return F.silu(gate) * value
+
+
+def scale_rows(x: Tensor, by: Tensor) -> Tensor:
+    """Return by * x; arguments are those of the door."""
+    return (by[..., None] * x).to(x.dtype)

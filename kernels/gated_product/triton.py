@@ -1,9 +1,11 @@
-"""The gated product on a GPU: one launch forward and one backward, each number read once and written once.
+"""Products number by number on a GPU: one launch forward, one backward, each number read and written once.
 
-Only x is kept for backward, and the gradients of both halves are written into one tensor. A program takes
-BLOCK results that lie side by side, whatever rows they belong to, so that no lane is idle, however wide a row
-is. The compiler knows the width: it divides by it cheaply, and loads as many numbers at once as the width
-allows, 16 bytes where it is a multiple of eight.
+The gated product keeps only x for backward, and the gradients of both halves are written into one tensor. A
+program takes BLOCK results that lie side by side, whatever rows they belong to, so that no lane is idle,
+however wide a row is. The compiler knows the width: it divides by it cheaply, and loads as many numbers at
+once as the width allows, 16 bytes where it is a multiple of eight.
+
+Rows times numbers are taken in tiles of whole rows, since the gradient of a number is a sum over its row.
 """
 
 from math import gcd
@@ -15,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from linbench.kernels.operators import fold_replicas, operator
+from linbench.kernels.row_tiles import forward_launch
 
 BLOCK = 1024
 """Results of a program, eight for each of its 128 threads, 16 bytes in bfloat16: chosen, not measured."""
@@ -110,3 +113,86 @@ def silu_product(x: Tensor) -> Tensor:
     """Return silu(gate) * value; arguments are those of the door."""
     y: Tensor = forward(x.reshape(-1, x.shape[-1]))
     return y.view(*x.shape[:-1], -1)
+
+
+@triton.jit
+def _rows(rows, D: tl.constexpr, BD: tl.constexpr, ROWS: tl.constexpr):
+    """Return the rows [ROWS] of this program with their mask, and places [ROWS, BD] with theirs."""
+    row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, BD)
+    inside = row < rows
+    place = row.to(tl.int64)[:, None] * D + column[None, :]
+    return row, inside, place, inside[:, None] & (column < D)[None, :]
+
+
+@triton.jit
+def _scale(x, by, y, rows, D: tl.constexpr, BD: tl.constexpr, ROWS: tl.constexpr):
+    """Compute y [rows, D] of x [rows, D] and by [rows]. Grid (rows / ROWS)."""
+    row, inside, place, mask = _rows(rows, D, BD, ROWS)
+    scale = tl.load(by + row, mask=inside, other=0.0).to(tl.float32)
+    given = tl.load(x + place, mask=mask, other=0.0).to(tl.float32)
+    tl.store(y + place, (scale[:, None] * given).to(y.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _scale_backward(x, by, dy, dx, dby, rows, D: tl.constexpr, BD: tl.constexpr, ROWS: tl.constexpr):
+    """Compute dx [rows, D] and dby [rows]. Grid as in `_scale`."""
+    row, inside, place, mask = _rows(rows, D, BD, ROWS)
+    scale = tl.load(by + row, mask=inside, other=0.0).to(tl.float32)
+    given = tl.load(x + place, mask=mask, other=0.0).to(tl.float32)
+    gradient = tl.load(dy + place, mask=mask, other=0.0).to(tl.float32)
+    tl.store(dx + place, (scale[:, None] * gradient).to(dx.dtype.element_ty), mask=mask)
+    tl.store(dby + row, tl.sum(given * gradient, axis=1).to(dby.dtype.element_ty), mask=inside)
+
+
+def _row_launch(rows: int, width: int) -> tuple[tuple[int], dict[str, int]]:
+    """Return the grid and the parameters of a launch for rows of this width."""
+    launch = forward_launch(width)
+    return (-(-rows // launch.rows),), {
+        "D": width, "BD": launch.padded, "ROWS": launch.rows, "num_warps": launch.warps,
+    }  # fmt: skip
+
+
+@operator("scale_rows")
+def scaled(x: Tensor, by: Tensor) -> Tensor:
+    """Return x [N, D] with each row times its number of by [N]."""
+    x, by = x.contiguous(), by.contiguous()
+    grid, shape = _row_launch(*x.shape)
+    y = torch.empty_like(x)
+    _scale[grid](x, by, y, len(x), **shape)
+    return y
+
+
+@operator("scale_rows_backward", differentiable=False)
+def scaled_backward(x: Tensor, by: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of x [N, D] and by [N]."""
+    x, by, dy = x.contiguous(), by.contiguous(), dy.contiguous()
+    grid, shape = _row_launch(*x.shape)
+    dx, dby = torch.empty_like(x), torch.empty_like(by)
+    _scale_backward[grid](x, by, dy, dx, dby, len(x), **shape)
+    return dx, dby
+
+
+@scaled.register_fake
+def _(x: Tensor, by: Tensor) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@scaled_backward.register_fake
+def _(x: Tensor, by: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), by.new_empty(by.shape)
+
+
+def _differentiate_scaled(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+    dx, dby = scaled_backward(*ctx.saved_tensors, dy)
+    return dx, dby
+
+
+scaled.register_autograd(_differentiate_scaled, setup_context=_save)
+fold_replicas(scaled)
+fold_replicas(scaled_backward)
+
+
+def scale_rows(x: Tensor, by: Tensor) -> Tensor:
+    """Return by * x; arguments are those of the door."""
+    y: Tensor = scaled(x.reshape(-1, x.shape[-1]), by.reshape(-1))
+    return y.view(x.shape)
