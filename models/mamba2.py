@@ -3,12 +3,11 @@
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from linbench.common.settings import ABSENT
-from linbench.kernels.gated_product import scale_rows
+from linbench.kernels.gated_product import scale_rows, silu_gate
 from linbench.kernels.matrix_state import matrix_state
 from linbench.models.base import LayerInfo, Rule
 from linbench.models.blocks.gates import StepDecay
@@ -79,7 +78,7 @@ class GateFirst(Readout):
     def forward(self, o: Tensor, x: Tensor | SharedInput, added: Tensor | None = None) -> Tensor:
         """Return y [B, T, D], as `Readout.forward` does."""
         if self.gate is not None:
-            o = o * F.silu(self.gate(x)).view(o.shape)
+            o = silu_gate(o, self.gate(x).view(o.shape))
         return self.norm_gate_project(o, added=added)
 
 
@@ -151,7 +150,7 @@ class Mamba2(MatrixMixer):
         """Compute the equation."""
         log_decay, step = self.decay.with_step(x)
         o, memory = matrix_state(q, k, scale_rows(v, step), log_decay=log_decay, scale=1.0, state=memory)
-        return o if self.skip is None else o + self.skip[:, None].to(v.dtype) * v, memory
+        return o if self.skip is None else o + scale_rows(v, self.skip.expand(v.shape[:-1])), memory
 
     def recurrence_flops(self, seq_len: int) -> float:
         """Return the operations of the recurrence, of scaling each value by its step, and of the skip."""

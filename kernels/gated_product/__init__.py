@@ -11,7 +11,7 @@ from torch import Tensor
 from linbench.kernels.gated_product import eager
 from linbench.kernels.operators import Backend, uses_triton
 
-__all__ = ["VERSION", "scale_rows", "silu_product"]
+__all__ = ["VERSION", "scale_rows", "silu_gate", "silu_product"]
 
 VERSION = 0
 """Version, 0 until a change here changes results.
@@ -40,6 +40,27 @@ def silu_product(x: Tensor, *, backend: Backend = "auto") -> Tensor:
     from linbench.kernels.gated_product import triton
 
     return triton.silu_product(x)
+
+
+def silu_gate(value: Tensor, gate: Tensor, *, backend: Backend = "auto") -> Tensor:
+    """Return silu(gate) * value of two tensors. With Triton there is no second derivative.
+
+    Args:
+        value, gate: [..., H], of one dtype.
+        backend: "auto" takes the fastest that runs on this device.
+
+    Returns: [..., H] in their dtype. With Triton at least float32 inside.
+
+    Raises ValueError: shapes or dtypes that differ, a backend that is not there or does not run on them.
+    """
+    if not value.dim() or value.shape != gate.shape or value.dtype != gate.dtype:
+        given = [(tuple(x.shape), x.dtype) for x in (value, gate)]
+        raise ValueError(f"value and gate have one shape [..., H] and one dtype, not {given}")
+    if not uses_triton(value, backend):
+        return eager.silu_gate(value, gate)
+    from linbench.kernels.gated_product import triton
+
+    return triton.silu_gate(value, gate)
 
 
 def scale_rows(x: Tensor, by: Tensor, *, backend: Backend = "auto") -> Tensor:

@@ -5,7 +5,7 @@ from functools import partial
 from torch import Tensor
 
 from linbench.kernels.family import Family, Inputs, KernelCase, normal
-from linbench.kernels.gated_product import scale_rows, silu_product
+from linbench.kernels.gated_product import scale_rows, silu_gate, silu_product
 
 
 def _case(length: int, width: int) -> KernelCase:
@@ -21,6 +21,20 @@ def _reference(given: Inputs) -> tuple[Tensor, ...]:
     half = given["x"].shape[-1] // 2
     gate, value = given["x"][..., :half], given["x"][..., half:]
     return (gate / (1 + (-gate).exp()) * value,)
+
+
+def _apart_case(length: int, width: int) -> KernelCase:
+    """Build a case of values and gates in two tensors, the latter a part of a wider one in memory."""
+    inputs = {"value": normal(length, 3, width), "gate": 4 * normal(length, 3, 2 * width)[..., width:]}
+    return KernelCase(_apart_kernel, _apart_reference, inputs)
+
+
+def _apart_kernel(given: Inputs) -> tuple[Tensor, ...]:
+    return (silu_gate(given["value"], given["gate"]),)
+
+
+def _apart_reference(given: Inputs) -> tuple[Tensor, ...]:
+    return (given["gate"] / (1 + (-given["gate"]).exp()) * given["value"],)
 
 
 def _rows_case(length: int, width: int) -> KernelCase:
@@ -45,11 +59,15 @@ FAMILY = Family(
             "one channel": partial(_case, 7, 1),
             "wider than a tile": partial(_case, 3, 2731),
         },
+        "silu_gate": {
+            "heads of 64": partial(_apart_case, 65, 64),
+            "odd width": partial(_apart_case, 100, 21),
+        },
         "scale_rows": {
             "heads of 64": partial(_rows_case, 65, 64),
             "odd width": partial(_rows_case, 100, 21),
         },
     },
     profile_kind="gated product",
-    profile_names=("silu_product", "scale_rows"),
+    profile_names=("silu_product", "silu_gate", "scale_rows"),
 )

@@ -10,6 +10,11 @@ def silu_product(x: Tensor) -> Tensor:
     return F.silu(gate) * value
 
 
+def silu_gate(value: Tensor, gate: Tensor) -> Tensor:
+    """Return silu(gate) * value; arguments are those of the door."""
+    return value * F.silu(gate)
+
+
 def scale_rows(x: Tensor, by: Tensor) -> Tensor:
     """Return by * x; arguments are those of the door."""
     return (by[..., None] * x).to(x.dtype)

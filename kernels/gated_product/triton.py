@@ -24,8 +24,8 @@ BLOCK = 1024
 
 
 @triton.jit
-def _place(program, rows, H: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr):
-    """Return where gates [BLOCK] lie in x [rows, 2 H] and results in y [rows, H], and their mask.
+def _place(program, rows, H: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr):
+    """Return where gates and values [BLOCK] lie in rows of WIDTH and results in y [rows, H], and their mask.
 
     Each place is that of a first row or number, in 64 bits, and offsets from it, in 32. STEP divides H and
     BLOCK: so many neighbours lie in one row, and the compiler, told so, loads them at once.
@@ -34,34 +34,43 @@ def _place(program, rows, H: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constex
     row, column = first // H, tl.multiple_of((first % H).to(tl.int32), STEP)
     lane = tl.arange(0, BLOCK)
     below = (column + lane) // H  # rows below the first
-    return row * (2 * H), column + lane + below * H, first, lane, row + below < rows
+    return row * WIDTH, column + lane + below * (WIDTH - H), first, lane, row + below < rows
 
 
 @triton.jit
-def _forward(x, y, rows, H: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr):
-    """Compute y [rows, H] of x [rows, 2 H]. Grid (rows * H / BLOCK)."""
-    gates, at, first, lane, mask = _place(tl.program_id(0), rows, H, BLOCK, STEP)
-    g = tl.load(x + gates + at, mask=mask, other=0.0).to(tl.float32)
-    v = tl.load(x + gates + at + H, mask=mask, other=0.0).to(tl.float32)
+def _forward(
+    gates, values, y, rows, H: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr
+):
+    """Compute y [rows, H] of gates and values [rows, H], in rows of WIDTH. Grid (rows * H / BLOCK)."""
+    row, at, first, lane, mask = _place(tl.program_id(0), rows, H, WIDTH, BLOCK, STEP)
+    g = tl.load(gates + row + at, mask=mask, other=0.0).to(tl.float32)
+    v = tl.load(values + row + at, mask=mask, other=0.0).to(tl.float32)
     tl.store(y + first + lane, (g * tl.sigmoid(g) * v).to(y.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def _backward(x, dy, dx, rows, H: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr):
-    """Compute dx [rows, 2 H] of dy [rows, H]. Grid as in `_forward`."""
-    gates, at, first, lane, mask = _place(tl.program_id(0), rows, H, BLOCK, STEP)
-    g = tl.load(x + gates + at, mask=mask, other=0.0).to(tl.float32)
-    v = tl.load(x + gates + at + H, mask=mask, other=0.0).to(tl.float32)
+def _backward(
+    gates, values, dy, dgates, dvalues, rows,
+    H: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of gates and values, which lie as these do. Grid as in `_forward`."""
+    row, at, first, lane, mask = _place(tl.program_id(0), rows, H, WIDTH, BLOCK, STEP)
+    g = tl.load(gates + row + at, mask=mask, other=0.0).to(tl.float32)
+    v = tl.load(values + row + at, mask=mask, other=0.0).to(tl.float32)
     do = tl.load(dy + first + lane, mask=mask, other=0.0).to(tl.float32)
     s = tl.sigmoid(g)
-    tl.store(dx + gates + at, (do * v * s * (1 + g * (1 - s))).to(dx.dtype.element_ty), mask=mask)
-    tl.store(dx + gates + at + H, (do * g * s).to(dx.dtype.element_ty), mask=mask)
+    tl.store(dgates + row + at, (do * v * s * (1 + g * (1 - s))).to(dgates.dtype.element_ty), mask=mask)
+    tl.store(dvalues + row + at, (do * g * s).to(dvalues.dtype.element_ty), mask=mask)
 
 
-def _launch(rows: int, width: int) -> tuple[tuple[int], dict[str, int]]:
-    """Return the grid and the parameters of a launch for results [rows, width]."""
+def _launch(rows: int, width: int, apart: int) -> tuple[tuple[int], dict[str, int]]:
+    """Return the grid and the parameters of a launch for results [rows, width].
+
+    Args:
+        apart: numbers from a row of gates to the next, and of values.
+    """
     return (-(-rows * width // BLOCK),), {
-        "H": width, "BLOCK": BLOCK, "STEP": gcd(width, BLOCK), "num_warps": 4,
+        "H": width, "WIDTH": apart, "BLOCK": BLOCK, "STEP": gcd(width, BLOCK), "num_warps": 4,
     }  # fmt: skip
 
 
@@ -69,9 +78,9 @@ def _launch(rows: int, width: int) -> tuple[tuple[int], dict[str, int]]:
 def forward(x: Tensor) -> Tensor:
     """Return silu(gate) * value [N, H] of x [N, 2 H]."""
     x, (rows, width) = x.contiguous(), (len(x), x.shape[1] // 2)
-    grid, shape = _launch(rows, width)
+    grid, shape = _launch(rows, width, 2 * width)
     y = torch.empty(rows, width, dtype=x.dtype, device=x.device)
-    _forward[grid](x, y, rows, **shape)
+    _forward[grid](x, x[:, width:], y, rows, **shape)
     return y
 
 
@@ -79,9 +88,9 @@ def forward(x: Tensor) -> Tensor:
 def backward(x: Tensor, dy: Tensor) -> Tensor:
     """Return the gradient of x [N, 2 H]."""
     x, dy, (rows, width) = x.contiguous(), dy.contiguous(), dy.shape
-    grid, shape = _launch(rows, width)
+    grid, shape = _launch(rows, width, 2 * width)
     dx = torch.empty_like(x)
-    _backward[grid](x, dy, dx, rows, **shape)
+    _backward[grid](x, x[:, width:], dy, dx, dx[:, width:], rows, **shape)
     return dx
 
 
@@ -113,6 +122,53 @@ def silu_product(x: Tensor) -> Tensor:
     """Return silu(gate) * value; arguments are those of the door."""
     y: Tensor = forward(x.reshape(-1, x.shape[-1]))
     return y.view(*x.shape[:-1], -1)
+
+
+@operator("silu_gate")
+def gated(value: Tensor, gate: Tensor) -> Tensor:
+    """Return silu(gate) * value, [N, H] as both are."""
+    value, gate = value.contiguous(), gate.contiguous()
+    grid, shape = _launch(len(value), value.shape[1], value.shape[1])
+    y = torch.empty_like(value)
+    _forward[grid](gate, value, y, len(value), **shape)
+    return y
+
+
+@operator("silu_gate_backward", differentiable=False)
+def gated_backward(value: Tensor, gate: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of value and gate [N, H]."""
+    value, gate, dy = value.contiguous(), gate.contiguous(), dy.contiguous()
+    grid, shape = _launch(len(value), value.shape[1], value.shape[1])
+    dvalue, dgate = torch.empty_like(value), torch.empty_like(gate)
+    _backward[grid](gate, value, dy, dgate, dvalue, len(value), **shape)
+    return dvalue, dgate
+
+
+@gated.register_fake
+def _(value: Tensor, gate: Tensor) -> Tensor:
+    return value.new_empty(value.shape)
+
+
+@gated_backward.register_fake
+def _(value: Tensor, gate: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    return value.new_empty(value.shape), gate.new_empty(gate.shape)
+
+
+def _differentiate_gated(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+    dvalue, dgate = gated_backward(*ctx.saved_tensors, dy)
+    return dvalue, dgate
+
+
+gated.register_autograd(_differentiate_gated, setup_context=_save)
+fold_replicas(gated)
+fold_replicas(gated_backward)
+
+
+def silu_gate(value: Tensor, gate: Tensor) -> Tensor:
+    """Return silu(gate) * value; arguments are those of the door."""
+    rows = (x.reshape(-1, value.shape[-1]) for x in (value, gate))
+    y: Tensor = gated(*rows)
+    return y.view(value.shape)
 
 
 @triton.jit

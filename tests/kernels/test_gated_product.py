@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linbench.bench.profile import kinds_of_work
-from linbench.kernels.gated_product import scale_rows, silu_product
+from linbench.kernels.gated_product import scale_rows, silu_gate, silu_product
 from linbench.kernels.operators import INTERPRETED, runs_triton
 from tests.helpers.gradients import assert_near, error, results
 
@@ -174,6 +174,65 @@ def test_offsets_beyond_32_bits() -> None:
         assert_near([silu_product(x)[-3:]], [reference(x[-3:].double())], 4e-3)
 
 
+def halves(x: Tensor) -> list[Tensor]:
+    """Values and gates [..., H] of x [..., 2 H]."""
+    gate, value = x.chunk(2, dim=-1)
+    return [value, gate]
+
+
+def gated(value: Tensor, gate: Tensor) -> Tensor:
+    return gate / (1 + torch.exp(-gate)) * value
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-6), (torch.bfloat16, 4e-3)])
+def test_gates_apart_from_their_values_equal_the_reference(
+    make: Make, backend: str, width: int, dtype: torch.dtype, limit: float
+) -> None:
+    inputs = halves(make(3, 5, width, dtype=dtype))
+    given = results(silu_gate, inputs, backend=backend)
+    assert {y.dtype for y in given} == {dtype}
+    if backend == "torch" and dtype == torch.bfloat16:
+        limit *= 2  # torch rounds silu(gate), too
+    assert_near(given, results(gated, [x.double() for x in inputs]), limit)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("rows", [1, 63, 65, 100])
+def test_gates_apart_are_those_beside_their_values(make: Make, backend: str, rows: int) -> None:
+    x = make(rows, 42)
+    y, dvalue, dgate = results(silu_gate, halves(x), backend=backend)
+    assert_near([y, torch.cat([dgate, dvalue], dim=-1)], results(silu_product, [x], backend=backend), 1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gates_apart_stack(make: Make, backend: str) -> None:
+    inputs = halves(make(3, 5, 2, 21))
+
+    def together(value: Tensor, gate: Tensor) -> Tensor:
+        return torch.vmap(lambda *one: silu_gate(*one, backend=backend))(value, gate)  # type: ignore[arg-type]
+
+    assert_near(results(together, inputs), results(gated, inputs), 1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gates_apart_read_no_unwritten_memory(
+    make: Make, request: pytest.FixtureRequest, backend: str
+) -> None:
+    inputs = halves(make(33, 37))
+    clean = results(silu_gate, inputs, backend=backend)
+    request.getfixturevalue("poisoned_memory")
+    assert all(map(torch.equal, results(silu_gate, inputs, backend=backend), clean))
+
+
+def test_gates_that_do_not_fit_their_values_are_refused(make: Make) -> None:
+    value, gate = halves(make(3, 5, 8))
+    for wrong in (gate[0], gate[..., :4], gate.double()):
+        with pytest.raises(ValueError, match=r"value and gate have one shape"):
+            silu_gate(value, wrong)
+
+
 def rows_and_numbers(make: Make, *shape: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
     """x [..., D] and a number for each of its rows, in float32."""
     given = make(*shape, dtype=dtype)
@@ -242,16 +301,30 @@ def test_numbers_that_do_not_fit_the_rows_are_refused(make: Make) -> None:
 
 
 @pytest.mark.skipif("triton" not in BACKENDS, reason="no Triton here")
-def test_the_operator_of_rows_compiles_whole(make: Make) -> None:
-    inputs = rows_and_numbers(make, 5, 21)
-    compiled = torch.compile(scale_rows, fullgraph=True, backend="aot_eager")
-    given, expected = (results(function, inputs, backend="triton") for function in (compiled, scale_rows))
+@pytest.mark.parametrize(
+    ("door", "inputs"),
+    [(scale_rows, lambda make: rows_and_numbers(make, 5, 21)), (silu_gate, lambda make: halves(make(5, 21)))],
+)
+def test_operators_of_two_tensors_compile_whole(
+    make: Make, door: Callable[..., Tensor], inputs: Callable[[Make], list[Tensor]]
+) -> None:
+    leaves = inputs(make)
+    compiled = torch.compile(door, fullgraph=True, backend="aot_eager")
+    given, expected = (results(function, leaves, backend="triton") for function in (compiled, door))
     assert all(map(torch.equal, given, expected))
-    torch.library.opcheck(torch.ops.linbench.scale_rows, tuple(x.requires_grad_() for x in inputs))
+    torch.library.opcheck(
+        getattr(torch.ops.linbench, door.__name__), tuple(x.contiguous().requires_grad_() for x in leaves)
+    )
 
 
 @pytest.mark.parametrize(
-    "event", ["linbench::silu_product", "linbench::silu_product_backward", "linbench::scale_rows"]
+    "event",
+    [
+        "linbench::silu_product",
+        "linbench::silu_product_backward",
+        "linbench::scale_rows",
+        "linbench::silu_gate",
+    ],
 )
 def test_a_profile_does_not_take_it_for_one_of_torchs_gates(event: str) -> None:
     kinds = [kind for kind, words in kinds_of_work() if any(word in event for word in words)]
