@@ -369,7 +369,7 @@ ON_A_CPU = (
 
 TABLES: dict[str, Callable[[], str]] = {
     "steps-h100": lambda: steps("h100", "271b42c0"),
-    "stacks-h200": lambda: stacks("h200", "bcd4e698"),
+    "stacks-h200": lambda: stacks("h200", "f8e45c52"),
     "sweeps-h200": lambda: sweeps("h200", "bcd4e698"),
     "kernels-256": lambda: kernels("h100", "bd6bb50", {"B": 256, "T": 256, "H": 2, "D": 64}),
     "kernels-256-h200": lambda: kernels("h200", "0e0bf288", {"B": 256, "T": 256, "H": 2, "D": 64}),
