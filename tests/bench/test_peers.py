@@ -17,10 +17,12 @@ from torch import Tensor
 from linbench.bench import peers
 from linbench.bench import run as measured
 from linbench.bench.operations import all_operations
+from linbench.bench.peer import UnsupportedByPeerError
 from linbench.bench.peers.fla import path_of_fla
 from linbench.bench.timing import DevicePeaks
 from linbench.kernels.attention.reflections import path_attention
 from linbench.kernels.family import Shape
+from linbench.kernels.matrix_state import Delta, matrix_state
 
 SLOW_SUM = """
 from torch import nn
@@ -73,6 +75,7 @@ def test_the_peers_that_linbench_ships() -> None:
     found = peers.find_peers()
     assert {name: peer.measures for name, peer in found.items()} == {
         "fla": ["operations", "layers"],
+        "flash_qla": ["operations"],
         "numpy": ["draws"],
         "sdpa": ["operations", "layers"],
         "transformers": ["operations", "layers"],
@@ -113,7 +116,7 @@ def test_a_peer_from_another_folder_is_timed_beside_kernels(
 def test_finding_peers_imports_none_of_their_packages() -> None:
     script = (
         "import sys; from linbench.bench.peers import find_peers; assert len(find_peers()) >= 5;"
-        " print(sorted({'fla', 'transformers'} & set(sys.modules)))"
+        " print(sorted({'fla', 'flash_qla', 'tilelang', 'transformers'} & set(sys.modules)))"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
@@ -142,3 +145,43 @@ def test_gates_of_path_are_given_to_fla_as_it_scales_them(monkeypatch: pytest.Mo
     operation = all_operations()["path_fox"]
     given = operation.inputs(Shape(2, 9, 2, 8), torch.float32, "cpu")
     torch.testing.assert_close(path_of_fla(given), operation.call(given), rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture
+def flash_qla(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package with the function of FlashQLA and its defaults, which computes what linbench does."""
+
+    def chunk_gated_delta_rule(
+        q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, scale: float | None = None
+    ) -> tuple[Tensor, None]:
+        assert (g.dtype, scale) == (torch.float32, None)
+        return matrix_state(q, k, v, log_decay=g, update=Delta(beta))[0], None
+
+    module = ModuleType("flash_qla")
+    module.chunk_gated_delta_rule = chunk_gated_delta_rule
+    monkeypatch.setitem(sys.modules, "flash_qla", module)
+
+
+@pytest.mark.usefixtures("flash_qla")
+def test_flash_qla_computes_the_gated_delta_rule() -> None:
+    calls = peers.operation_calls("flash_qla")
+    assert list(calls) == ["gated_deltanet"]
+    operation = all_operations()["gated_deltanet"]
+    given = operation.inputs(Shape(2, 9, 2, 128), torch.bfloat16, "cpu")
+    torch.testing.assert_close(calls["gated_deltanet"](given), operation.call(given))
+
+
+@pytest.mark.usefixtures("flash_qla")
+@pytest.mark.parametrize(
+    ("width", "dtype", "reason"),
+    [(64, torch.bfloat16, "has heads of 128 only"), (128, torch.float32, "computes in bf16 and fp16 only")],
+)
+def test_flash_qla_says_what_it_has_no_kernel_for(width: int, dtype: torch.dtype, reason: str) -> None:
+    given = all_operations()["gated_deltanet"].inputs(Shape(2, 9, 2, width), dtype, "cpu")
+    with pytest.raises(UnsupportedByPeerError, match=reason):
+        peers.operation_calls("flash_qla")["gated_deltanet"](given)
+
+
+def test_a_peer_that_is_not_installed_is_a_reason() -> None:
+    reason = peers.unavailable_reason("flash_qla", "cuda", "operations")
+    assert reason == "flash-qla is not installed; pip install 'linbench[flash_qla]' brings it"
