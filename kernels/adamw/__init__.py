@@ -57,7 +57,7 @@ class Moments(NamedTuple):
 
 
 class Now(NamedTuple):
-    """What a step depends on besides gradients, all of it on the device.
+    """Numbers that a step depends on besides gradients; the tensors lie on the device.
 
     numbers: [3] float64, of the step t: share of the peak rate, 1 - beta1^t, 1 - beta2^t. rates, decays: [R]
     float64, peak rate and decay of each replica. norms: [R], norms of the gradients, which are shortened to

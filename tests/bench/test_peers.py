@@ -182,6 +182,5 @@ def test_flash_qla_says_what_it_has_no_kernel_for(width: int, dtype: torch.dtype
         peers.operation_calls("flash_qla")["gated_deltanet"](given)
 
 
-def test_a_peer_that_is_not_installed_is_a_reason() -> None:
-    reason = peers.unavailable_reason("flash_qla", "cuda", "operations")
-    assert reason == "flash-qla is not installed; pip install 'linbench[flash_qla]' brings it"
+def test_a_peer_that_is_not_installed_is_a_reason(snapshot: SnapshotAssertion) -> None:
+    assert peers.unavailable_reason("flash_qla", "cuda", "operations") == snapshot

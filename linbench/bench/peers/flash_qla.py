@@ -1,4 +1,4 @@
-"""The kernel of FlashQLA 0.1: the gated delta rule in TileLang, on Hopper and newer, in 16 bits, heads of 128."""
+"""The kernel of FlashQLA 0.1: the gated delta rule in 16 bits, for heads of 128, on Hopper and newer."""
 
 import torch
 from torch import Tensor
