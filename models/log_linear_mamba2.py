@@ -54,4 +54,4 @@ class LogLinearMamba2(LogLinear, Mamba2):
             update=Add(),
             scale=1.0,
         )
-        return o if self.skip is None else o + scale_rows(v, self.skip.expand(v.shape[:-1])), memory
+        return self.add_skip(o, v), memory

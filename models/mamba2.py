@@ -150,7 +150,11 @@ class Mamba2(MatrixMixer):
         """Compute the equation."""
         log_decay, step = self.decay.with_step(x)
         o, memory = matrix_state(q, k, scale_rows(v, step), log_decay=log_decay, scale=1.0, state=memory)
-        return o if self.skip is None else o + scale_rows(v, self.skip.expand(v.shape[:-1])), memory
+        return self.add_skip(o, v), memory
+
+    def add_skip(self, o: Tensor, v: Tensor) -> Tensor:
+        """Return o + D v [B, T, H, V], or o if there is no skip."""
+        return o if self.skip is None else o + scale_rows(v, self.skip.expand(v.shape[:-1]))
 
     def recurrence_flops(self, seq_len: int) -> float:
         """Return the operations of the recurrence, of scaling each value by its step, and of the skip."""

@@ -21,8 +21,8 @@ _ALIGNED = 64
 class Layout(NamedTuple):
     """Places of the parameters of R replicas in one tensor [n]: one after another, each [R, width].
 
-    replicas: R. widths: numbers that a parameter has in one replica. starts: place of its first number; the
-    last one is n.
+    replicas: R. widths: numbers that each parameter has in one replica. starts: where each parameter begins,
+    and after them n, the end.
     """
 
     replicas: int

@@ -1,6 +1,7 @@
-"""AdamW on a GPU in one or two launches: each number is read once and written once.
+"""AdamW on a GPU: one launch, and one more for parameters whose rows begin at no multiple of four numbers.
 
-A program takes a piece: numbers of one parameter of one replica, for which all else is the same.
+A program takes a piece: numbers of one parameter of one replica, for which all else is the same. Norms take
+as many launches again, and a sum.
 """
 
 from collections.abc import Sequence
@@ -24,9 +25,10 @@ _UNIT = 4
 
 
 class _Pieces(NamedTuple):
-    """Pieces [P] of parameters whose rows begin at multiples of `unit`; start and count are in units.
+    """Pieces [P] of parameters whose rows begin at multiples of `unit` numbers.
 
-    slots: place of a piece's sum of squares among those of all pieces, replica by replica.
+    `starts` and `counts` are in these units: start 3 with unit 4 is number 12. slots: place of a piece's sum
+    of squares among those of all pieces, replica by replica.
     """
 
     unit: int
@@ -93,8 +95,8 @@ class Update:
         self.replicas = layout.replicas
         self.pieces_of_replica = sum(-(-width // BLOCK) for width in layout.widths)
         self.pieces = [
-            _cut(layout, unit, scales, decaying, weights.device)
-            for unit in dict.fromkeys(map(_unit, layout.widths))
+            _cut(layout, unit, self.pieces_of_replica, scales, decaying, weights.device)
+            for unit in dict.fromkeys(_unit(width) for width in layout.widths if width)
         ]
 
     def norms(self, gradients: Tensor) -> Tensor:
@@ -124,11 +126,15 @@ def _unit(width: int) -> int:
 
 
 def _cut(
-    layout: "Layout", unit: int, scales: Sequence[float], decaying: Sequence[float], device: torch.device
+    layout: "Layout",
+    unit: int,
+    of_replica: int,
+    scales: Sequence[float],
+    decaying: Sequence[float],
+    device: torch.device,
 ) -> _Pieces:
-    """Return the pieces of all parameters with this unit."""
+    """Return the pieces of all parameters with this unit, given how many pieces a replica has in all."""
     starts, counts, replicas, slots, own_scales, own_decaying = ([] for _ in range(6))
-    of_replica = sum(-(-width // BLOCK) for width in layout.widths)
     slot = 0
     for place, width, scale, decays in zip(layout.starts, layout.widths, scales, decaying, strict=False):
         firsts = torch.arange(0, width, BLOCK)

@@ -1,9 +1,9 @@
 """Products number by number: the gated one of SwiGLU, and rows times a number each, as values times a step.
 
-The family is in no identity of a cell, since it took the place of the same expressions in torch. On a CPU it
-is these expressions, bit for bit. On a GPU it is computed in float32 and rounded once; torch rounds
-silu(gate) and, in the gradient of the gate, a product before the result. So in 16 bits it is closer to the
-same values, and in float32 it differs in last bits alone.
+The family is in no identity of a cell, since it took the place of expressions in torch. In float32 a CPU
+computes these, bit for bit; a GPU differs in last bits alone. In 16 bits a product is rounded once: torch
+rounds silu(gate) and, in the gradient of the gate, a product before the result, and rounded Mamba-2's skip
+before it was a factor.
 """
 
 from torch import Tensor

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import Any
 
 import numpy as np
 import torch
@@ -183,7 +183,7 @@ class Checkpoint:
             Run(run.cell, **stored) for run, stored in zip(training.runs, self.runs, strict=True)
         ]
         for name in _NUMBERS:
-            setattr(training, name, self.numbers.get(name))  # checkpoints of older versions have no note
+            setattr(training, name, self.numbers[name])
         torch.set_rng_state(self.tensors["random state"])
         _set_other_generators(self.tensors)
         if "random state of the device" in self.tensors:
@@ -206,7 +206,7 @@ class _Head(TypedDict):
     step: Count
     trained: Count
     seconds: NotNegative
-    note: NotRequired[str | None]  # not in files of older versions
+    note: str | None
     cells: list[str]
     runs: list[_StoredRun]
     tensors: str
@@ -272,7 +272,7 @@ def _random_states(device: str) -> dict[str, Tensor]:
 
 
 def _set_other_generators(tensors: Mapping[str, Tensor]) -> None:
-    """Set the generators of Python and numpy; checkpoints of older versions do not have their states."""
+    """Set the generators of Python and numpy, if their states are there."""
     if "random state of Python" not in tensors:
         return
     version, *words = tensors["random state of Python"].tolist()

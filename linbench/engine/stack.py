@@ -39,7 +39,7 @@ class Flat:
         _copy(gradients, self._places)
 
     def select(self, values: Tensor, replicas: Sequence[int], part: "Flat") -> Tensor:
-        """Return the values [n] of some replicas, laid out as in the flat of these alone."""
+        """Return the values [n] of some replicas in the layout of `part`, the flat of these alone."""
         selected = torch.zeros_like(part.weights)
         rows = [x[list(replicas)] for x in self.views(values).values()]
         _copy(rows, list(part.views(selected).values()))
@@ -54,7 +54,7 @@ class Flat:
 def _copy(values: Sequence[Tensor | None], places: Sequence[Tensor]) -> None:
     """Copy values to their places, which are contiguous; None stands for zeros."""
     pairs = list(zip(values, places, strict=True))
-    # a GPU copies those that lie in memory as their places do in one launch
+    # on a GPU one launch copies all values that are contiguous, as their places are
     alike = [(x, place) for x, place in pairs if x is not None and x.is_contiguous()]
     if alike:
         torch._foreach_copy_([place for _, place in alike], [x for x, _ in alike])
@@ -108,8 +108,7 @@ class Stack:
         stacked = {
             name: torch.stack([tensors[name].detach() for tensors in tensors_of_models]) for name in kinds[0]
         }
-        # in the order of the module, not of a set, which changes from process to process: checkpoints hold
-        # weights by their place
+        # in the order of the module, not of a set, which changes from process to process
         trained = {name: x for name, x in stacked.items() if kinds[0][name][2]}
         return cls(models, trained, {name: x for name, x in stacked.items() if name not in trained})
 

@@ -109,10 +109,12 @@ def _runs_on_gpu(x: Tensor) -> bool:
 class _Products(torch.autograd.Function):
     """Products of x [R, N, D] with weights [R, O_i, D], [R, N, O_i] each, in `dtype`.
 
-    After them come x and the weights in `dtype`, as far as they had another, for backward: nothing is cast
-    twice. In the backward pass each product adds to the gradient of x in place. Gradients of
-    weights are sums over all rows with few results: they are split into as many parts as fill a GPU, and the
-    parts are added in float32.
+    They are followed by those factors that had to be cast, so that backward need not cast them again; only a
+    gradient of the gradient does.
+
+    In the backward pass each product adds to the gradient of x in place. Gradients of weights are sums over
+    all rows with few results: they are split into as many parts as fill a GPU, and the parts are added in
+    float32.
     """
 
     @staticmethod

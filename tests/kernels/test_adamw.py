@@ -145,3 +145,40 @@ def test_a_backend_that_does_not_run_is_refused(generator: torch.Generator) -> N
     weights, gradients = drawn(generator)
     with pytest.raises(ValueError, match="one of auto, torch, triton"):
         stepped(weights, gradients, None, "fast")  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(INTERPRETED, reason="torch's form")
+def test_replicas_that_a_narrow_dtype_cannot_count_have_their_own_rates() -> None:
+    """bfloat16 has no 257."""
+    replicas = 258
+    layout = Layout.of(replicas, [8])
+    weights = torch.ones(layout.size, dtype=torch.bfloat16)
+    made = update(weights, layout, scales=[1.0], decaying=[0.0], backend="torch")
+    moments = Moments(torch.zeros_like(weights), torch.zeros_like(weights))
+    rates = torch.tensor([0.25, 0.5] * (replicas // 2), dtype=torch.float64)
+    numbers = torch.tensor([1.0, 1 - BETAS[0], 1 - BETAS[1]], dtype=torch.float64)
+    made.step(weights, weights.clone(), moments, Now(numbers, rates, 0 * rates, None, 0.0, BETAS))
+    moved = 1 - layout.split(weights)[0][:, 0].double()
+    assert torch.allclose(moved, rates, rtol=0.02)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("widths", [(0,), (0, 5)])
+def test_parameters_without_numbers_are_passed_over(
+    backend: Backend, replicas: int, widths: tuple[int, ...]
+) -> None:
+    layout = Layout.of(replicas, widths)
+    weights = lay_out(layout, torch.ones(replicas, sum(widths), device=DEVICE))
+    if not weights.numel() and backend == "triton":
+        pytest.skip("of nothing torch's form makes nothing")
+    some = [1.0] * len(widths)
+    made = update(weights, layout, scales=some, decaying=some, backend=backend)
+    gradients = lay_out(layout, torch.full((replicas, sum(widths)), 2.0, device=DEVICE))
+    norms = made.norms(gradients)
+    assert torch.allclose(norms, torch.full_like(norms, 2 * sum(widths) ** 0.5))
+    rates = torch.full((replicas,), 0.1, dtype=torch.float64, device=DEVICE)
+    numbers = torch.tensor([1.0, 1 - BETAS[0], 1 - BETAS[1]], dtype=torch.float64, device=DEVICE)
+    moments = Moments(torch.zeros_like(weights), torch.zeros_like(weights))
+    made.step(weights, gradients, moments, Now(numbers, rates, 0 * rates, norms, 1.0, BETAS))
+    assert torch.allclose(layout.split(weights)[-1], torch.tensor(0.9, device=DEVICE), rtol=1e-4)
