@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.matrix_state.chunkwise import chunkwise
-from linbench.kernels.matrix_state.recurrence import Read, Recurrence, check
+from linbench.kernels.matrix_state.recurrence import Read, Recurrence, check, part_sequences
 from linbench.kernels.matrix_state.reference import reference
 from linbench.kernels.matrix_state.scan import scan
 from linbench.kernels.matrix_state.update import Add, Delta, LowRank, Update
@@ -53,6 +53,7 @@ def matrix_state(
     scale: float | None = None,
     state: Tensor | None = None,
     final: bool = True,
+    cu_seqlens: Tensor | None = None,
     backend: Backend = "auto",
 ) -> tuple[Tensor, Any]:
     """Return o_t = scale * S_t^T q_t, with S_t = exp(log_decay_t) S_{t-1} + (the write of `update`).
@@ -74,6 +75,9 @@ def matrix_state(
         scale: factor on the output; None is K ** -0.5.
         state: [B, H, K, V] to start from; None is zero.
         final: whether the final state is wanted; a GPU does not store it otherwise.
+        cu_seqlens: [N + 1], where each of N sequences begins that lie one after another in a batch of one,
+            and their end: 0, ..., T. Each starts from zero, and the final state is that of the last. They
+            cost what one sequence of T tokens with a decay costs. Without `state`, and with read "after".
         backend: "auto" takes the fastest that runs on this device; "scan" is there for comparisons.
 
     Returns: o [B, T, H, V] in the dtype of v, and the final state [B, H, K, V] in at least float32, or None
@@ -85,6 +89,10 @@ def matrix_state(
     alone = q.shape[1] == 1 and not torch.is_grad_enabled()  # a token needs no triangular system
     took = choose_backend(backend, _BACKENDS, v, otherwise="reference" if alone else "chunkwise")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if cu_seqlens is not None:
+        if state is not None or read != "after":
+            raise ValueError("cu_seqlens go without an initial state, and with read='after'")
+        log_decay, update = part_sequences(cu_seqlens, q, k, v, log_decay, update, steps)
     recurrence = Recurrence(q, k, v, log_decay, update, read, steps, scale, state, final, bonus)
     apart = bonus is not None and not (
         took == "triton" and steps == 1 and recurrence.vector_decay and isinstance(update, Add)

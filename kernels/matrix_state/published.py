@@ -108,7 +108,12 @@ def random_inputs(
 
 
 def apply(
-    instance: Instance, inputs: dict[str, Tensor], *, final: bool = True, backend: str = "auto"
+    instance: Instance,
+    inputs: dict[str, Tensor],
+    *,
+    final: bool = True,
+    cu_seqlens: Tensor | None = None,
+    backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Return o of `inputs` (as from `random_inputs`), and the final state if it is wanted."""
     update: Update = Add()
@@ -129,5 +134,6 @@ def apply(
         steps=instance.steps,
         state=inputs.get("state"),
         final=final,
+        cu_seqlens=cu_seqlens,
         backend=backend,  # type: ignore[arg-type]
     )

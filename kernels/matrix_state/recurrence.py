@@ -1,8 +1,10 @@
 """A call of the recurrence, checked and brought into the form that every backend takes."""
 
 from collections.abc import Hashable
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -163,6 +165,50 @@ class Recurrence(NamedTuple):
 def _among(x: Tensor, zeros: tuple[int, int]) -> Tensor:
     """Put zeros around each token, so that [B, T, ...] becomes [B, steps T, ...]."""
     return F.pad(x[:, :, None], (0, 0) * (x.dim() - 2) + zeros).flatten(1, 2)
+
+
+def part_sequences(
+    cu_seqlens: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None,
+    update: Update,
+    steps: int,
+) -> tuple[Tensor, Update]:
+    """Return the decay and the update with which sequences that lie one after another share no state.
+
+    A sequence begins with a decay to nothing. An update that reads the state before the decay reads nothing
+    there. Arguments are those of `matrix_state`.
+
+    Raises ValueError: a batch of several, or `cu_seqlens` that are no [N + 1] whole numbers; on a CPU, too,
+    if they do not rise from 0 to T. On a GPU to look at them would wait for it.
+    """
+    length = q.shape[1]
+    whole = cu_seqlens.dim() == 1 and cu_seqlens.numel() > 1 and not cu_seqlens.is_floating_point()
+    if len(q) != 1 or not whole:
+        raise ValueError(
+            "cu_seqlens are whole numbers [N + 1] for a batch of one, not"
+            f" {cu_seqlens.dtype} {tuple(cu_seqlens.shape)} for a batch of {len(q)}"
+        )
+    if cu_seqlens.device.type == "cpu":
+        places = cu_seqlens.tolist()
+        if places[0] != 0 or places[-1] != length or any(x >= y for x, y in pairwise(places)):
+            raise ValueError(f"cu_seqlens rise from 0 to T = {length}, not {places}")
+    first = cu_seqlens[:-1].long().to(q.device)
+    starts = torch.zeros(1, length, 1, dtype=torch.bool, device=q.device).index_fill(1, first, True)
+    if log_decay is None:
+        log_decay = q.new_zeros(1, length, v.shape[2], dtype=at_least_float32(q.dtype))
+    log_decay = log_decay.masked_fill(starts[..., None] if log_decay.dim() == 4 else starts, -torch.inf)
+    if update.reads_before:
+        nothing = torch.zeros(1, steps * length, 1, 1, dtype=torch.bool, device=q.device)
+        nothing = nothing.index_fill(1, steps * first, True)
+        if isinstance(update, Delta):
+            erase_key = k if update.erase_key is None else update.erase_key
+            update = update._replace(erase_key=erase_key.masked_fill(nothing, 0.0))
+        elif isinstance(update, LowRank):
+            update = update._replace(a=update.a.masked_fill(nothing, 0.0))
+    return log_decay, update
 
 
 def check(recurrence: Recurrence) -> Recurrence:

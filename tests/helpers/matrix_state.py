@@ -1,6 +1,6 @@
 """Helpers of tests of `matrix_state`: forms and inputs, results with every gradient, limits of errors."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import combinations, product
 from typing import Any, NamedTuple
@@ -142,6 +142,30 @@ def results(
 def reference(instance: Instance, inputs: Inputs, *, through: Iterable[str] = ("o", "state")) -> Results:
     """Return the results of the reference in float64, whatever dtype the inputs have."""
     return results(instance, {name: x.double() for name, x in inputs.items()}, "reference", through=through)
+
+
+def assert_sequences_lie_apart(
+    instance: Instance, inputs: Inputs, lengths: Sequence[int], backend: str
+) -> None:
+    """Sequences of these lengths in a batch of one are as each alone: outputs, last state, all gradients."""
+
+    def one_by_one(instance: Instance, inputs: Inputs, **options: Any) -> tuple[Tensor, Tensor]:
+        parts = {
+            name: x.split([(n if name in ("q", "log_decay") else instance.steps * n) for n in lengths], dim=1)
+            for name, x in inputs.items()
+        }
+        alone = [
+            apply(instance, {name: x[i] for name, x in parts.items()}, **options) for i in range(len(lengths))
+        ]
+        return torch.cat([o for o, _ in alone], dim=1), alone[-1][1]
+
+    together = partial(apply, cu_seqlens=torch.tensor([0, *lengths]).cumsum(dim=0))
+    dtype = inputs["v"].dtype
+    given = results(instance, inputs, backend, run=together)
+    exact = {name: x.double() for name, x in inputs.items()}
+    expected = results(instance, exact, "reference", run=one_by_one)
+    for limit, ours, wanted in zip(LIMITS[dtype], given, expected, strict=True):
+        assert all(error(x, wanted[name], 1e-3) < limit for name, x in ours.items())
 
 
 def error(given: Tensor, expected: Tensor, least: float = 0.0) -> float:

@@ -9,7 +9,16 @@ import torch
 from linbench.kernels.decays import FLOORS, bounded
 from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.matrix_state.published import INSTANCES, apply, random_inputs
-from tests.helpers.matrix_state import RESETS, UPDATES, assert_resets, draw, error, named, pairwise
+from tests.helpers.matrix_state import (
+    RESETS,
+    UPDATES,
+    assert_resets,
+    assert_sequences_lie_apart,
+    draw,
+    error,
+    named,
+    pairwise,
+)
 
 DECAYS, BACKENDS = ["scalar", "vector"], ["reference", "scan", "chunkwise"]
 SIZES: dict[str, Any] = {"batch": 2, "heads": 2, "key_heads": 1, "key_dim": 8, "value_dim": 5, "state": True}
@@ -49,6 +58,45 @@ def test_packed_sequences_are_as_each_alone(reset: float, decay: str, backend: s
         alone, state = apply(instance, {name: x[:, first:end] for name, x in packed.items()}, backend=backend)
         assert error(whole[:, first:end], alone) < 1e-5
     assert error(last, state) < 1e-5
+
+
+@rows(
+    form=[(update, decay) for update in UPDATES for decay in ("none", *DECAYS)],
+    backend=BACKENDS,
+    steps=[1, 2],
+    lengths=[(1,), (17, 1, 32), (1, 63, 1, 65, 2), (100,)],
+    dtype=[torch.float32, torch.float64, torch.bfloat16],
+)
+def test_sequences_of_different_lengths_lie_apart(row: dict[str, Any]) -> None:
+    update, decay = row["form"]
+    lengths = [min(n, 20) if row["backend"] == "scan" else n for n in row["lengths"]]
+    sizes = SIZES | {"batch": 1, "state": False}
+    instance, inputs = draw(
+        decay, update, "after", row["steps"], **sizes, length=sum(lengths), dtype=row["dtype"]
+    )
+    assert_sequences_lie_apart(instance, inputs, lengths, row["backend"])
+
+
+@pytest.mark.parametrize(
+    ("places", "change", "reason"),
+    [
+        ([0, 4], {}, "rise from 0 to T = 5, not"),
+        ([1, 5], {}, "rise from 0 to T = 5, not"),
+        ([0, 3, 3, 5], {}, "rise from 0 to T = 5, not"),
+        ([[0, 5]], {}, "for a batch of one, not torch.int64"),
+        ([0.0, 5.0], {}, "for a batch of one, not torch.float32"),
+        ([0], {}, "for a batch of one, not"),
+        ([0, 5], {"batch": 2}, "for a batch of 2"),
+        ([0, 5], {"state": True}, "without an initial state"),
+    ],
+)
+def test_sequences_that_do_not_fit_are_refused(places: Any, change: dict[str, Any], reason: str) -> None:
+    sizes = SIZES | {"batch": 1, "state": False} | change
+    instance, inputs = draw("scalar", "delta", length=5, **sizes)
+    with pytest.raises(ValueError, match=reason):
+        apply(instance, inputs, cu_seqlens=torch.tensor(places))
+    with pytest.raises(ValueError, match="read='after'"):
+        apply(*draw("scalar", "delta", "before", length=5, **sizes), cu_seqlens=torch.tensor([0, 5]))
 
 
 @pytest.mark.parametrize("dtype", FLOORS, ids=str)

@@ -11,6 +11,7 @@ from tests.helpers.matrix_state import (
     RESETS,
     UPDATES,
     assert_resets,
+    assert_sequences_lie_apart,
     decode,
     draw,
     error,
@@ -47,6 +48,24 @@ def test_tokens_reset_the_state(monkeypatch: pytest.MonkeyPatch, row: dict[str, 
         decay, update, row["read"], row["steps"], **ONE, length=36 // row["steps"], dtype=row["dtype"]
     )
     assert_resets(instance, inputs, row["reset"], "triton")
+
+
+@rows(
+    form=[(update, decay) for update in UPDATES for decay in ("none", *DECAYS)],
+    schedule=SCHEDULES,
+    steps=[1, 2],
+    lengths=[(1,), (17, 1, 15), (1, 2, 20)],
+    dtype=[torch.float32, torch.bfloat16],
+)
+@pytest.mark.usefixtures("poisoned_memory")
+def test_sequences_of_different_lengths_lie_apart(
+    monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]
+) -> None:
+    force(monkeypatch, row["schedule"], chunk=16)
+    update, decay = row["form"]
+    sizes = ONE | {"length": sum(row["lengths"]), "state": False}
+    instance, inputs = draw(decay, update, "after", row["steps"], **sizes, dtype=row["dtype"])
+    assert_sequences_lie_apart(instance, inputs, row["lengths"], "triton")
 
 
 @rows(update=UPDATES, decay=DECAYS, reset=RESETS)
