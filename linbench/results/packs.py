@@ -40,6 +40,9 @@ memory."""
 MOST_MEMORY = 128 << 20
 """Bytes that the decompressor may use. What `write_pack` makes takes 65 MiB, most of it the dictionary."""
 
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "pb": 0}]
+"""Compression made for text: a byte tells much of the next one, and its place in a word nothing."""
+
 _ID = re.compile(rb'"id":"([0-9a-f]{64})"')
 _FILE_ID = re.compile("[0-9a-f]{64}")
 
@@ -190,7 +193,7 @@ def compressed(results: Iterable[tuple[Result, bytes]]) -> tuple[list[bytes], by
             f"these {len(texts)} results have {len(content) >> 20} MiB, and a pack may have"
             f" {MOST_TEXT >> 20}; pack them in parts, from several folders."
         )
-    return texts, lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+    return texts, lzma.compress(content, filters=_FILTERS)
 
 
 def _decompress(path: Path, content: bytes) -> bytes:
