@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linbench.kernels.operators import fold_replicas, operator
+from linbench.kernels.operators import Operator, fold_replicas, operator
 from linbench.kernels.row_tiles import forward_launch
 
 BLOCK = 1024
@@ -124,6 +124,15 @@ def silu_product(x: Tensor) -> Tensor:
     return y.view(*x.shape[:-1], -1)
 
 
+def _complete(forward: Operator, backward: Operator) -> None:
+    """Register shapes, gradients and replicas of an operator of two tensors; its result is like the first."""
+    forward.register_fake(lambda x, other: x.new_empty(x.shape))
+    backward.register_fake(lambda x, other, dy: (x.new_empty(x.shape), other.new_empty(other.shape)))
+    forward.register_autograd(lambda ctx, dy: backward(*ctx.saved_tensors, dy), setup_context=_save)
+    fold_replicas(forward)
+    fold_replicas(backward)
+
+
 @operator("silu_gate")
 def gated(value: Tensor, gate: Tensor) -> Tensor:
     """Return silu(gate) * value, [N, H] as both are."""
@@ -144,24 +153,7 @@ def gated_backward(value: Tensor, gate: Tensor, dy: Tensor) -> tuple[Tensor, Ten
     return dvalue, dgate
 
 
-@gated.register_fake
-def _(value: Tensor, gate: Tensor) -> Tensor:
-    return value.new_empty(value.shape)
-
-
-@gated_backward.register_fake
-def _(value: Tensor, gate: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
-    return value.new_empty(value.shape), gate.new_empty(gate.shape)
-
-
-def _differentiate_gated(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
-    dvalue, dgate = gated_backward(*ctx.saved_tensors, dy)
-    return dvalue, dgate
-
-
-gated.register_autograd(_differentiate_gated, setup_context=_save)
-fold_replicas(gated)
-fold_replicas(gated_backward)
+_complete(gated, gated_backward)
 
 
 def silu_gate(value: Tensor, gate: Tensor) -> Tensor:
@@ -228,24 +220,7 @@ def scaled_backward(x: Tensor, by: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
     return dx, dby
 
 
-@scaled.register_fake
-def _(x: Tensor, by: Tensor) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-@scaled_backward.register_fake
-def _(x: Tensor, by: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape), by.new_empty(by.shape)
-
-
-def _differentiate_scaled(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
-    dx, dby = scaled_backward(*ctx.saved_tensors, dy)
-    return dx, dby
-
-
-scaled.register_autograd(_differentiate_scaled, setup_context=_save)
-fold_replicas(scaled)
-fold_replicas(scaled_backward)
+_complete(scaled, scaled_backward)
 
 
 def scale_rows(x: Tensor, by: Tensor) -> Tensor:

@@ -87,13 +87,11 @@ def linear(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         joined = [weights[i] for i in narrow]
         products.append(torch.cat(joined) if len(joined) > 1 else joined[0])
     rows, dtype = x.reshape(-1, x.shape[-1]), product_dtype(x)
+    stacked = inside_vmap()
+    given = [each if stacked else each[None] for each in (rows, *products)]
     with without_autocast(x):
-        if inside_vmap():
-            made = _Products.apply(rows, dtype, *products)  # type: ignore[no-untyped-call]
-            outputs = list(made[: len(products)])
-        else:
-            made = _Products.apply(rows[None], dtype, *(weight[None] for weight in products))  # type: ignore[no-untyped-call]
-            outputs = [y[0] for y in made[: len(products)]]
+        made = _Products.apply(given[0], dtype, *given[1:])  # type: ignore[no-untyped-call]
+    outputs = [y if stacked else y[0] for y in made[: len(products)]]
     if narrow:
         parts = torch.split(outputs.pop(), [weights[i].shape[0] for i in narrow], dim=-1)
         for i, part in zip(narrow, parts, strict=True):
