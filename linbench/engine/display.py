@@ -21,12 +21,9 @@ def outcome(result: CellResult) -> str:
 
 
 def describe_duration(result: CellResult) -> str:
-    """Return how long a cell took, with how many others, and the note on its stack if there is one."""
-    size, note = result["stack"]["size"], result["stack"]["note"]
-    words = f"{result['seconds']:.0f} s"
-    if size > 1:
-        words += f" for {size} together"
-    return f"{words}; {note}" if note else words
+    """Return how long a cell took, and with how many others."""
+    size = result["stack"]["size"]
+    return f"{result['seconds']:.0f} s" + (f" for {size} together" if size > 1 else "")
 
 
 def display_on(console: Console) -> "LineDisplay | LiveDisplay":
@@ -42,6 +39,8 @@ class LineDisplay:
         self.count = 0
         self.cells: list[Cell] = []
         self.naming = Naming()
+        self.noted: set[str] = set()
+        """Notes on stacks that were printed: what keeps one cell from a stack keeps others, too."""
 
     def begin(self, cells: Sequence[Cell]) -> None:
         """Count more cells in."""
@@ -57,6 +56,10 @@ class LineDisplay:
         when = "finished earlier" if stored else describe_duration(result)
         name = format_cells([cell], self.naming.names)
         line = f"{self.count}/{len(self.cells)} {name}: {outcome(result)}, {when}"
+        note = None if stored else result["stack"]["note"]
+        if note and note not in self.noted:
+            self.noted.add(note)
+            line += f"; {note}"
         self.console.print(escape.one_line(line), markup=False, highlight=False, soft_wrap=True)
 
     def spent(self, cells: Sequence[Cell], seconds: Mapping[str, float], tokens: int) -> None:

@@ -1,17 +1,19 @@
 """Matching of two runs: results that answer the same question, whatever code answered it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from linbench.common.hashing import canonical
+from linbench.experiments.sizing import TOLERANCE
 from linbench.results.comparison import Row, broken_laws, comparisons
 from linbench.results.record import DIVERGED, seed_of
 from linbench.results.schema import Result
 from linbench.results.schema.benchmarks import SpeedResult
 from linbench.results.schema.cells import CellResult
 from linbench.results.scores import accuracy
+from linbench.results.sizes import spread
 
 SIDES = ("baseline", "candidate")
 
@@ -25,6 +27,7 @@ def code_free_identity(result: CellResult) -> CodeFreeIdentity:
     """Return the question that a result answers.
 
     A learning rate that was searched is part of the answer; the seeds of the search are part of the question.
+    Sizes that were chosen to make models equally large are still in it, see `sized_alike`.
     """
     cell, search = result["cell"], result["search"]
     task, model, protocol = cell["task"], cell["model"], cell["protocol"]
@@ -69,41 +72,73 @@ def code_free_speed_identity(result: SpeedResult) -> CodeFreeIdentity:
     return {**bench, "schema": 0, "device": "", "processor": {}, "layer": {**bench["layer"], **_CODELESS}}
 
 
+def sized_alike(one: CellResult, other: CellResult) -> frozenset[str]:
+    """Return the settings that may differ between two models because both were given the same size.
+
+    linbench chooses the width of the channel mixer for a number of parameters, and the head dimension for a
+    number of recurrent floats. If a layer changes, others are chosen for the same question.
+    """
+    former, latter = one["model"], other["model"]
+    chosen = {"channel_width": (former["parameters"], latter["parameters"])}
+    if former["state"] and latter["state"]:
+        chosen["head_dim"] = (former["state"]["recurrent"], latter["state"]["recurrent"])
+    return frozenset(name for name, sizes in chosen.items() if spread(sizes) <= 2 * TOLERANCE)
+
+
 def align_identities(
-    before: Sequence[ResultT], after: Sequence[ResultT], asks: Callable[[ResultT], CodeFreeIdentity]
+    before: Sequence[ResultT],
+    after: Sequence[ResultT],
+    asks: Callable[[ResultT], CodeFreeIdentity],
+    chosen: Callable[[ResultT, ResultT], Collection[str]] = lambda *_: (),
 ) -> tuple[list[CodeFreeIdentity], list[CodeFreeIdentity]]:
     """Return the questions of both sides, the same where both ask the same.
 
     Where today's code has a setting more or fewer than it had, questions of one label that agree in all other
     settings are the same: as `before` has them, if there is but one.
+
+    Args:
+        before: results of one side.
+        after: results of the other side.
+        asks: returns the question of a result.
+        chosen: returns the settings that may differ between two results, as they are no part of the question.
     """
     old, new = [asks(result) for result in before], [asks(result) for result in after]
     exact = {canonical(asked) for asked in new}
-    left: dict[tuple[str, int | None], dict[str, CodeFreeIdentity]] = {}
+    left: dict[tuple[str, int | None], dict[str, tuple[ResultT, CodeFreeIdentity]]] = {}
     for result, asked in zip(before, old, strict=True):
         if canonical(asked) not in exact:
-            left.setdefault((result["label"], asked.get("seed")), {})[canonical(asked)] = asked
+            left.setdefault((result["label"], asked.get("seed")), {})[canonical(asked)] = result, asked
     found = []
     for result, asked in zip(after, new, strict=True):
         candidates = left.get((result["label"], asked.get("seed")), {}).values()
-        twins = [other for other in candidates if compatible(asked, other)]
+        twins = [other for _, other in candidates if compatible(asked, other)] or [
+            other for former, other in candidates if compatible(asked, other, but=chosen(former, result))
+        ]
         found.append(twins[0] if len(twins) == 1 else asked)
     return old, found
 
 
-def compatible(one: Any, other: Any, *, in_both: bool = False) -> bool:
+def compatible(one: Any, other: Any, *, but: Collection[str] = (), in_both: bool = False) -> bool:
     """Return whether two questions are the same in all settings that both have.
 
     All fields other than settings must be there in both.
+
+    Args:
+        one: a question, or a part of it.
+        other: the other question, or the same part of it.
+        but: names of settings that may differ.
+        in_both: whether the parts are settings.
     """
     if isinstance(one, dict) and isinstance(other, dict):
         same = in_both or one.keys() == other.keys()
+        names = (one.keys() & other.keys()).difference(but if in_both else ())
         return same and all(
-            compatible(one[name], other[name], in_both=name == "settings")
-            for name in one.keys() & other.keys()
+            compatible(one[name], other[name], but=but, in_both=name == "settings") for name in names
         )
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(compatible, one, other))
+        return len(one) == len(other) and all(
+            compatible(*parts, but=but) for parts in zip(one, other, strict=True)
+        )
     return bool(one == other)
 
 
@@ -229,7 +264,7 @@ def matches(baseline: Sequence[CellResult], candidate: Sequence[CellResult]) -> 
     stored: dict[str, tuple[str, CellResult]] = {}
     codeless: list[CellResult] = []
     for name, results, questions in zip(
-        SIDES, sides, align_identities(*sides, asks=code_free_identity), strict=True
+        SIDES, sides, align_identities(*sides, asks=code_free_identity, chosen=sized_alike), strict=True
     ):
         for result, asked in zip(results, questions, strict=True):
             key = f"{name} {len(stored)}"  # both sides may have a result of one id

@@ -11,10 +11,13 @@ import re
 
 from linbench.results.result_text import digest_beside_checksum
 
-KEPT_DIGITS = 8
-"""Hexadecimal digits of a checksum that a pack keeps. An altered line passes for sound once in 4e9 times."""
+KEPT_DIGITS = 4
+"""Hexadecimal digits of a checksum that a pack keeps. An altered line passes for sound once in 65,536 times.
 
-_CHECKSUM = re.compile(rb'"checksum":"([0-9a-f]{8})(?:[0-9a-f]{56})?",')
+Older packs keep eight.
+"""
+
+_CHECKSUM = re.compile(rb'"checksum":"([0-9a-f]{64}|[0-9a-f]{8}|[0-9a-f]{4})",')
 _ID = re.compile(rb'"id":"(?:[0-9a-f]{64})?"')
 _EMPTY_ID = b'"id":""'
 _IDENTITY = re.compile(rb'\{"(?:cell|bench)":(.*?),"(?:chance|ceilings)":')
@@ -23,7 +26,7 @@ _IDENTITY = re.compile(rb'\{"(?:cell|bench)":(.*?),"(?:chance|ceilings)":')
 
 def shortened(text: bytes) -> bytes:
     """Return the line of a pack for a result's text; `restored` gives that text again."""
-    short = _CHECKSUM.sub(rb'"checksum":"\1",', text, count=1)
+    short = _CHECKSUM.sub(lambda found: b'"checksum":"%s",' % found[1][:KEPT_DIGITS], text, count=1)
     for candidate in (_ID.sub(_EMPTY_ID, short, count=1), short):
         if restored(candidate) == text:
             return candidate
@@ -37,7 +40,7 @@ def restored(line: bytes) -> bytes:
     """
     text = _with_id(line)
     found = _CHECKSUM.search(text)
-    if found is None or found.end() - found.start() > len(b'"checksum":"",') + KEPT_DIGITS:
+    if found is None or len(found[1]) == hashlib.sha256().digest_size * 2:
         return text
     digest = digest_beside_checksum(text, found).encode()
     if not digest.startswith(found[1]):

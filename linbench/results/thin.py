@@ -19,7 +19,10 @@ PASSED_DIGITS = 4
 """Significant digits of scores of runs that stand in no table of their own."""
 
 LOSSES = ("loss", "nll", "mse")
-"""The fields that points of a curve before its last lose."""
+"""The fields that points of a curve before its last lose.
+
+Of learning rates of equal accuracy the one with the lower loss is taken.
+"""
 
 EXACT = "accuracy"
 """The field whose numbers stay as they are: thresholds and the choice of a learning rate depend on them."""
@@ -36,8 +39,9 @@ def thinned(result: Result, highest: Collection[str] = ()) -> Result:
 
     Numbers are rounded to the digits that are shown. Points of a curve keep their accuracy, and only the
     last its losses. Rungs that a ladder has passed, and runs that chose a learning rate, lose their slices
-    (accuracy by position, distance and the like). These lose all points of their curve but the last, too; a
-    rung is asked how soon it had learned when tables are drawn at a budget.
+    (accuracy by position, distance and the like). Runs that chose a rate also lose all points of their curve
+    but the last, and keep accuracy and losses alone, of each test the accuracy; a rung keeps these, since
+    tables and claims may be drawn at its budget.
 
     Args:
         result: of any kind; that of a benchmark stays as it is.
@@ -49,13 +53,20 @@ def thinned(result: Result, highest: Collection[str] = ()) -> Result:
     thin = _with_shown_digits(result)
     if result["purpose"] == "report" or result["id"] in highest:
         return thin
-    thin = {**thin, "slices": {}, "metrics": _rounded(thin["metrics"], PASSED_DIGITS)}
+    tuned = result["purpose"] == "tuning"
+    thin = {**thin, "slices": {}, "metrics": _passed(thin["metrics"], (EXACT, *LOSSES) if tuned else ())}
     if "tests" in thin:
         thin["tests"] = [
-            {**test, "slices": {}, "metrics": _rounded(test["metrics"], PASSED_DIGITS)}
+            {**test, "slices": {}, "metrics": _passed(test["metrics"], (EXACT,) if tuned else ())}
             for test in thin["tests"]
         ]
-    return {**thin, "curve": thin["curve"][-1:]} if result["purpose"] == "tuning" else thin
+    return {**thin, "curve": thin["curve"][-1:]} if tuned else thin
+
+
+def _passed(metrics: Any, kept: Collection[str]) -> Any:
+    """Return metrics of a run that stands in no table: those that are kept, all if none of these is there."""
+    chosen = {name: value for name, value in metrics.items() if name in kept}
+    return _rounded(chosen or metrics, PASSED_DIGITS)
 
 
 def _with_shown_digits(result: CellResult) -> CellResult:

@@ -92,11 +92,19 @@ def by_label(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {result["label"]: result for result in results}
 
 
-def kernels(device: str, commit: str | tuple[str, ...], shape: dict[str, int], peer: str = "fla") -> str:
+def kernels(
+    device: str, commit: str | tuple[str, ...], shape: dict[str, int] | None, peer: str = "fla"
+) -> str:
+    """Return the table of kernels at a shape; without one that of a single kernel, a row for each shape."""
     rows = []
     for result in stored(device, OPERATION):
-        same = result["bench"]["shape"] == shape and result["environment"]["commit"].startswith(commit)
-        if not same or result["status"] != "ok" or not result["sides"].keys() <= {OURS, peer}:
+        of, same = result["bench"]["shape"], result["environment"]["commit"].startswith(commit)
+        if (
+            not same
+            or shape not in (None, of)
+            or result["status"] != "ok"
+            or not result["sides"].keys() <= {OURS, peer}
+        ):
             continue
         ours, theirs = result["sides"][OURS], result["sides"].get(peer, {})
         forward = ours["forward"].get(REPLAYED, {}).get("median")
@@ -105,7 +113,7 @@ def kernels(device: str, commit: str | tuple[str, ...], shape: dict[str, int], p
         peaks, cost = result["ceilings"], result["cost"]
         rows.append(
             [
-                f"`{result['label']}`",
+                f"`{result['label']}`" if shape else " ".join(f"{side}{of[side]}" for side in "BTHD"),
                 number(forward and 1e3 * forward),
                 number(mine and 1e3 * mine),
                 number(other and 1e3 * other),
@@ -117,7 +125,7 @@ def kernels(device: str, commit: str | tuple[str, ...], shape: dict[str, int], p
             ]
         )
     head = [
-        "operation",
+        "operation" if shape else "shape",
         "forward, ms",
         "both, ms",
         f"{peer}, ms",
@@ -380,6 +388,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernels-attention-h200": lambda: kernels(
         "h200", "9507259b", {"B": 8, "T": 4096, "H": 16, "D": 128}, peer="sdpa"
     ),
+    "kernels-qla-h200": lambda: kernels("h200", "8f523da6", None, peer="flash_qla"),
     "kernels-memories-h200": lambda: kernels(
         "h200", ("9507259b", "ab14d429"), {"B": 8, "T": 4096, "H": 16, "D": 64}
     ),

@@ -149,3 +149,16 @@ def test_what_a_search_leads_to_is_counted_in_when_it_is_known(snapshot: Snapsho
         progress.finished(cell, RESULT, stored=False)
     progress.end()
     assert [count in file.getvalue() for count in ("1/3 ", "3/3 ", "4/5 ", "5/5 ")] == [True] * 4
+
+
+def test_a_note_on_stacks_is_told_once() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    plain = LineDisplay(console)
+    cells = plan("mqar", ["deltanet"], device="cpu", seeds=range(3))
+    plain.begin(cells)
+    for cell in cells:
+        plain.finished(
+            cell, {**RESULT, "stack": {"size": 1, "note": "could not be stacked: x"}}, stored=False
+        )
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("could not be stacked") == 1

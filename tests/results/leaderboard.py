@@ -17,22 +17,31 @@ BOARD = "leaderboard"
 
 
 @cache
-def ranks_over(*suites: str) -> Ranks:
-    """Return the ranks of all models that have been asked every cell of some suites on an H200."""
+def ranks_over(*suites: str, among: frozenset[str] | None = None) -> Ranks:
+    """Return the ranks of all models that have been asked every cell of some suites on an H200.
+
+    Args:
+        suites: their names.
+        among: models to rank; by default all.
+    """
     cells = [cell for name in suites for cell in expand(load(name), device="cpu").cells]
     stored = Measured()
     stored.add(Store(ROOT / "results" / "h200").all())
-    found = ranks_of(comparisons(stored.of({**cell.identity, "device": KIND} for cell in cells)))
+    results = stored.of({**cell.identity, "device": KIND} for cell in cells)
+    found = ranks_of(comparisons(one for one in results if among is None or one["label"] in among))
     assert found is not None
     return found
 
 
+def both() -> tuple[Ranks, Ranks]:
+    """Return the ranks of the models that all cells have been asked, over all of them and over the six."""
+    whole = ranks_over(*CAMPAIGN)
+    return whole, ranks_over(BOARD, among=frozenset(whole.mean))
+
+
 def agreement(*left_out: str) -> float:
     """Return Kendall's tau-b of both orders, without some models."""
-    orders = [
-        {model: mean for model, mean in ranks.mean.items() if model not in left_out}
-        for ranks in (ranks_over(*CAMPAIGN), ranks_over(BOARD))
-    ]
+    orders = [{model: mean for model, mean in each.mean.items() if model not in left_out} for each in both()]
     found = tau(*orders)
     assert found is not None
     return found
@@ -43,9 +52,17 @@ def without_each() -> list[float]:
     return [agreement(model) for model in ranks_over(*CAMPAIGN).mean]
 
 
+def among_more() -> tuple[int, float]:
+    """Return the number of models with the six cells, and tau of the first models' order among them."""
+    whole, more = ranks_over(*CAMPAIGN).mean, ranks_over(BOARD).mean
+    found = tau(whole, {model: more[model] for model in whole})
+    assert found is not None
+    return len(more), found
+
+
 def table() -> str:
     """Return the table of docs/decisions/0017-leaderboard.md: the mean ranks of each model in both."""
-    whole, board = ranks_over(*CAMPAIGN).mean, ranks_over(BOARD).mean
+    whole, board = (each.mean for each in both())
     rows = [[model, f"{mean:.2f}", f"{board[model]:.2f}"] for model, mean in whole.items()]
     return of_texts(["model", "all tasks", "leaderboard"], rows, left=("model",)).body() + "\n"
 

@@ -122,3 +122,28 @@ def test_a_rate_that_was_searched_for_is_an_answer_and_one_that_was_given_a_ques
     assert gated(runs(search=found, lr=0.01), runs(search=found, lr=0.003)).exit_code == 0
     assert gated(runs(lr=0.01), runs(lr=0.003)).exit_code == 5
     assert gated(runs(search=found), runs()).exit_code == 5
+
+
+WIDTH = ("model", "backbone", "settings", "channel_width")
+HEAD_DIM = (*LAYER, "settings", "head_dim")
+
+
+@pytest.mark.parametrize(("setting", "size"), [(WIDTH, "parameters"), (HEAD_DIM, "recurrent")])
+def test_a_size_that_was_chosen_for_a_changed_layer_is_an_answer(
+    runs: Callable[..., Any], setting: tuple[Any, ...], size: str
+) -> None:
+    def of(chosen: int, count: int, score: float = 0.8) -> list[Any]:
+        def sized(result: Any) -> None:
+            in_cell(*setting, value=chosen)(result)
+            model = {**result["model"], "state": {**result["model"]["state"]}}
+            (model if size in model else model["state"])[size] = count
+            result["model"] = model
+
+        return changed(runs(score=score), sized)
+
+    assert sentences(of(96, 16_000), of(80, 16_200)) == (0, ())
+    assert sentences(of(96, 16_000), of(80, 16_200, score=0.5)) == (4, ())
+    assert sentences(of(96, 16_000), of(80, 20_000))[0] == 5, "another size is another question"
+    assert sentences(of(96, 16_000) + of(80, 15_900), of(88, 16_200))[0] == 5, "which of two is not guessed"
+    both = of(96, 16_000) + of(80, 15_900)
+    assert gated(both, both).exit_code == 0

@@ -401,6 +401,18 @@ def test_tests_lose_their_slices_in_a_thin_pack() -> None:
     assert thin["tests"] == [{"seq_len": 8, "metrics": {"nll": 1.235}, "slices": {}}] * 2
 
 
+def test_a_run_that_chose_a_rate_keeps_what_rates_are_chosen_by() -> None:
+    metrics = {"accuracy": 1 / 3, "nll": 1.23456789, "sequence": 0.5}
+    tests = [{"seq_len": 8, "metrics": metrics, "slices": {}}]
+    tuned, rung = (
+        thinned(a_record(IDS[0], purpose=purpose, curve=[], metrics=metrics, tests=tests))
+        for purpose in ("tuning", "rung")
+    )
+    assert tuned["metrics"] == {"accuracy": 1 / 3, "nll": 1.235}
+    assert tuned["tests"][0]["metrics"] == {"accuracy": 1 / 3}
+    assert rung["metrics"] == rung["tests"][0]["metrics"] == metrics | {"nll": 1.235}
+
+
 def test_a_thin_pack_rounds_what_is_shown_and_leaves_what_is_compared() -> None:
     third, tokens = 1 / 3, 123_456_789
     point = {"step": 1, "tokens": tokens, "loss": third, "accuracy": third}

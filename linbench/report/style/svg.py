@@ -30,11 +30,19 @@ UNTURNED = re.compile(r' transform="rotate\(-?0 [^"]*\)"')
 """A turn by no degrees, which matplotlib writes for all level text."""
 
 
+MARKS = re.compile(r'<g( clip-path="[^"]*")?>(<use [^>]* class="(\w+)"/>(?:<use [^>]* class="\3"/>)*)</g>')
+"""A group of the marks of one line, which have one style."""
+
+SEE_THROUGH = re.compile(r"(?<!-)opacity")
+"""A property that marks do not inherit from their group one by one."""
+
+
 def shorten_svg(svg: str) -> str:
     """Return the same picture in about two thirds of the space.
 
-    Styles that recur are named once, names of clips and marks are as short as can be, points of a line follow
-    each other without a letter each, and groups without attributes and turns by nothing are removed.
+    Styles that recur are named once, and those of the marks of a line for all of them. Names of clips and
+    marks are as short as can be, points of a line follow each other without a letter each, and groups without
+    attributes and turns by nothing are removed.
     """
     classes: dict[str, str] = {}
     ids: dict[str, str] = {}
@@ -58,4 +66,14 @@ def shorten_svg(svg: str) -> str:
 
     told = TAG.sub(shortened, svg[svg.index("<svg") :])
     named = "".join(f".{name}{{{style}}}" for style, name in classes.items())
-    return " ".join(told.replace("</style>", f"{named}</style>", 1).split()).replace("> <", "><")
+    joined = " ".join(told.replace("</style>", f"{named}</style>", 1).split()).replace("> <", "><")
+    unshared = {name for style, name in classes.items() if SEE_THROUGH.search(style)}
+
+    def style_of_all(marks: re.Match[str]) -> str:
+        clip, uses, name = marks.groups(default="")
+        if name in unshared:
+            return marks[0]
+        own = f' class="{name}"'
+        return f"<g{clip}{own}>{uses.replace(own, '')}</g>"
+
+    return MARKS.sub(style_of_all, joined).replace("<use xlink:href=", "<use href=")
