@@ -78,7 +78,6 @@ DEFINITIONS = [
     _phrase(RESULTS, "A head has 16 key dimensions", "a setting of zoo"),
     _phrase(RESULTS, "with 32 variables", "a setting of zoo"),
     _phrase(RESULTS, "With 32 variables", "a setting of zoo"),
-    _phrase(RESULTS, "The other 24 variants", "counted in the suite zoo"),
     _phrase(RESULTS, "recalls at 90 %", "a level of linbench/results/capacity.py"),
     _phrase(RESULTS, "saw 12 million tokens of one length", "a setting of zoo-one-length"),
     _phrase(RESULTS, "matched within 5 %", "the tolerance of matched sizes"),
