@@ -67,7 +67,8 @@ def gate(
     """Compare a candidate's results with a baseline's, by the rules of a policy.
 
     Rows are matched by task, settings, model, form, protocol and seed. The code may differ, since that is
-    what is gated; but the version of a task and all else that matters of the environment must agree. Results
+    what is gated, and with it a size that linbench chose for a number of parameters or of recurrent floats;
+    but the version of a task and all else that matters of the environment must agree. Results
     of twins, trained with `protocol.jitter`, are not gated: those of the baseline tell its noise.
 
     Args:
