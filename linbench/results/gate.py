@@ -68,8 +68,8 @@ def gate(
 
     Rows are matched by task, settings, model, form, protocol and seed. The code may differ, since that is
     what is gated, and with it a size that linbench chose for a number of parameters or of recurrent floats;
-    but the version of a task and all else that matters of the environment must agree. Results
-    of twins, trained with `protocol.jitter`, are not gated: those of the baseline tell its noise.
+    but the version of a task and all else that matters of the environment must agree. Results of twins,
+    trained with `protocol.jitter`, are not gated: those of the baseline tell its noise.
 
     Args:
         baseline: results of cells.

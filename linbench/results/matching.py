@@ -76,13 +76,16 @@ def sized_alike(one: CellResult, other: CellResult) -> frozenset[str]:
     """Return the settings that may differ between two models because both were given the same size.
 
     linbench chooses the width of the channel mixer for a number of parameters, and the head dimension for a
-    number of recurrent floats. If a layer changes, others are chosen for the same question.
+    number of recurrent floats. If a layer changes, others are chosen for the same question. No size is chosen
+    for a model without recurrent floats.
     """
     former, latter = one["model"], other["model"]
     chosen = {"channel_width": (former["parameters"], latter["parameters"])}
     if former["state"] and latter["state"]:
         chosen["head_dim"] = (former["state"]["recurrent"], latter["state"]["recurrent"])
-    return frozenset(name for name, sizes in chosen.items() if spread(sizes) <= 2 * TOLERANCE)
+    return frozenset(
+        name for name, sizes in chosen.items() if min(sizes) > 0 and spread(sizes) <= 2 * TOLERANCE
+    )
 
 
 def align_identities(

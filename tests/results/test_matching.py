@@ -145,5 +145,8 @@ def test_a_size_that_was_chosen_for_a_changed_layer_is_an_answer(
     assert sentences(of(96, 16_000), of(80, 16_200, score=0.5)) == (4, ())
     assert sentences(of(96, 16_000), of(80, 20_000))[0] == 5, "another size is another question"
     assert sentences(of(96, 16_000) + of(80, 15_900), of(88, 16_200))[0] == 5, "which of two is not guessed"
+    for counts in ((0, 0), (0, 16_000)):
+        before, after = (of(chosen, count) for chosen, count in zip((96, 80), counts, strict=True))
+        assert sentences(before, after)[0] == 5, "no size is chosen for nothing"
     both = of(96, 16_000) + of(80, 15_900)
     assert gated(both, both).exit_code == 0
