@@ -8,7 +8,7 @@ TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nu
 RESULTS ?= results/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all check figures drawn docs site clean
+.PHONY: help setup run test test-all lint check figures drawn docs site clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,11 +30,13 @@ test: $(READY)  ## all tests but the few long ones marked nightly
 test-all: $(READY)  ## all tests, those marked nightly too
 	$(TESTS)
 
-check: $(READY)  ## lint, types, import rules, and of each fast test four cases at most
+lint: $(READY)  ## style, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p linbench
 	$(BIN)/lint-imports
+
+check: lint  ## lint, and of each fast test four cases at most
 	$(TESTS) -m 'not slow and not gpu' --cases 4 --snapshot-warn-unused
 
 figures: $(READY)  ## every table and figure of RESULTS (default results/cpu), from stored results alone, into build/; those that pages show are renewed

@@ -82,6 +82,11 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._add(storage)
         return result
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: torch's compiler, which takes seconds to import, need not be kept out."""
+        return False
+
     def _add(self, storage: torch.UntypedStorage) -> None:
         self._alive.add(id(storage))
         self.current += storage.nbytes()

@@ -35,6 +35,11 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._note(leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
         return result
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: torch's compiler, which takes seconds to import, need not be kept out."""
+        return False
+
     def _note(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
             # integers and booleans have no rounding

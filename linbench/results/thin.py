@@ -15,6 +15,12 @@ DIGITS = 6
 SLICE_DIGITS = 4
 """Significant digits of the sums of slices, which take most of the space. Tables and figures show three."""
 
+UNREAD_SLICES = ("writes_between",)
+"""Slices that no claim reads and no stored page shows; `doublings` tells nearly the same, by tokens.
+
+They took a fifth of the claims' pack.
+"""
+
 PASSED_DIGITS = 4
 """Significant digits of scores of runs that stand in no table of their own."""
 
@@ -37,11 +43,11 @@ def thin_texts(results: Sequence[Result]) -> list[bytes]:
 def thinned(result: Result, highest: Collection[str] = ()) -> Result:
     """Return a result as a thin pack holds it.
 
-    Numbers are rounded to the digits that are shown. Points of a curve keep their accuracy, and only the
-    last its losses. Rungs that a ladder has passed, and runs that chose a learning rate, lose their slices
-    (accuracy by position, distance and the like). Runs that chose a rate also lose all points of their curve
-    but the last, and keep accuracy and losses alone, of each test the accuracy; a rung keeps these, since
-    tables and claims may be drawn at its budget.
+    Numbers are rounded to the digits that are shown, and `UNREAD_SLICES` are left out. Points of a curve keep
+    their accuracy, and only the last its losses. Rungs that a ladder has passed, and runs that chose a
+    learning rate, lose their slices (accuracy by position, distance and the like). Runs that chose a rate
+    also lose all points of their curve but the last, and keep accuracy and losses alone, of each test the
+    accuracy; a rung keeps these, since tables and claims may be drawn at its budget.
 
     Args:
         result: of any kind; that of a benchmark stays as it is.
@@ -74,16 +80,21 @@ def _with_shown_digits(result: CellResult) -> CellResult:
     rounded: CellResult = {
         **result,
         "metrics": _rounded(result["metrics"]),
-        "slices": _rounded(result["slices"], SLICE_DIGITS),
+        "slices": _kept(result["slices"]),
         "curve": [*map(_without_losses, curve[:-1]), *_rounded(curve[-1:])],
         "seconds": _rounded(result["seconds"]),
     }
     if "tests" in rounded:
         rounded["tests"] = [
-            {**test, "metrics": _rounded(test["metrics"]), "slices": _rounded(test["slices"], SLICE_DIGITS)}
+            {**test, "metrics": _rounded(test["metrics"]), "slices": _kept(test["slices"])}
             for test in rounded["tests"]
         ]
     return rounded
+
+
+def _kept(slices: Any) -> Any:
+    read = {name: slice_ for name, slice_ in slices.items() if name not in UNREAD_SLICES}
+    return _rounded(read, SLICE_DIGITS)
 
 
 def _without_losses(point: Any) -> Any:

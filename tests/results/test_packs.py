@@ -401,6 +401,14 @@ def test_tests_lose_their_slices_in_a_thin_pack() -> None:
     assert thin["tests"] == [{"seq_len": 8, "metrics": {"nll": 1.235}, "slices": {}}] * 2
 
 
+def test_slices_that_nothing_reads_are_left_out_of_a_thin_pack() -> None:
+    slot = {"at": [0], "accuracy": {"sum": [1], "weight": [1]}}
+    slices = {"slot": slot, "writes_between": slot}
+    tests = [{"seq_len": 8, "metrics": {"accuracy": 0.5}, "slices": slices}]
+    thin = thinned(a_record(IDS[0], slices=slices, tests=tests))
+    assert thin["slices"] == thin["tests"][0]["slices"] == {"slot": slot}
+
+
 def test_a_run_that_chose_a_rate_keeps_what_rates_are_chosen_by() -> None:
     metrics = {"accuracy": 1 / 3, "nll": 1.23456789, "sequence": 0.5}
     tests = [{"seq_len": 8, "metrics": metrics, "slices": {}}]
@@ -439,9 +447,13 @@ def test_unpacking_never_replaces_a_file_that_differs(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_packs_are_named_after_suites_speeds_and_claims(tmp_path: Path) -> None:
+def test_packs_are_named_after_suites_speeds_and_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from linbench.experiments.suite import blocks, load
 
+    # to plan all that are shipped takes half a minute
+    monkeypatch.setattr("linbench.results.packing.shipped", lambda: ["quick", "overwrite"])
     (block,), _ = blocks(load("overwrite"), device="cpu")
     cell = block.rows[0][1][0]
     records = [a_record(cell.id, cell=cell.identity), a_record(IDS[0]), {"id": IDS[1], "kind": "speed"}]
