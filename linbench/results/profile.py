@@ -251,13 +251,13 @@ def _tracked(comparison: Comparison) -> dict[str, Estimate]:
     """Return the longest tested length up to which all are tracked: median, lowest and highest seed."""
     found = {}
     for row in comparison.rows:
-        lengths = sorted(length for result in row.results if (length := _length(result)) is not None)
+        lengths = sorted(length for result in row.results if (length := tracked_length(result)) is not None)
         if lengths:
             found[_label(row)] = Estimate(lengths[(len(lengths) - 1) // 2], lengths[0], lengths[-1])
     return found
 
 
-def _length(result: CellResult) -> float | None:
+def tracked_length(result: CellResult) -> float | None:
     """Return the longest tested length up to which accuracy is high; 0 if it never is."""
     accuracies = accuracies_by_test(result)
     if accuracies is None:
