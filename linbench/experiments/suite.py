@@ -1,6 +1,6 @@
 """Named experiments: a grid of tasks, models, settings and seeds, as cells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -23,6 +23,7 @@ from linbench.experiments.protocol import suite_block
 from linbench.experiments.registry import Kind, registry
 from linbench.experiments.run_spec import RunSpec
 from linbench.experiments.system import parse_layers
+from linbench.tasks.base import Task
 
 
 class Part(Settings):
@@ -271,6 +272,15 @@ def blocks(
             rows = [(model, [next(cells) for _ in run.seeds]) for model in able]
             suite_blocks.append(SuiteBlock(task, point, rows))
     return suite_blocks, missing
+
+
+def tasks_of(suite: Suite) -> Iterator[tuple[SuiteTask, Task]]:
+    """Yield each installed task of a suite at every point of the grid; no model is planned."""
+    for task in suite.tasks:
+        if _task_is_installed(task, {}):
+            name, preset = split_task(task.task)
+            for point in _points(suite.grid):
+                yield task, make_task(name, preset=preset, settings={**suite.set, **task.set, **point})[0]
 
 
 def _run_spec(

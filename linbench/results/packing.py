@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from linbench.common.errors import UserError
 from linbench.common.files import LEFTOVER, storage_sentence, unused, write_whole
 from linbench.common.hashing import canonical
-from linbench.experiments.suite import blocks, load, shipped
+from linbench.experiments.suite import blocks, load, shipped, tasks_of
 from linbench.results.matching import compatible
 from linbench.results.packs import (
     Line,
@@ -171,24 +171,38 @@ def _suites(cells: Sequence[CellResult], first: str) -> dict[str, str]:
         first: the suite to prefer if cells belong to several.
     """
     settings = _settings_by_text([one["cell"] for one in cells])
-    tasks = {each["task"]["name"] for each in settings.values()}
     found: dict[str, str] = {}
     for name in sorted(shipped(), key=lambda name: (name != first, name)):
-        if len(found) == len(settings):
-            break
-        if not tasks & {task.task.partition("/")[0] for task in load(name).tasks}:
-            continue
-        of_suite = _settings_of_suite(name)
-        for text, each in settings.items():
-            if text not in found and any(compatible(each, other) for other in of_suite):
-                found[text] = name
+        left = {text: each for text, each in settings.items() if text not in found}
+        asked = [_named(each["task"]["name"], each["task"]["settings"]) for each in left.values()]
+        for place, known in enumerate(_tasks_of_suite(name) if left else ()):
+            if any(compatible(one, other) for one in asked for other in known):
+                of_suite = _settings_of_suite(name, place)
+                for text, each in left.items():
+                    if any(compatible(each, other) for other in of_suite):
+                        found[text] = name
     return found
 
 
 @cache
-def _settings_of_suite(name: str) -> Sequence[Mapping[str, Any]]:
-    """Return the settings that a shipped suite asks for, each once. To plan a large suite takes seconds."""
-    planned, _ = blocks(load(name), device="cpu")
+def _tasks_of_suite(name: str) -> Sequence[Sequence[Mapping[str, Any]]]:
+    """Return each task of a shipped suite as it is at every point of the grid."""
+    suite = load(name)
+    found: list[list[Mapping[str, Any]]] = [[] for _ in suite.tasks]
+    for task, made in tasks_of(suite):
+        found[suite.tasks.index(task)].append(_named(made.name, made.settings.identity()))
+    return found
+
+
+def _named(task: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"name": task, "settings": settings}
+
+
+@cache
+def _settings_of_suite(name: str, place: int) -> Sequence[Mapping[str, Any]]:
+    """Return the settings that a task of a shipped suite asks for, each once. To plan it takes seconds."""
+    suite = load(name)
+    planned, _ = blocks(suite.model_copy(update={"tasks": (suite.tasks[place],)}), device="cpu")
     return [*_settings_by_text(cells[0].identity for block in planned for _, cells in block.rows).values()]
 
 

@@ -447,13 +447,9 @@ def test_unpacking_never_replaces_a_file_that_differs(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_packs_are_named_after_suites_speeds_and_claims(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packs_are_named_after_suites_speeds_and_claims(tmp_path: Path) -> None:
     from linbench.experiments.suite import blocks, load
 
-    # to plan all that are shipped takes half a minute
-    monkeypatch.setattr("linbench.results.packing.shipped", lambda: ["quick", "overwrite"])
     (block,), _ = blocks(load("overwrite"), device="cpu")
     cell = block.rows[0][1][0]
     records = [a_record(cell.id, cell=cell.identity), a_record(IDS[0]), {"id": IDS[1], "kind": "speed"}]
