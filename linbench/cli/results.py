@@ -62,7 +62,10 @@ def pack(
         bool,
         typer.Option(
             "--thin",
-            help="Round to what tables show, and leave out slices and curves of runs that none shows.",
+            help=(
+                "Round to what tables show, and leave out slices and curves of runs that none shows, and the"
+                " slice writes_between of all."
+            ),
         ),
     ] = False,
     as_json: JsonOption = False,

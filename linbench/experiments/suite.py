@@ -274,13 +274,13 @@ def blocks(
     return suite_blocks, missing
 
 
-def tasks_of(suite: Suite) -> Iterator[tuple[SuiteTask, Task]]:
+def tasks_of(suite: Suite) -> Iterator[Task]:
     """Yield each installed task of a suite at every point of the grid; no model is planned."""
     for task in suite.tasks:
         if _task_is_installed(task, {}):
             name, preset = split_task(task.task)
             for point in _points(suite.grid):
-                yield task, make_task(name, preset=preset, settings={**suite.set, **task.set, **point})[0]
+                yield make_task(name, preset=preset, settings={**suite.set, **task.set, **point})[0]
 
 
 def _run_spec(

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from linbench.common.errors import UserError
 from linbench.common.files import LEFTOVER, storage_sentence, unused, write_whole
 from linbench.common.hashing import canonical
-from linbench.experiments.suite import blocks, load, shipped, tasks_of
+from linbench.experiments.pattern import split_task
+from linbench.experiments.suite import Suite, blocks, load, shipped, tasks_of
 from linbench.results.matching import compatible
 from linbench.results.packs import (
     Line,
@@ -174,35 +175,34 @@ def _suites(cells: Sequence[CellResult], first: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in sorted(shipped(), key=lambda name: (name != first, name)):
         left = {text: each for text, each in settings.items() if text not in found}
-        asked = [_named(each["task"]["name"], each["task"]["settings"]) for each in left.values()]
-        for place, known in enumerate(_tasks_of_suite(name) if left else ()):
-            if any(compatible(one, other) for one in asked for other in known):
-                of_suite = _settings_of_suite(name, place)
+        for place, task in enumerate(load(name).tasks):
+            own, _ = split_task(task.task)
+            asked = [each["task"] for each in left.values() if each["task"]["name"] == own]
+            known = _tasks_at(name, place) if asked else ()
+            if any(compatible(one["settings"], other, in_both=True) for one in asked for other in known):
+                of_suite = _settings_at(name, place)
                 for text, each in left.items():
                     if any(compatible(each, other) for other in of_suite):
                         found[text] = name
     return found
 
 
-@cache
-def _tasks_of_suite(name: str) -> Sequence[Sequence[Mapping[str, Any]]]:
-    """Return each task of a shipped suite as it is at every point of the grid."""
+def _part(name: str, place: int) -> Suite:
+    """Return a shipped suite with one of its tasks alone."""
     suite = load(name)
-    found: list[list[Mapping[str, Any]]] = [[] for _ in suite.tasks]
-    for task, made in tasks_of(suite):
-        found[suite.tasks.index(task)].append(_named(made.name, made.settings.identity()))
-    return found
-
-
-def _named(task: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"name": task, "settings": settings}
+    return suite.model_copy(update={"tasks": (suite.tasks[place],)})
 
 
 @cache
-def _settings_of_suite(name: str, place: int) -> Sequence[Mapping[str, Any]]:
-    """Return the settings that a task of a shipped suite asks for, each once. To plan it takes seconds."""
-    suite = load(name)
-    planned, _ = blocks(suite.model_copy(update={"tasks": (suite.tasks[place],)}), device="cpu")
+def _tasks_at(name: str, place: int) -> Sequence[Mapping[str, Any]]:
+    """Return the settings of a task of a shipped suite, at each point of the grid."""
+    return [task.settings.identity() for task in tasks_of(_part(name, place))]
+
+
+@cache
+def _settings_at(name: str, place: int) -> Sequence[Mapping[str, Any]]:
+    """Return what a task of a shipped suite asks for, each once. To plan it takes seconds."""
+    planned, _ = blocks(_part(name, place), device="cpu")
     return [*_settings_by_text(cells[0].identity for block in planned for _, cells in block.rows).values()]
 
 

@@ -1,4 +1,4 @@
-"""Results without what no table, figure or claim reads."""
+"""Results without what no stored page and no claim shows."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -16,10 +16,7 @@ SLICE_DIGITS = 4
 """Significant digits of the sums of slices, which take most of the space. Tables and figures show three."""
 
 UNREAD_SLICES = ("writes_between",)
-"""Slices that no claim reads and no stored page shows; `doublings` tells nearly the same, by tokens.
-
-They took a fifth of the claims' pack.
-"""
+"""Slices that no claim reads and no stored page shows; `doublings` tells nearly the same, by tokens."""
 
 PASSED_DIGITS = 4
 """Significant digits of scores of runs that stand in no table of their own."""
