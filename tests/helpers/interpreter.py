@@ -110,7 +110,7 @@ def integers_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def handles_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From 3.6 on it looks once more whether the numbers of a result have the size of their type."""
+    """It looks once more, from 3.6 on, whether the numbers of a result have the size of their type."""
     monkeypatch.setattr(interpreter.TensorHandle, "__post_init__", lambda self: None, raising=False)
 
 
