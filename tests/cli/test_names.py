@@ -163,7 +163,7 @@ def test_a_full_disk_leaves_what_was_written_before(
         ["table", "--save", "tables"],
         ["figures", "learning-curves", "--save", "drawn", "--formats", "png,svg,pdf"],
         ["report", "--save", "page.html"],
-        ["claims", "C1", "--results", "results", "--save", "claims.md"],
+        ["claims", "C19", "--results", "results", "--save", "claims.md"],
     )
     stored("mqar")
     for verb in verbs:

@@ -19,7 +19,7 @@ def mend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make it take about a tenth of the time."""
+    """Make it take about an eighth of the time."""
     integers_unchecked(monkeypatch)
     handles_unchecked(monkeypatch)
     patch_once(monkeypatch)
