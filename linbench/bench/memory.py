@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from linbench.bench.layer import LayerCase, build_layer, first_call, training_call
 from linbench.bench.presets import Preset
 from linbench.bench.timing import measure_peak_bytes
+from linbench.engine.dispatch_mode import WatchingMode
 from linbench.engine.layer_under_test import LayerUnderTest, tensor_leaves
 from linbench.models.base import StateSize
 from linbench.results.speed_labels import OURS
@@ -66,7 +66,7 @@ def peak_allocated(call: Callable[[], Any]) -> int:
     return tracker.peak
 
 
-class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class AllocationTracker(WatchingMode):
     """Counter of the bytes of tensors made while it is active: `current` are alive, `peak` is the maximum."""
 
     def __init__(self) -> None:
@@ -81,11 +81,6 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(x, Tensor) and id(storage := x.untyped_storage()) not in given | self._alive:
                 self._add(storage)
         return result
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: torch's compiler, which takes seconds to import, need not be kept out."""
-        return False
 
     def _add(self, storage: torch.UntypedStorage) -> None:
         self._alive.add(id(storage))

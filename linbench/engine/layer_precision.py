@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
+
+from linbench.engine.dispatch_mode import WatchingMode
 
 HALF_LIMIT = 5e-2
 """Relative difference up to which results in bfloat16 count as equal.
@@ -16,7 +17,7 @@ It is about six of its rounding steps of 8e-3.
 """
 
 
-class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Witness(WatchingMode):
     """A mode of torch that notes the dtypes of everything computed from `given` while it is entered.
 
     Constants do not count, such as positions as floats.
@@ -34,11 +35,6 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(isinstance(leaf, Tensor) and leaf in self._derived for leaf in tree_leaves((args, kwargs))):
             self._note(leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
         return result
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: torch's compiler, which takes seconds to import, need not be kept out."""
-        return False
 
     def _note(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:

@@ -278,9 +278,9 @@ def tasks_of(suite: Suite) -> Iterator[Task]:
     """Yield each installed task of a suite at every point of the grid; no model is planned."""
     for task in suite.tasks:
         if _task_is_installed(task, {}):
-            name, preset = split_task(task.task)
             for point in _points(suite.grid):
-                yield make_task(name, preset=preset, settings={**suite.set, **task.set, **point})[0]
+                run = _run_spec(suite, task, point, (), precision=None, device="cpu")
+                yield make_task(run.task, preset=run.preset, settings=run.settings)[0]
 
 
 def _run_spec(

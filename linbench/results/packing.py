@@ -171,38 +171,45 @@ def _suites(cells: Sequence[CellResult], first: str) -> dict[str, str]:
         cells: results of cells.
         first: the suite to prefer if cells belong to several.
     """
-    settings = _settings_by_text([one["cell"] for one in cells])
-    found: dict[str, str] = {}
+    settings, found = _settings_by_text([one["cell"] for one in cells]), dict[str, str]()
     for name in sorted(shipped(), key=lambda name: (name != first, name)):
-        left = {text: each for text, each in settings.items() if text not in found}
-        for place, task in enumerate(load(name).tasks):
-            own, _ = split_task(task.task)
-            asked = [each["task"] for each in left.values() if each["task"]["name"] == own]
-            known = _tasks_at(name, place) if asked else ()
-            if any(compatible(one["settings"], other, in_both=True) for one in asked for other in known):
-                of_suite = _settings_at(name, place)
-                for text, each in left.items():
-                    if any(compatible(each, other) for other in of_suite):
-                        found[text] = name
+        for text, asked in settings.items():
+            if text not in found and _is_asked_by(name, asked):
+                found[text] = name
     return found
 
 
-def _part(name: str, place: int) -> Suite:
-    """Return a shipped suite with one of its tasks alone."""
+def _is_asked_by(name: str, asked: Mapping[str, Any]) -> bool:
+    """Return whether a shipped suite asks for these settings.
+
+    Models are planned for none but its tasks that have the same settings, since that takes seconds.
+    """
+    task = asked["task"]
+    return any(
+        own == task["name"]
+        and any(compatible(task["settings"], other, in_both=True) for other in _tasks_at(name, place))
+        and any(compatible(asked, other) for other in _settings_at(name, place))
+        for place, (own, _) in enumerate(_parts(name))
+    )
+
+
+@cache
+def _parts(name: str) -> Sequence[tuple[str, Suite]]:
+    """Return the name of each task of a shipped suite, and the suite with this task alone."""
     suite = load(name)
-    return suite.model_copy(update={"tasks": (suite.tasks[place],)})
+    return [(split_task(one.task)[0], suite.model_copy(update={"tasks": (one,)})) for one in suite.tasks]
 
 
 @cache
 def _tasks_at(name: str, place: int) -> Sequence[Mapping[str, Any]]:
     """Return the settings of a task of a shipped suite, at each point of the grid."""
-    return [task.settings.identity() for task in tasks_of(_part(name, place))]
+    return [task.settings.identity() for task in tasks_of(_parts(name)[place][1])]
 
 
 @cache
 def _settings_at(name: str, place: int) -> Sequence[Mapping[str, Any]]:
-    """Return what a task of a shipped suite asks for, each once. To plan it takes seconds."""
-    planned, _ = blocks(_part(name, place), device="cpu")
+    """Return what a task of a shipped suite asks for, each once."""
+    planned, _ = blocks(_parts(name)[place][1], device="cpu")
     return [*_settings_by_text(cells[0].identity for block in planned for _, cells in block.rows).values()]
 
 

@@ -1,6 +1,17 @@
-"""The state of other processes."""
+"""Other processes: whether they run, and what a program imports in one of its own."""
 
+import subprocess
+import sys
 from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def imported(program: str, *modules: str) -> set[str]:
+    """Return which of some modules a program has imported when it ends, in the folder of the project."""
+    seen = f"{program}\nimport sys\nprint(*{{*{modules!r}}} & {{*sys.modules}})\n"
+    ended = subprocess.run([sys.executable, "-c", seen], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {*ended.stdout.split()}
 
 
 def alive(pid: int) -> bool:

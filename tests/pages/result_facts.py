@@ -34,6 +34,12 @@ def capacity() -> Comparison:
     return found
 
 
+def results_of(found: Facet, label: str) -> list[CellResult]:
+    assert found.comparison is not None
+    (row,) = (row for row in found.comparison.rows if row.label == label)
+    return [*row.results]
+
+
 def held(*labels: str) -> list[str]:
     return [f"{facet('capacity').estimates[label].value:.1f}" for label in labels]
 
@@ -47,9 +53,9 @@ def beside_the_first() -> list[str]:
 
 def a_seed_of_mamba2() -> list[str]:
     """Return the best seed's recall of 64 pairs, and the mean."""
-    (row,) = (row for row in capacity().rows if row.label == "mamba2")
-    at = [test["settings"]["kv_pairs"] for test in row.results[0]["tests"]].index(64)
-    recalls = [found[at] for result in row.results if (found := accuracies_by_test(result))]
+    results = results_of(facet("capacity"), "mamba2")
+    at = [test["settings"]["kv_pairs"] for test in results[0]["tests"]].index(64)
+    recalls = [found[at] for result in results if (found := accuracies_by_test(result))]
     return [short(max(recalls)), short(fmean(recalls))]
 
 
@@ -154,12 +160,10 @@ def words_when_learned() -> list[str]:
 
     Raises AssertionError: another variant follows them, too.
     """
-    estimates = zoo_facet("group").estimates
-    assert [label for label, one in estimates.items() if one.ends[1]] == ["deltaproduct"]
-    comparison, farthest = zoo_facet("group").comparison, estimates["deltaproduct"].ends[1]
-    assert comparison is not None
-    (row,) = (row for row in comparison.rows if row.label == "deltaproduct")
-    followed = [tracked_length(result) for result in row.results]
+    found, label = zoo_facet("group"), "deltaproduct"
+    assert [each for each, one in found.estimates.items() if one.ends[1]] == [label]
+    farthest = found.estimates[label].ends[1]
+    followed = [tracked_length(result) for result in results_of(found, label)]
     return [f"{farthest:.0f}", str(followed.count(farthest)), str(len(followed))]
 
 
