@@ -51,7 +51,13 @@ def stores_in(folders: Sequence[Path]) -> "list[Store]":
 
 
 def store_for_new(folders: Sequence[Path]) -> "Store":
-    """Return the store of the first folder, which finds what the others have and keeps what they have not."""
+    """Return the store of the first folder, in which what is made is kept.
+
+    It also finds what verbs that read these folders find: results in folders below it and in the others.
+    Submissions are left out, as nobody has run them again.
+    """
+    from linbench.results.folders import without_submissions
     from linbench.results.reference import store_at
 
-    return store_at(folders[0], others=stores_in(folders[1:]))
+    others = [store for store in stores_in(folders) if store.folder != folders[0]]
+    return store_at(folders[0], others=without_submissions(others))
