@@ -67,8 +67,9 @@ def measure(
     `failed`) and its reason, marks, test metrics and slices, the curve over steps, sizes, seconds of the
     whole stack, its size, and the environment.
 
-    Raises DeviceLostError: the GPU answers this process no more, so that no other cell can run in it.
+    Raises DeviceLostError: the GPU does not answer this process, or no more, so that no cell can run in it.
     """
+    require_device(cells[0].device)
     from_callbacks: list[BaseException] = []
     on_report = _noting_errors(on_report, from_callbacks)
     on_checkpoint = _noting_errors(on_checkpoint, from_callbacks)
@@ -148,16 +149,26 @@ def _taken_by_others(device: str) -> int:
     return others if others > _OWN_OVERHEAD * total else 0
 
 
-def device_responds(device: str) -> bool:
-    """Return whether a device still computes for this process.
+def require_device(device: str) -> None:
+    """Require that a device computes for this process.
 
     A GPU that met an illegal address does not. Nor does one that several processes use through one server
-    (MPS), when one of them is killed.
+    (MPS), when one of them is killed, or before the server is ready.
+
+    Raises DeviceLostError: it does not.
     """
     try:
         if device != "cpu":
             torch.cuda.synchronize(device)
-    except Exception:  # torch raises several classes, with the driver's words
+    except Exception as error:  # torch raises several classes, with the driver's words
+        raise DeviceLostError(f"the GPU does not answer this process: {describe_error(error)}.") from error
+
+
+def device_responds(device: str) -> bool:
+    """Return whether a device still computes for this process."""
+    try:
+        require_device(device)
+    except DeviceLostError:
         return False
     return True
 

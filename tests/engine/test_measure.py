@@ -3,12 +3,14 @@
 import gc
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
+from linbench.common.errors import DeviceLostError
 from linbench.engine import measure as what
 from linbench.engine.cost import least_bytes
 from linbench.engine.stack import Stack
@@ -34,6 +36,18 @@ def test_a_group_finds_what_its_cells_find_alone() -> None:
             result["slices"]["distance"]["accuracy"]["weight"]
             == alone["slices"]["distance"]["accuracy"]["weight"]
         )
+
+
+def test_a_gpu_that_does_not_answer_is_no_fault_of_the_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(device: str) -> None:
+        raise RuntimeError("Error 807: MPS server is not ready")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", refuse)
+    (cell,) = cells(seeds=[0])
+    with pytest.raises(
+        DeviceLostError, match=r"the GPU does not answer this process: .*Error 807: MPS server is not ready"
+    ):
+        results([replace(cell, device="cuda:0")])
 
 
 @pytest.mark.slow
