@@ -14,8 +14,8 @@ from linbench.cli import completion
 from linbench.cli.executor_options import with_executor_options
 from linbench.cli.options import (
     AllowOption,
-    DeviceOption,
     JsonOption,
+    PlannedDeviceOption,
     exit_if_failed,
     warn_ignored_files,
 )
@@ -85,7 +85,7 @@ def claims(
             ),
         ),
     ] = False,
-    device: DeviceOption = "auto",
+    device: PlannedDeviceOption = "auto",
     executor: ExecutorChoice = DEFAULT_EXECUTOR,
     allow: AllowOption = None,
     save: Annotated[
@@ -210,7 +210,7 @@ def _remaining(verdict: "Verdict", *, stored: "Stored", device: str) -> dict[str
 
     if verdict.waits:
         return None
-    place = pick_device(device)
+    place = pick_device(device, kinds=lambda: stored.kinds)
     return {"device": device_class(place), **remaining_work(verdict, stored, device=place)._asdict()}
 
 

@@ -77,6 +77,16 @@ FormOption = Annotated[
     str | None, typer.Option("--form", help="Form in place of the suite's: native or controlled.")
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="Device: auto, cpu, cuda or cuda:N.")]
+PlannedDeviceOption = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        help=(
+            "Device: auto, cpu, cuda or cuda:N. For a plan, where nothing is run, also a kind that has"
+            " results, such as h200."
+        ),
+    ),
+]
 StackOption = Annotated[
     int | None,
     whole_option(

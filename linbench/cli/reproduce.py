@@ -11,7 +11,13 @@ import typer
 
 from linbench.cli import completion
 from linbench.cli.executor_options import with_executor_options
-from linbench.cli.options import AllowOption, DeviceOption, JsonOption, exit_if_failed, warn_ignored_files
+from linbench.cli.options import (
+    AllowOption,
+    JsonOption,
+    PlannedDeviceOption,
+    exit_if_failed,
+    warn_ignored_files,
+)
 from linbench.cli.pages import command_line, save_page
 from linbench.cli.result_folders import DEFAULT, FoldersOption, require_folders, store_for_new, stores_in
 from linbench.common.errors import UserError
@@ -78,7 +84,7 @@ def reproduce(
             help="Show, run or plan the changes of the set-up that may be why ours differs, one at a time.",
         ),
     ] = False,
-    device: DeviceOption = "auto",
+    device: PlannedDeviceOption = "auto",
     executor: ExecutorChoice = DEFAULT_EXECUTOR,
     allow: AllowOption = None,
     results: FoldersOption = None,
@@ -109,11 +115,11 @@ def reproduce(
         chosen = list(dict.fromkeys(map(find, names or []))) or list(reproductions().values())
         if row or column:
             chosen = [_only(chosen).part(row or [], column or [])]
-        place = pick_device(device)
         if run:
             how = {"executor": executor, "allow": allow or ()}
-            trained = _run(chosen, folders, place, switches, how)
+            trained = _run(chosen, folders, pick_device(device), switches, how)
         stored = Stored(stores_in(folders))
+        place = pick_device(device, kinds=lambda: stored.kinds)
         if dry_run:
             plans = _plans(chosen, stored, place, switches=switches)
         else:

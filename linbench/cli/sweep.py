@@ -13,9 +13,9 @@ from linbench.cli.executor_options import with_executor_options
 from linbench.cli.options import (
     MOST,
     AllowOption,
-    DeviceOption,
     FormOption,
     JsonOption,
+    PlannedDeviceOption,
     ResultsOption,
     SeedsOption,
     StackOption,
@@ -88,7 +88,7 @@ def sweep(
     stack: StackOption = None,
     executor: ExecutorChoice = DEFAULT_EXECUTOR,
     allow: AllowOption = None,
-    device: DeviceOption = "auto",
+    device: PlannedDeviceOption = "auto",
     results: ResultsOption = Path("results"),
     as_json: JsonOption = False,
 ) -> None:
@@ -98,8 +98,10 @@ def sweep(
     `linbench figures` show what is finished at any time.
     """
     from linbench.engine.lr_search import pending_cells
+    from linbench.experiments.device import pick_device
     from linbench.experiments.pattern import split_models
     from linbench.experiments.suite import expand, load, narrow
+    from linbench.results.folders import kinds_of_devices
     from linbench.results.reference import store_at
 
     if retry not in {None, "failed"}:
@@ -111,9 +113,11 @@ def sweep(
             seeds=seeds,
             form=form,
         )
+        store = store_at(results)
+        if dry_run:
+            device = pick_device(device, kinds=lambda: kinds_of_devices(_to_judge_by(store)))
         all_cells, missing = expand(chosen_suite, precision=precision, device=device)
         warn_left_out(missing)
-        store = store_at(results)
         cells = _select(all_cells, only=only or [], shard=shard)
         former = _keep_former(all_cells, store, chosen_suite.search, retry=retry is not None)
         if limit is not None:
@@ -262,14 +266,17 @@ def _print_plan(
     """
     from linbench.engine.cost import fit_cost_model
     from linbench.engine.lr_search import pending_cells
+    from linbench.experiments.device import Elsewhere
     from linbench.experiments.labels import naming_scheme
 
     known: list[CellResult] = store.all() if store.folder.is_dir() else []
+    device = cells[0].device
     by_id = {result["id"]: result for result in known}
     not_former = [cell for cell in cells if cell.id not in former]
     tuning, missing, most_to_come = pending_cells(not_former, by_id.get, search, retry=retry)
     names = naming_scheme(cells, but={"protocol.lr"} if search else ())
-    cost = fit_cost_model(known, cells[0].device)
+    elsewhere = isinstance(device, Elsewhere)
+    cost = fit_cost_model(_finished_on(device, store) if elsewhere else known, device)
     groups = _plan_groups("search, ", tuning, missing, names, cost, stack)
     groups += _plan_groups("", cells, missing, names, cost, stack)
     if as_json:
@@ -282,7 +289,8 @@ def _print_plan(
         return
     for group in _merge_same_names(groups):
         print(group.line())
-    print(_summary(groups, len(tuning) + len(cells), cost.cells if cost else 0))
+    where = f"on {device}" if elsewhere else "here"
+    print(_summary(groups, len(tuning) + len(cells), cost.cells if cost else 0, where))
     rungs = max(cell.protocol.rungs for cell in cells)
     if search and most_to_come:
         print(_what_may_come(search, most_to_come, halving=search.halving and rungs > 1))
@@ -291,6 +299,21 @@ def _print_plan(
         print(
             f"Training goes on with twice the budget until it is learned, at most {times}; not counted above."
         )
+
+
+def _to_judge_by(store: "Store") -> "list[Store]":
+    """Return the stores that tell what cells cost on another host: this one, and what comes with linbench."""
+    from linbench.results.reference import REFERENCE, stores_at
+
+    return [*([store] if store.folder.is_dir() else []), *stores_at(REFERENCE)]
+
+
+def _finished_on(kind: str, store: "Store") -> "list[CellResult]":
+    """Return the results of a kind of device, each once."""
+    from linbench.results.folders import kinds_of_devices
+
+    stores = [one for one in _to_judge_by(store) if kind in kinds_of_devices([one])]
+    return list({result["id"]: result for one in stores for result in one.all()}.values())
 
 
 def _what_may_come(search: "SearchSettings", cells: int, *, halving: bool) -> str:
@@ -347,7 +370,7 @@ def _merge_same_names(groups: list[_PlannedGroup]) -> list[_PlannedGroup]:
     return list(merged.values())
 
 
-def _summary(groups: list[_PlannedGroup], cells: int, measured: int) -> str:
+def _summary(groups: list[_PlannedGroup], cells: int, measured: int, where: str) -> str:
     total = sum(group.left for group in groups)
     costs = [group.seconds for group in groups if group.seconds is not None]
     if not total:
@@ -356,6 +379,6 @@ def _summary(groups: list[_PlannedGroup], cells: int, measured: int) -> str:
         left = f"{total} left: no estimate, since no cell has finished on this kind of device yet"
     else:
         without = ", not counting groups without an estimate" if len(costs) < len(groups) else ""
-        judged = f"judging by {pluralize(measured, 'cell')} finished here"
+        judged = f"judging by {pluralize(measured, 'cell')} finished {where}"
         left = f"{total} left: about {format_duration(sum(costs))}, {judged}{without}"
     return f"{pluralize(cells, 'cell')} in {pluralize(len(groups), 'group')}, {left}."

@@ -6,6 +6,7 @@ import torch
 
 from linbench.common.hashing import digest
 from linbench.experiments.cell import Cell
+from linbench.experiments.device import Elsewhere
 
 _REPLICA_SETTINGS = ("lr", "weight_decay")
 """Settings of the protocol that may differ among the replicas of a stack, besides the seed."""
@@ -55,6 +56,8 @@ def stack_size(cell: Cell, *, sharing: int = 1) -> int:
     numbers = cell.protocol.batch_size * longest * cell.model.backbone.d_model
     if cell.device == "cpu":
         return max(1, min(_LARGEST, _CPU_NUMBERS // numbers))
+    if isinstance(cell.device, Elsewhere):  # its memory is not known here
+        return _LARGEST
     memory = torch.cuda.get_device_properties(cell.device).total_memory
     needed = 4 * numbers * _ACTIVATIONS * cell.model.depth
     return max(1, min(_LARGEST, int(_MEMORY_SHARE * memory) // (sharing * needed)))

@@ -5,8 +5,7 @@ from functools import cached_property
 
 from linbench.common.hashing import digest
 from linbench.experiments.cell import Cell
-from linbench.results.folders import each_once, without_submissions
-from linbench.results.packs import read_manifest
+from linbench.results.folders import each_once, kinds_of_devices, without_submissions
 from linbench.results.schema.cells import CellResult
 from linbench.results.store import Store
 
@@ -25,15 +24,8 @@ class Stored:
 
     @cached_property
     def kinds(self) -> list[str]:
-        """The kinds of devices that have results: of packs by their manifests, of others by themselves."""
-        packed = {
-            device
-            for store in self.stores
-            for entry in read_manifest(store.folder).values()
-            for device in entry["devices"]
-        }
-        loose = (store.get(one) for store in self.stores for one in store.loose_ids())
-        return sorted(packed | {result["cell"]["device"] for result in loose if result})
+        """The kinds of devices that have results."""
+        return sorted(kinds_of_devices(self.stores))
 
     @cached_property
     def _places(self) -> dict[str, Store]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from linbench.results.packs import SUFFIX
+from linbench.results.packs import SUFFIX, read_manifest
 from linbench.results.result_text import FILE_REFUSALS
 from linbench.results.store import FILE, Store
 from linbench.results.submission import ENDING, Submission, is_submission
@@ -40,6 +40,19 @@ def find_stores(place: Path) -> list[Store]:
 def without_submissions(stores: Iterable[Store]) -> list[Store]:
     """Return stores but for submissions, which nobody has run again and which decide nothing."""
     return [store for store in stores if not isinstance(store, Submission)]
+
+
+def kinds_of_devices(stores: Iterable[Store]) -> set[str]:
+    """Return the kinds of devices that have results: of packs by their manifests, of others by themselves.
+
+    Raises StorageError: a manifest is damaged, or a folder cannot be read.
+    """
+    kinds = set[str]()
+    for store in stores:
+        for entry in read_manifest(store.folder).values():
+            kinds |= {*entry["devices"]}
+        kinds |= {result["cell"]["device"] for name in store.loose_ids() if (result := store.get(name))}
+    return kinds
 
 
 def each_once(stores: Iterable[Store]) -> list[Store]:

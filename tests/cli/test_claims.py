@@ -17,6 +17,8 @@ from linbench.bench.timing import DevicePeaks
 from linbench.claims import claim as file
 from linbench.claims.claim import read_section
 from linbench.engine import measure
+from linbench.results.store import Store
+from tests.helpers.records import as_if_on
 
 TEXT = {"source": "x", "published": "y", "setting": "z", "rule": "w"}
 
@@ -108,6 +110,14 @@ def test_what_is_missing_is_run_and_decides_and_is_not_run_again(
     again = two("--run", *words[1:5], "--results", "mine")
     assert [again.out.splitlines()[-1], again.err] == snapshot
     assert "**undecided**" in two("C1").out, "the folder results has none"
+    theirs = Store("theirs")
+    theirs.prepare()
+    for result in Store("mine/claims").all():
+        if result["cell"]["seed"]:
+            theirs.put(as_if_on("NVIDIA T4", result))
+    (told,) = json.loads(two("C1", "--device", "t4", "--results", "theirs", "--json").out)
+    ahead = told["ahead"]
+    assert (ahead["device"], ahead["left"], ahead["seconds"] > 0) == ("NVIDIA T4", 2, True)
     (tmp_path / "other").mkdir()
     for path in files:
         result = json.loads(path.read_text())

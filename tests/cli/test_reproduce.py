@@ -9,7 +9,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from linbench.reproduction import table as files
+from linbench.results.store import Store
 from tests.helpers.published import small_table
+from tests.helpers.records import as_if_on
 
 HERE = ("--device", "cpu", "--workers", "0", "--results", "mine")
 
@@ -87,6 +89,13 @@ def test_what_is_missing_is_run_and_is_not_run_again(linbench: Callable[..., Any
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").glob("*.json")} == kept
     (plan,) = json.loads(linbench("reproduce", "R1", "--dry-run", *HERE[:2], *HERE[4:], "--json").out)
     assert (plan["left"], plan["tokens"], plan["seconds"]) == (0, 0, 0)
+    theirs = Store("theirs")
+    theirs.prepare()
+    for result in Store("mine").all()[1:]:
+        theirs.put(as_if_on("NVIDIA T4", result))
+    words = ("reproduce", "R1", "--dry-run", "--device", "t4", "--results", "theirs", "--json")
+    (plan,) = json.loads(linbench(*words).out)
+    assert (plan["left"], plan["seconds"] > 0) == (1, True)
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from linbench.engine.runner import is_final
 from linbench.experiments.cell import SCHEMA
+from linbench.results.store import Store
+from tests.helpers.records import as_if_on
 from tests.helpers.suites import TINY
 
 
@@ -123,6 +125,21 @@ def trains(monkeypatch: pytest.MonkeyPatch, a_result: Callable[..., Any]) -> lis
     for module in ("ladder", "lr_search", "runner"):
         monkeypatch.setattr(f"linbench.engine.{module}.run_cells", runs)
     return runs
+
+
+@pytest.mark.slow
+def test_a_dry_run_tells_what_is_left_on_a_device_of_another_host(
+    sweep: Callable[..., Any], snapshot: SnapshotAssertion
+) -> None:
+    sweep("--only", "deltanet")
+    store = Store("results")
+    for result in store.all():
+        store.put(as_if_on("NVIDIA T4", result))
+    planned = sweep("--dry-run", "--device", "t4").out.splitlines()
+    assert [re.sub(r"about [\d.]+ \w+", "about N s", line) for line in planned] == snapshot
+    refused = sweep("--device", "t4")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.partition("Allowed")[0] == snapshot
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from linbench.common.hashing import digest
 from linbench.experiments.cell import SCHEMA
 from linbench.results.schema import Result
+from linbench.results.schema.cells import CellResult
 
 
 def a_point(accuracy: float = 0.5, step: int = 7) -> dict[str, float]:
@@ -108,3 +110,9 @@ def a_probe(result_id: str, label: str = "some-model", accuracy: float = 0.5, **
         "seconds": 1.0,
         "environment": ENVIRONMENT,
     }
+
+
+def as_if_on(kind: str, result: CellResult) -> CellResult:
+    """Return a result as if the cell had run on another kind of device."""
+    cell = {**result["cell"], "device": kind}
+    return {**result, "cell": cell, "id": digest(cell)}
