@@ -221,7 +221,7 @@ def _answer(verdicts: Sequence[Verdict]) -> str:
             f" wrong is at most {ERROR:.0%}. A claim needs {LOOKS[0]} seeds, and more where they disagree.",
             "- Many results are older than the rules, so the rules are not blind predictions (see below, *How"
             " verdicts are made*).",
-            "- `linbench claims C17` shows one claim with its numbers; `linbench claims C17 --run` runs what"
+            "- `linbench claims C13` shows one claim with its numbers; `linbench claims C17 --run` runs what"
             " is missing.",
         ]
     )

@@ -96,8 +96,8 @@ def reproduce(
 ) -> None:
     """Show tables that papers have published, and our runs of the same cells beside them.
 
-    A printed number counts as within, outside, or not comparable, with a reason. Ours is chosen among
-    settings and seeds as the paper chose.
+    A printed number counts as within, outside, or not comparable, with a reason. Our number is
+    chosen among settings and seeds as the paper chose.
     """
     from linbench.experiments.device import pick_device
     from linbench.reproduction.ran import ran

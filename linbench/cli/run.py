@@ -103,7 +103,13 @@ def run(
         typer.Option("--search", help="First choose each model's learning rate on separate tuning seeds."),
     ] = False,
     protocol: Annotated[
-        str | None, typer.Option(help="Published protocol, such as zoology (default: linbench's own).")
+        str | None,
+        typer.Option(
+            help=(
+                "zoology or another published protocol, or converged: train until it is learned (default:"
+                " linbench's own, with one budget)."
+            )
+        ),
     ] = None,
     precision: Annotated[
         str | None,

@@ -12,6 +12,7 @@ from linbench.reproduction.figure import SLUG
 from linbench.reproduction.outcome import Outcome
 from linbench.reproduction.page import VERDICTS, ledger, of_switches, overview
 from linbench.reproduction.ran import Ran
+from linbench.reproduction.schema import NOT_VERIFIED
 
 HEAD = """# Published tables, run again
 
@@ -37,7 +38,8 @@ def document(found: Sequence[Ran], *, command: str, beside: Path) -> str:
         beside: the file that it is written to.
     """
     outcomes = [outcome for each in found for outcome in each.outcomes]
-    parts = [HEAD.format(answer=_answer(len(found), outcomes), command=escape.one_line(command))]
+    answer = _answer(len(found), outcomes, unverified=sum(map(_within_unverified, found)))
+    parts = [HEAD.format(answer=answer, command=escape.one_line(command))]
     if any(each.scored for each in found):
         folder = Path(pictures_folder(beside).name)
         parts.append(f"![{FIGURE}]({escape.url(folder)}/{SLUG}.svg)\n")
@@ -50,17 +52,34 @@ def document(found: Sequence[Ran], *, command: str, beside: Path) -> str:
     return "\n".join(parts)
 
 
-def _answer(tables: int, outcomes: Sequence[Outcome]) -> str:
-    """Return the answer of the page, a line for each part of it."""
+def _within_unverified(of_table: Ran) -> int:
+    """Return how many values of a table are within of which the printed number was not read at its source."""
+    trusts = [of_table.one.trust(each.cell) for each in of_table.outcomes if each.verdict == "within"]
+    return sum(trust in NOT_VERIFIED for trust in trusts)
+
+
+def _answer(tables: int, outcomes: Sequence[Outcome], *, unverified: int) -> str:
+    """Return the answer of the page, a line for each part of it.
+
+    Args:
+        tables: their number.
+        outcomes: of all their values.
+        unverified: the number of values within whose printed number was not verified.
+    """
     counts = Counter(outcome.verdict for outcome in outcomes)
     verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
     reasons = Counter(map(_why_not, (each for each in outcomes if each.verdict == "not comparable")))
     why = "; ".join(f"{number} {reason}" for reason, number in reasons.most_common())
+    not_read = (
+        f"Counted as within: {pluralize(unverified, 'value')} whose printed number was not read at its source."
+        " If ours misses such a number, it counts as not comparable, not as outside."
+    )
     lines = [
         f"{pluralize(len(outcomes), 'printed value')} of {pluralize(tables, 'table')}: **{verdicts}**.",
         f"Not comparable: {why or 'none'}.",
-        "Ours is chosen among settings and seeds as the paper chose. It is within if it is at most as many"
-        " points away as its table allows, which includes the error of reading a figure.",
+        *([not_read] if unverified else []),
+        "Our number is chosen among settings and seeds as the paper chose. It is within if it is at most as"
+        " many points away as its table allows, which includes the error of reading a figure.",
         "Switches change one thing of the set-up. What was expected of each was written before it ran.",
     ]
     return "\n".join(f"- {line}" for line in lines)

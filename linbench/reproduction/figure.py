@@ -39,8 +39,8 @@ NAMES: Mapping[Verdict, str] = {
 
 CAPTION = (
     "Published numbers and ours, a panel for each table and a point for each value. The line is where both"
-    " are equal, and the band is what the table allows. Ours is chosen as the paper chose; a vertical line"
-    " goes from the lowest to the highest seed at the chosen setting. Values that are not met have names."
+    " are equal, and the band is what the table allows. Our number is chosen as the paper chose; a line goes"
+    " from the lowest to the highest seed at the chosen setting. Values that are not met have names."
     " Values that are printed as a class, such as solved, are left out."
 )
 

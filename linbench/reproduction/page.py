@@ -74,11 +74,12 @@ def of_switches(one: Reproduction, found: Sequence[Attribution], kind: str) -> T
     """Return the change that every switch makes of every value it is tried on, a line for each."""
     rows = tuple(_switch_line(each) for each in found)
     records = [{"table": one.id, "device": kind, **_switch_record(each)} for each in found]
-    expected = "".join(f" {name}: {switch.expects}." for name, switch in one.table.switches.items())
+    expected = "; ".join(f"of “{name}” that {switch.expects}" for name, switch in one.table.switches.items())
     caption = (
-        "The change is of the mean over seeds, each side at the setting that was chosen there, with an"
-        " interval of 95% by Welch's t. Explained is the share of the gap from our mean to the printed one."
-        f" What was expected before any was run:{expected}"
+        "Change: the difference of the means over seeds, each at the setting that was chosen there, with an"
+        " interval of 95% by Welch's t. Explained: the share of the gap from our mean to the printed number"
+        " that the change closes; below 0% the gap grew, and above 100% the change went past the printed"
+        f" number. Expected before any was run: {expected}."
     )
     title = f"{one.id}, switches: {one.table.title}, on {kind}"
     return Table(title, _SWITCHES, rows, caption, slug=f"switches-{one.id}", records=records)
@@ -165,11 +166,11 @@ def _caption(one: Reproduction) -> str:
     table = one.table
     seeds = pluralize(len(parse_seeds(table.seeds)), "seed")
     grid = "; ".join(f"{name} of {', '.join(map(str, values))}" for name, values in table.grid.items())
-    differs = "".join(f" Different here: {text}." for text in table.differs)
+    differs = f" What differs here: {'; '.join(table.differs)}." if table.differs else ""
     return (
         f"{table.source}. Numbers are {UNITS[table.unit]}, {_read(one)}. The paper prints"
-        f" {SELECT[table.select]}, and ours is the same of our runs; mean and range are over {seeds} at the"
-        " setting that was chosen."
+        f" {SELECT[table.select]}, and our number is the same of our runs; mean and range are over {seeds} at"
+        " the setting that was chosen."
         f"{f' Chosen among: {grid}.' if grid else ''} Within means at most {table.tolerance:g} points away."
         f"{differs}"
     )

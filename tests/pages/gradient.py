@@ -76,7 +76,7 @@ def grown() -> list[str]:
 
 
 FACTS = [
-    Fact(PAGE, "In {} variants, {} keep a tenth or more of it from a distance of 1 to one of 256", kept),
+    Fact(PAGE, "Of {} variants, {} keep a tenth or more of it from a distance of 1 to one of 256", kept),
     Fact(PAGE, "Less than a millionth is left in {}.", lost),
     Fact(PAGE, "In `titans_mac` it grows to {} times as much.", grown),
 ]

@@ -14,7 +14,7 @@ RAW_LOST = "Measured then; raw results are not kept."
 """The sentence of a decision record that says so: of the section that it stands in, or of the whole record if
 it stands before the first section."""
 
-MADE_TABLE = re.compile(r"<!-- (?:table: ([a-z0-9-]+)|(results/\S+\.md)) -->\n((?:\|.*\n)+)")
+MADE_TABLE = re.compile(r"<!-- (?:table: ([a-z0-9-]+)|(results/\S+\.md)) -->\n((?:\|.*\n)*)")
 """A table that a command makes: its name, or the file that holds it, and its lines."""
 
 _NO_PROSE = (

@@ -205,8 +205,8 @@ def cell(name: str, label: str, *columns: str) -> list[str]:
 FACTS = [
     Fact(
         PAGE,
-        "**Kernels** of recurrences are {} to {} times as fast as flash-linear-attention 0.6.0 on the device,"
-        " forward and backward, and {} to {} times as fast as called from Python.",
+        "**Kernels** of sums, decays and delta rules are {} to {} times as fast as flash-linear-attention"
+        " 0.6.0 on the device, forward and backward, and {} to {} times as fast as called from Python.",
         lambda: [*ends(of_all(KERNELS, "ratio")), *ends(of_all(KERNELS, "as called"))],
     ),
     Fact(

@@ -43,6 +43,11 @@ def test_each_reason_is_counted(snapshot: SnapshotAssertion) -> None:
     assert lines[2:4] == snapshot
 
 
+def test_a_number_that_is_met_but_was_not_read_at_its_source_is_counted(snapshot: SnapshotAssertion) -> None:
+    met, read = on("cpu", SCORES, trust="card"), on("cpu", SCORES)
+    assert page(met, read).splitlines()[4] == snapshot
+
+
 def test_the_kind_of_device_with_most_values_is_shown() -> None:
     assert most([on("cpu", {}), on("gpu", SCORES), on("other", SCORES)]).kind == "gpu"
 
