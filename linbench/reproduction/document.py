@@ -71,8 +71,8 @@ def _answer(tables: int, outcomes: Sequence[Outcome], *, unverified: int) -> str
     reasons = Counter(map(_why_not, (each for each in outcomes if each.verdict == "not comparable")))
     why = "; ".join(f"{number} {reason}" for reason, number in reasons.most_common())
     not_read = (
-        f"Counted as within: {pluralize(unverified, 'value')} whose printed number was not read at its source."
-        " If ours misses such a number, it counts as not comparable, not as outside."
+        f"Counted as within: {pluralize(unverified, 'value')} whose printed number was not read at its"
+        " source. If ours misses such a number, it counts as not comparable, not as outside."
     )
     lines = [
         f"{pluralize(len(outcomes), 'printed value')} of {pluralize(tables, 'table')}: **{verdicts}**.",

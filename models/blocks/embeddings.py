@@ -45,9 +45,10 @@ class CodeDecoder(nn.Module):
             *(module for _ in range(2) for module in (RMSNorm(width), nn.Linear(width, width), nn.GELU()))
         )
         self.frequencies: Tensor
-        self.register_buffer(
-            "frequencies", 1e4 ** -(torch.arange((width + 1) // 2) / ((width + 1) // 2)), persistent=False
-        )
+        half = (width + 1) // 2
+        # on the meta device, where models are sized, a power would load torch's compiler, which takes seconds
+        steps = torch.arange(half, device="cpu") / half
+        self.register_buffer("frequencies", 1e4**-steps, persistent=False)
 
     def forward(self, code: Tensor, places: Tensor) -> Tensor:
         """Return vectors [B, N, D] from a code [B, D] and positions [B, N]."""

@@ -17,6 +17,14 @@ BOARD = "leaderboard"
 
 
 @cache
+def _measured() -> Measured:
+    """Return all results of the H200; kept, since to read them takes seconds."""
+    stored = Measured()
+    stored.add(Store(ROOT / "results" / "h200").all())
+    return stored
+
+
+@cache
 def ranks_over(*suites: str, among: frozenset[str] | None = None) -> Ranks:
     """Return the ranks of all models that have been asked every cell of some suites on an H200.
 
@@ -25,9 +33,7 @@ def ranks_over(*suites: str, among: frozenset[str] | None = None) -> Ranks:
         among: models to rank; by default all.
     """
     cells = [cell for name in suites for cell in expand(load(name), device="cpu").cells]
-    stored = Measured()
-    stored.add(Store(ROOT / "results" / "h200").all())
-    results = stored.of({**cell.identity, "device": KIND} for cell in cells)
+    results = _measured().of({**cell.identity, "device": KIND} for cell in cells)
     found = ranks_of(comparisons(one for one in results if among is None or one["label"] in among))
     assert found is not None
     return found
