@@ -51,6 +51,7 @@ DEFINITIONS = [
     _phrase(CI, "six seeds of six cells", "what tests/results/test_gate.py draws"),
     _phrase(CI, "red in at most one of 100 runs", "a bound that tests/results/test_gate.py holds"),
     _phrase(CI, "for one cell at 0.01", "computed by linbench/results/power.py, and tested there"),
+    _phrase(RESULTS, "accuracy above chance is at least .9", "the level that tables of lengths are read at"),
     _phrase("docs/steps.md", "hold together with 95 % in each column", "the confidence of the intervals"),
     _phrase(CI, "seven for one cell at 0.001", "computed by linbench/results/power.py, and tested there"),
     _pattern(FIGURES, r"levels\s+of\s+\.9\s+and\s+\.5", "the levels that the figure draws"),
