@@ -16,23 +16,7 @@ from linbench.experiments.protocol import Protocol, default_protocol
 from linbench.experiments.suite import Suite, expand, load, narrow, shipped
 from linbench.tasks.forgetting_mqar import ForgettingMQAR
 
-MISSING = {name: {"model base_conv, controlled"} for name in ("zoo-quick", "leaderboard-quick")}
-"""Parts of shipped suites that linbench does not have, or not yet."""
-
 SMALL: dict[str, Any] = {"about": "a test", "tasks": ["mqar"], "models": ["deltanet", "attention"]}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "whole"), [("leaderboard", ("capacity", "zoo")), ("leaderboard-quick", ("zoo-quick",))]
-)
-def test_every_cell_of_a_leaderboard_is_one_of_the_suites_that_others_ran(
-    name: str, whole: tuple[str, ...]
-) -> None:
-    """Otherwise a new layer would stand alone. A new model of the suites is one of the leaderboard."""
-    others = {cell.id for one in whole for cell in expand(load(one), device="cpu").cells}
-    assert {cell.id for cell in expand(load(name), device="cpu").cells} <= others
-    assert all(load(one).models == load(name).models for one in whole)
 
 
 def suite(**more: Any) -> Suite:
@@ -299,15 +283,6 @@ def test_a_name_that_is_no_suite() -> None:
         load("quik")
     with pytest.raises(UserError, match="unknown suite 'protocol'"):
         load("protocol")
-
-
-@pytest.mark.parametrize(
-    "name", [name if name == "quick" else pytest.param(name, marks=pytest.mark.slow) for name in shipped()]
-)
-def test_shipped_suites_expand(name: str) -> None:
-    found = expand(load(name), device="cpu")
-    assert found.cells
-    assert set(found.missing) <= MISSING.get(name, set())
 
 
 def test_zoology_is_surrounded_as_published() -> None:

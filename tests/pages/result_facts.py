@@ -6,15 +6,14 @@ from functools import cache, partial
 from statistics import fmean
 
 from linbench.results.comparison import Comparison
+from linbench.results.packs import SUFFIX
 from linbench.results.profile import Facet, facets, tracked_length
-from linbench.results.record import is_cell
 from linbench.results.schema.cells import CellResult
 from linbench.results.scores import accuracies_by_test
-from linbench.results.store import Store
 from tests.pages.fact import Fact, ends, short
 from tests.results import leaderboard, softmax
 from tests.results.drawn import ROOT
-from tests.results.packed import packed
+from tests.results.packed import packed, unchecked
 
 PAGE = "docs/results.md"
 ZOO = ("zoo", "leaderboard")
@@ -175,10 +174,9 @@ def boarded() -> list[str]:
 def hours() -> list[str]:
     """Return the hours of training behind all stored cells, on an H200, an H100 and a CPU."""
     seconds: Counter[str] = Counter()
-    for folder in sorted({path.parent for path in (ROOT / "results").rglob("packs.json")}):
-        for result in Store(folder).all():
-            if is_cell(result):
-                seconds[result["cell"]["device"]] += result["seconds"] / result["stack"]["size"]
+    for pack in (ROOT / "results").rglob(f"*{SUFFIX}"):
+        for result in unchecked(pack):
+            seconds[result["cell"]["device"]] += result["seconds"] / result["stack"]["size"]
     devices = ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "cpu")
     return [f"{seconds[device] / 3600:.1f}" for device in devices]
 
