@@ -102,7 +102,7 @@ def sweep(
     from linbench.experiments.pattern import split_models
     from linbench.experiments.suite import expand, load, narrow
     from linbench.results.folders import kinds_of_devices
-    from linbench.results.reference import store_at
+    from linbench.results.reference import REFERENCE, store_at, stores_at
 
     if retry not in {None, "failed"}:
         raise UserError(f"--retry takes the word failed, not '{retry}'.")
@@ -115,7 +115,8 @@ def sweep(
         )
         store = store_at(results)
         if dry_run:
-            device = pick_device(device, kinds=lambda: kinds_of_devices(_to_judge_by(store)))
+            own = [store] if store.folder.is_dir() else []
+            device = pick_device(device, kinds=lambda: kinds_of_devices([*own, *stores_at(REFERENCE)]))
         all_cells, missing = expand(chosen_suite, precision=precision, device=device)
         warn_left_out(missing)
         cells = _select(all_cells, only=only or [], shard=shard)
@@ -270,13 +271,13 @@ def _print_plan(
     from linbench.experiments.labels import naming_scheme
 
     known: list[CellResult] = store.all() if store.folder.is_dir() else []
-    device = cells[0].device
     by_id = {result["id"]: result for result in known}
     not_former = [cell for cell in cells if cell.id not in former]
     tuning, missing, most_to_come = pending_cells(not_former, by_id.get, search, retry=retry)
     names = naming_scheme(cells, but={"protocol.lr"} if search else ())
+    device = cells[0].device
     elsewhere = isinstance(device, Elsewhere)
-    cost = fit_cost_model(_finished_on(device, store) if elsewhere else known, device)
+    cost = fit_cost_model(_with_shipped(known, device) if elsewhere else known, device)
     groups = _plan_groups("search, ", tuning, missing, names, cost, stack)
     groups += _plan_groups("", cells, missing, names, cost, stack)
     if as_json:
@@ -301,19 +302,13 @@ def _print_plan(
         )
 
 
-def _to_judge_by(store: "Store") -> "list[Store]":
-    """Return the stores that tell what cells cost on another host: this one, and what comes with linbench."""
+def _with_shipped(known: "list[CellResult]", kind: str) -> "list[CellResult]":
+    """Return results, with those of folders of linbench that have any of a kind of device, each once."""
+    from linbench.results.folders import kinds_of_devices
     from linbench.results.reference import REFERENCE, stores_at
 
-    return [*([store] if store.folder.is_dir() else []), *stores_at(REFERENCE)]
-
-
-def _finished_on(kind: str, store: "Store") -> "list[CellResult]":
-    """Return the results of a kind of device, each once."""
-    from linbench.results.folders import kinds_of_devices
-
-    stores = [one for one in _to_judge_by(store) if kind in kinds_of_devices([one])]
-    return list({result["id"]: result for one in stores for result in one.all()}.values())
+    shipped = (store.all() for store in stores_at(REFERENCE) if kind in kinds_of_devices([store]))
+    return list({result["id"]: result for results in (known, *shipped) for result in results}.values())
 
 
 def _what_may_come(search: "SearchSettings", cells: int, *, halving: bool) -> str:

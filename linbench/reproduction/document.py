@@ -37,9 +37,7 @@ def document(found: Sequence[Ran], *, command: str, beside: Path) -> str:
         command: the command that writes the page.
         beside: the file that it is written to.
     """
-    outcomes = [outcome for each in found for outcome in each.outcomes]
-    answer = _answer(len(found), outcomes, unverified=sum(map(_within_unverified, found)))
-    parts = [HEAD.format(answer=answer, command=escape.one_line(command))]
+    parts = [HEAD.format(answer=_answer(found), command=escape.one_line(command))]
     if any(each.scored for each in found):
         folder = Path(pictures_folder(beside).name)
         parts.append(f"![{FIGURE}]({escape.url(folder)}/{SLUG}.svg)\n")
@@ -58,14 +56,10 @@ def _within_unverified(of_table: Ran) -> int:
     return sum(trust in NOT_VERIFIED for trust in trusts)
 
 
-def _answer(tables: int, outcomes: Sequence[Outcome], *, unverified: int) -> str:
-    """Return the answer of the page, a line for each part of it.
-
-    Args:
-        tables: their number.
-        outcomes: of all their values.
-        unverified: the number of values within whose printed number was not verified.
-    """
+def _answer(found: Sequence[Ran]) -> str:
+    """Return the answer of the page, a line for each part of it."""
+    outcomes = [outcome for each in found for outcome in each.outcomes]
+    unverified = sum(map(_within_unverified, found))
     counts = Counter(outcome.verdict for outcome in outcomes)
     verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
     reasons = Counter(map(_why_not, (each for each in outcomes if each.verdict == "not comparable")))
@@ -75,7 +69,7 @@ def _answer(tables: int, outcomes: Sequence[Outcome], *, unverified: int) -> str
         " source. If ours misses such a number, it counts as not comparable, not as outside."
     )
     lines = [
-        f"{pluralize(len(outcomes), 'printed value')} of {pluralize(tables, 'table')}: **{verdicts}**.",
+        f"{pluralize(len(outcomes), 'printed value')} of {pluralize(len(found), 'table')}: **{verdicts}**.",
         f"Not comparable: {why or 'none'}.",
         *([not_read] if unverified else []),
         "Our number is chosen among settings and seeds as the paper chose. It is within if it is at most as"

@@ -350,5 +350,8 @@ def test_planning_loads_no_compiler() -> None:
         "for form in ('native', 'controlled'):\n"
         "    able = [e.name for e in every if form == 'native' or e.cls.controlled is not None]\n"
         "    plan(RunSpec('mqar', able, form=form, device='cpu'))\n"
+        "for entry in registry('task').entries.values():\n"
+        "    (cell,) = plan(RunSpec(entry.name, ['deltanet'], device='cpu'))\n"
+        "    cell.model.sketch(cell.task)\n"
     )
     assert imported(program, "torch._dynamo") == set()

@@ -8,7 +8,6 @@ from linbench.common.errors import UserError
 from linbench.experiments.cell import Cell
 from linbench.results.comparison import comparisons
 from tests.helpers.cells import plan
-from tests.helpers.processes import imported
 
 MODELS = ["linear_attention", "deltanet", "gated_deltanet"]
 
@@ -200,17 +199,3 @@ def test_parameters_that_cannot_be_had_are_one_sentence(settings: dict[str, obje
 def test_a_module_that_declares_no_state_has_no_size() -> None:
     with pytest.raises(UserError, match=r"does not declare its state"):
         plan("mqar", ["torch.nn:Identity"], device="cpu", settings={"model.state_floats": 100})
-
-
-@pytest.mark.slow
-def test_models_for_every_task_are_sized_without_torchs_compiler() -> None:
-    """It takes seconds, which every plan of a suite would wait for."""
-    program = (
-        "from linbench.experiments.plan import plan\n"
-        "from linbench.experiments.registry import registry\n"
-        "from linbench.experiments.run_spec import RunSpec\n"
-        "for entry in registry('task').entries.values():\n"
-        "    (cell,) = plan(RunSpec(task=entry.name, models=['deltanet'], device='cpu'))\n"
-        "    cell.model.sketch(cell.task)\n"
-    )
-    assert imported(program, "torch._dynamo") == set()

@@ -6,11 +6,9 @@ from linbench.engine.submit import Measured
 from linbench.experiments.suite import expand, load
 from linbench.report.table import of_texts
 from linbench.results.comparison import comparisons
-from linbench.results.packs import SUFFIX
 from linbench.results.ranks import Ranks, ranks_of
 from linbench.results.reliability import tau
-from tests.results.drawn import ROOT
-from tests.results.packed import unchecked
+from tests.results.packed import results_of_packs
 
 KIND = "NVIDIA H200"
 CAMPAIGN = ("capacity", "zoo")
@@ -21,8 +19,7 @@ BOARD = "leaderboard"
 def _measured() -> Measured:
     """Return the results of these suites; kept, since to read them takes seconds."""
     stored = Measured()
-    for name in (*CAMPAIGN, BOARD):
-        stored.add(unchecked(ROOT / "results" / "h200" / f"{name}{SUFFIX}"))
+    stored.add(results_of_packs(*CAMPAIGN, BOARD))
     return stored
 
 

@@ -19,8 +19,13 @@ from tests.results.drawn import ROOT
 @cache
 def packed(*names: str) -> list[Comparison]:
     """Return the comparisons of packs of the H200."""
-    paths = (ROOT / "results" / "h200" / f"{name}{SUFFIX}" for name in names)
-    return comparisons(result for path in paths for result in unchecked(path))
+    return comparisons(results_of_packs(*names))
+
+
+def results_of_packs(*names: str) -> Iterator[CellResult]:
+    """Yield the results of cells in packs of the H200."""
+    for name in names:
+        yield from unchecked(ROOT / "results" / "h200" / f"{name}{SUFFIX}")
 
 
 def unchecked(pack: Path) -> Iterator[CellResult]:
