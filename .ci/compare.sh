@@ -221,11 +221,9 @@ if [ -n "$gated" ] && [ -n "$jitter" ]; then
     trusted -m linbench.cli.pull_request twins "$work/twins.yaml" "$suite" "$jitter"
 fi
 if [ -n "$gated" ] && [ -n "$cache" ]; then
-    for asked in "$suite" ${jitter:+"$work/twins.yaml"}; do
-        using base -m linbench.cli.pull_request recall "$work/recalled" "$cache" "$work/base.results" "$gated" "$asked" "$seeds" "$form" "$device"
-        read -r recalled < "$work/recalled"
-        echo "compare.sh: $recalled results of the base from the cache" >&2
-    done
+    using base -m linbench.cli.pull_request recall "$work/recalled" "$cache" "$work/base.results" "$gated" "$seeds" "$form" "$device" \
+        "$suite" ${jitter:+"$work/twins.yaml"}
+    while read -r recalled; do echo "compare.sh: $recalled results of the base from the cache" >&2; done < "$work/recalled"
 fi
 if [ -n "$gated" ] && [ -n "$jitter" ]; then
     echo "compare.sh: base and its twins, seeds $seeds" >&2
@@ -267,9 +265,8 @@ fi
 if [ -n "$gated" ]; then
     [ -z "$shared" ] || trusted -m linbench.cli.pull_request share "$work/head.results" "$work/base.results" "$shared"
     code=0
-    gate=("--baseline=$work/base.results" "--candidate=$work/head.results" ${policy:+"--policy=$policy"})
-    trusted -m linbench gate "${gate[@]}" --format=markdown > "$work/gate.md" 2> /dev/null || true
-    trusted -m linbench gate "${gate[@]}" --format=comment > "$work/short.md" || code=$?
+    trusted -m linbench gate "--baseline=$work/base.results" "--candidate=$work/head.results" ${policy:+"--policy=$policy"} --format=comment \
+        "--save=$work/gate.md" > "$work/short.md" || code=$?
     [ -s "$work/short.md" ] || exit $code
 elif [ -n "$base" ]; then
     echo '### Gate: nothing gated, as the base has none of the variants that are not of linbench.' | tee "$work/gate.md" > "$work/short.md"

@@ -22,6 +22,8 @@ Examples:
   linbench gate --baseline base/results --candidate head/results
 
   linbench gate --baseline base/results --candidate head/results --policy gate.yaml --format markdown
+
+  linbench gate --baseline base/results --candidate head/results --format comment --save gate.md
 """
 
 
@@ -63,6 +65,14 @@ def gate(
             rich_help_panel="Results",
         ),
     ] = GateFormat.terminal,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Markdown file for all of it, too, whatever is printed.",
+            rich_help_panel="Results",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare candidate results with a baseline, cell by cell, and fail if one is worse.
@@ -76,6 +86,7 @@ def gate(
     would show, before anything of a candidate runs. It takes the noise from the baseline's twins, results
     with a tiny `protocol.jitter`; without twins it takes the worst case.
     """
+    from linbench.common.files import check_writable
     from linbench.report.tables.gate import (
         cell_table,
         learning_table,
@@ -91,6 +102,8 @@ def gate(
     from linbench.results.reference import store_at
     from linbench.results.store import CELL, SPEED
 
+    if save is not None:
+        check_writable(save, "cannot write", "--save")
     rule = load(policy)
     stores = [store_at(baseline, "--baseline")]
     if candidate is not None:
@@ -106,7 +119,9 @@ def gate(
     )
     warn_ignored_files(stores[0].set_aside | stores[-1].set_aside)
     if candidate is None:
-        _foresee(judgement, rule, format_, as_json=as_json)
+        _foresee(judgement, rule, format_, save, as_json=as_json)
+    if save is not None:
+        _write(save, page(judgement, rule))
     if as_json:
         print(json.dumps(to_json(judgement, rule)))
     elif format_ is GateFormat.markdown:
@@ -123,20 +138,33 @@ def gate(
     raise typer.Exit(judgement.exit_code)
 
 
-def _foresee(judgement: "Gate", rule: "Policy", format_: GateFormat, *, as_json: bool) -> NoReturn:
+def _foresee(
+    judgement: "Gate", rule: "Policy", format_: GateFormat, save: Path | None, *, as_json: bool
+) -> NoReturn:
     """Show what a baseline could show of a candidate, given the baseline gated against itself, and exit."""
     from linbench.report.tables.gate import foresight_json, foresight_table
 
     table = foresight_table(judgement, rule)
+    markdown = f"{table.body()}\n\n{table.caption}"
+    if save is not None:
+        _write(save, markdown)
     if as_json:
         print(json.dumps(foresight_json(judgement, rule)))
     elif format_ is not GateFormat.terminal:
-        print(f"{table.body()}\n\n{table.caption}")
+        print(markdown)
     elif table.rows:
         table.show()
     for sentence in judgement.problems:
         tell(f"linbench: {sentence}")
     raise typer.Exit(judgement.exit_code)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file of --save. Raises StorageError: it cannot be written."""
+    from linbench.common.files import storage_sentence, write_named
+
+    with storage_sentence(path, "cannot write", "--save"):
+        write_named(path, f"{text}\n".encode())
 
 
 gate.__doc__ = (gate.__doc__ or "") + EXAMPLES

@@ -78,11 +78,14 @@ def _twins(answer: str, suite: str, size: str) -> None:
 
 
 def _recall(
-    answer: str, cache: str, base: str, models: str, suite: str, seeds: str, form: str, device: str
+    answer: str, cache: str, base: str, models: str, seeds: str, form: str, device: str, *suites: str
 ) -> None:
-    """Copy what the cache has of this side's models to its results, and write how many that were."""
-    asked = narrow(load(suite), models=split_models(models), seeds=seeds, form=form or None)
-    _write(answer, str(recall(Store(cache), Store(base), asked, device=device)))
+    """Copy what the cache has of this side to its results, and write for each suite how many that were."""
+    counts = []
+    for suite in suites:
+        asked = narrow(load(suite), models=split_models(models), seeds=seeds, form=form or None)
+        counts.append(str(recall(Store(cache), Store(base), asked, device=device)))
+    _write(answer, *counts)
 
 
 def _keep(base: str, cache: str) -> None:

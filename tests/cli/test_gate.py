@@ -60,6 +60,27 @@ def test_a_baseline_alone_says_what_it_could_show(
     assert linbench("gate", "--baseline", base, "--format", "markdown").out.count("|") > 10
 
 
+@pytest.mark.parametrize("words", [(), ("--candidate", "head")], ids=["a baseline alone", "a candidate"])
+def test_a_file_takes_all_of_it_whatever_is_printed(
+    linbench: Callable[..., Any],
+    store: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: tuple[str, ...],
+) -> None:
+    store("base", 0.8)
+    store("head", 0.7)
+    monkeypatch.chdir(tmp_path)
+    asked = ("gate", "--baseline", "base", *words)
+    whole, plain = (linbench(*asked, "--format", name) for name in ("markdown", "comment"))
+    saved = linbench(*asked, "--format", "comment", "--save", "gate.md")
+    assert saved == plain
+    assert Path("gate.md").read_text(encoding="utf-8") == whole.out
+    refused = linbench(*asked, "--save", "nowhere/gate.md")
+    assert (refused.code, refused.out, refused.err.count("\n")) == (6, "", 1)
+    assert "--save" in refused.err
+
+
 def test_a_baseline_that_can_show_nothing_says_so(
     linbench: Callable[..., Any], store: Callable[..., Path], tmp_path: Path
 ) -> None:
