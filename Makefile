@@ -15,10 +15,12 @@ help:  ## show this
 
 setup: $(READY)  ## make .venv with linbench and its tools
 
+# most of what is installed is never imported; what every command imports is compiled here, all else when it is first imported
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "linbench needs Python 3.11 or newer; name one with PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev]'
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import matplotlib.pyplot, pandas, torch'
 	touch $@
 
 run: $(READY)  ## the main job on the CPU: train Gated DeltaNet on associative recall, show a table and draw its curves

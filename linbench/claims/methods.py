@@ -33,8 +33,9 @@ So does a seed that failed or whose learning rate is in doubt.
 test, for any distribution). All parts of an `and` must be shown, each at the full level; one part of an `or`
 must be shown, at its share of the level. Claims are looked at with 14, 24 and 32 seeds, and the level is
 spent over these looks: 14 of 14, 22 of 24 or 27 of 32 seeds are enough. A claim that 32 seeds do not decide
-stays undecided. If a claim is undecided, its line says how many more seeds would decide it if they were like
-those seen.
+stays undecided. No further seed can decide a claim where so many seeds agree with neither rule that the rest
+of the 32 would not be enough. If a claim is undecided, its line says how many more seeds would decide it if
+they were like those seen.
 
 **The chance of a wrong verdict.** Each of the two rules of a claim is shown by chance with a probability of
 at most .00025. This leaves room for a hundred claims, so the chance that any verdict at all is wrong is at

@@ -56,13 +56,14 @@ def _outcomes(verdicts: Sequence[Verdict]) -> str:
 
 def _why_undecided(verdicts: Sequence[Verdict]) -> str:
     """Return how many claims are undecided for each kind of reason; empty if none is."""
-    waiting, unrun, run = map(len, _undecided(verdicts))
+    waiting, unrun, run = _undecided(verdicts)
+    over = sum(verdict.complete for verdict in run)
     parts = [
-        (waiting, f"{waiting} waiting for something that linbench does not have"),
-        (unrun, f"{unrun} not run yet"),
-        (run, f"{run} run without a clear answer"),
+        (waiting, "waiting for something that linbench does not have"),
+        (unrun, "not run yet"),
+        (run, f"run without a clear answer{f', {over} of which no further seed can decide' if over else ''}"),
     ]
-    return ", ".join(words for number, words in parts if number)
+    return ", ".join(f"{len(those)} {words}" for those, words in parts if those)
 
 
 def _count(verdicts: Sequence[Verdict], outcome: str) -> int:

@@ -10,7 +10,7 @@ from linbench.claims import report_section as shown
 from linbench.claims.cells import CellSource
 from linbench.claims.claim import Claim, find, read_section
 from linbench.claims.looks import LOOKS
-from linbench.claims.page import about, detail, line, to_json
+from linbench.claims.page import about, detail, line, tally, to_json
 from linbench.claims.reasons import NO_FIRST_SEED
 from linbench.claims.remaining import remaining_work
 from linbench.claims.seed_evidence import SeedEvidence
@@ -56,6 +56,16 @@ def test_a_verdict_needs_so_many_seeds_as_chance_does_not_give(
     found = verdict(claim, kept(claim, {"delta": delta, "sum": total}))
     assert (found.outcome, found.complete) == (answer, complete)
     assert (found.reason or found.values) == snapshot
+
+
+def test_what_no_further_seed_can_decide_is_counted_apart(
+    kept: Callable[..., Stored], snapshot: SnapshotAssertion
+) -> None:
+    claim = a_claim()
+    scores = (HIGH[:8], [*HIGH[:13], 0.6], alike(0.6))
+    found = [verdict(claim, kept(claim, {"delta": delta, "sum": LOW})) for delta in scores]
+    assert tally(found[:2]) == snapshot(name="none")
+    assert tally([*found, found[2]]) == snapshot(name="two")
 
 
 def test_the_next_look_is_asked_for_and_another_device_begins_with_the_first(
