@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from linbench.cli.options import JsonOption, warn_ignored_files
+from linbench.cli.pages import write_text
 from linbench.common.streams import tell
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def gate(
     if candidate is None:
         _foresee(judgement, rule, format_, save, as_json=as_json)
     if save is not None:
-        _write(save, page(judgement, rule))
+        write_text(save, f"{page(judgement, rule)}\n")
     if as_json:
         print(json.dumps(to_json(judgement, rule)))
     elif format_ is GateFormat.markdown:
@@ -147,7 +148,7 @@ def _foresee(
     table = foresight_table(judgement, rule)
     markdown = f"{table.body()}\n\n{table.caption}"
     if save is not None:
-        _write(save, markdown)
+        write_text(save, f"{markdown}\n")
     if as_json:
         print(json.dumps(foresight_json(judgement, rule)))
     elif format_ is not GateFormat.terminal:
@@ -157,14 +158,6 @@ def _foresee(
     for sentence in judgement.problems:
         tell(f"linbench: {sentence}")
     raise typer.Exit(judgement.exit_code)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file of --save. Raises StorageError: it cannot be written."""
-    from linbench.common.files import storage_sentence, write_named
-
-    with storage_sentence(path, "cannot write", "--save"):
-        write_named(path, f"{text}\n".encode())
 
 
 gate.__doc__ = (gate.__doc__ or "") + EXAMPLES

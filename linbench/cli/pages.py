@@ -27,16 +27,23 @@ def command_line(
     return " ".join([verb, *(names or ()), *words, f"--save {quote(str(path))}"])
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file that the user has named with --save. Raises StorageError: it cannot be written."""
+    from linbench.common.files import storage_sentence, write_named
+
+    with storage_sentence(path, "cannot write", "--save"):
+        write_named(path, text.encode())
+
+
 def save_page(path: Path, text: str, drawings: "Iterable[Drawing]") -> None:
     """Write a page and, into a folder beside it, its pictures.
 
     Raises StorageError: it cannot be written.
     """
-    from linbench.common.files import pictures_folder, storage_sentence, write_named
+    from linbench.common.files import pictures_folder
     from linbench.report.figure import save
 
-    with storage_sentence(path, "cannot write", "--save"):
-        write_named(path, text.encode())
+    write_text(path, text)
     tell(f"wrote {path}")
     files = save(drawings, pictures_folder(path), ["svg"], captions=False)
     tell(f"wrote {pluralize(len(files), 'picture')} to {pictures_folder(path)}")

@@ -82,8 +82,7 @@ ONE_OF_EACH_KIND = ONE_OF_EACH_RULE | {
     "titans_mac",
     "ttt_linear",
 }
-"""Mixers of which the native form is checked in `make test`, with shared keys, too; `make test-all` checks
-all. tests/models/test_grouped_values.py holds every variant that shares keys to one that does not."""
+"""Mixers of which the native form is checked in `make test`; `make test-all` checks all."""
 
 
 def _marks(name: str, form: str) -> list[pytest.MarkDecorator]:
@@ -112,13 +111,7 @@ def test_what_is_shipped_keeps_every_law(name: str, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["native", pytest.param("controlled", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else pytest.mark.nightly)
-        for name in sorted(SHARING)
-    ],
-)
+@pytest.mark.parametrize("name", SHARING)
 @pytest.mark.slow
 def test_so_does_what_shares_keys(name: str, form: str) -> None:
     assert_no_law_is_broken(findings(name, form, **{"model.heads": 4, "model.key_heads": 2}))
