@@ -11,9 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from linbench.cli import answer
+from linbench.common.memory import collect_rarely
 from linbench.experiments.registry import registry
 from linbench.results.schema import Result
 from tests.helpers.cases import spread_evenly
+
+collect_rarely()  # 23,000 tests are many objects
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

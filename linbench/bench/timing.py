@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from linbench.engine.cuda_graph import WARMUP, CudaGraph, collection_paused
+from linbench.common.memory import collection_paused
+from linbench.engine.cuda_graph import WARMUP, CudaGraph
 from linbench.engine.workers import one_line
 
 Calls = Mapping[str, Callable[[], Any]]

@@ -1,6 +1,5 @@
 """The command line: one file for each verb, which parses, calls and prints."""
 
-import gc
 import os
 import re
 import signal
@@ -47,6 +46,7 @@ from linbench.common.errors import (
     message_of,
     nearest_quoted,
 )
+from linbench.common.memory import collect_rarely
 from linbench.common.quick_exit import exit_now, needs_quick_exit
 from linbench.engine import processes
 
@@ -120,8 +120,7 @@ def answer() -> int:
     os.environ["MPLBACKEND"] = "agg"
     if "OMP_WAIT_POLICY" not in os.environ:  # before torch is imported; docs/decisions/0005
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    # importing torch makes many objects, which would start hundreds of collections
-    gc.set_threshold(100_000)
+    collect_rarely()
     for number in _ENDINGS:
         signal.signal(number, _raise_signalled)
     try:

@@ -1,6 +1,9 @@
-"""The memory of this machine, and how much of it processes use."""
+"""The memory of this machine, how much of it processes use, and Python's collection of it."""
 
+import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -101,3 +104,20 @@ def resident_bytes(pids: list[int]) -> int:
 def in_gib(size: int) -> str:
     """Return a size such as `3.2 GiB`."""
     return f"{size / _GIB:,.1f} GiB"
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Switch Python's garbage collection off within."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def collect_rarely() -> None:
+    """Make Python's garbage collection rare. To import torch makes objects for hundreds of collections."""
+    gc.set_threshold(100_000)

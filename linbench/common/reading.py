@@ -3,9 +3,10 @@
 Text that is too deep or has too long numbers is refused before it is parsed.
 """
 
-import json
 import re
 from typing import Any
+
+from pydantic_core import from_json
 
 DEEPEST = 32
 """The most lists and mappings inside each other. Results have about eight."""
@@ -26,9 +27,9 @@ def read_json(text: bytes) -> Any:
     """
     if _deep(text):
         raise ValueError(f"it is not JSON, or has more than {DEEPEST} lists and mappings inside each other")
-    value = json.loads(str(text, "utf-8"))
-    if b"\\u" in text or b"0" * (MOST_DIGITS + 1) in text.translate(_DIGITS):
-        _require_plain(value)
+    value = from_json(text)
+    if b"0" * (MOST_DIGITS + 1) in text.translate(_DIGITS):
+        _require_short(value)
     return value
 
 
@@ -51,14 +52,10 @@ def _deeper(brackets: bytes) -> bool:
     return bool(brackets)
 
 
-def _require_plain(value: Any) -> None:
-    """Raise ValueError for a whole number that is too long, or a text that UTF-8 cannot encode."""
-    if isinstance(value, str):
-        value.encode()
-    elif isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
+def _require_short(value: Any) -> None:
+    """Raise ValueError for a whole number that is too long."""
+    if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
         raise ValueError(f"it has a number of more than {MOST_DIGITS} digits")
-    elif isinstance(value, list | dict):
-        for part in value:
-            _require_plain(part)
-        for part in value.values() if isinstance(value, dict) else ():
-            _require_plain(part)
+    if isinstance(value, list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            _require_short(part)

@@ -1,12 +1,12 @@
 """Functions that are called again and again: on a GPU captured once, as a CUDA graph, and replayed."""
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 
+from linbench.common.memory import collection_paused
 from linbench.experiments.loading import describe_error
 
 WARMUP = 1
@@ -57,18 +57,6 @@ class CudaGraph:
             self.note = f"could not be captured: {describe_error(_first(error))}"
         else:
             self.graph = graph
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """Switch Python's garbage collection off within."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _release_pool(pool: Any) -> None:

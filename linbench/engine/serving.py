@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from linbench.common.errors import Signalled
+from linbench.common.memory import collect_rarely
 from linbench.common.quick_exit import exit_now
 from linbench.engine.processes import CUT_OFF, be_killed_first, children, end_with_parent
 from linbench.engine.workers import CallMessage, Outcome, Ready, Tell, call, one_line
@@ -28,6 +29,7 @@ def serve(connected: int, alive: int) -> None:
     # an interrupt ends the process that started this one, and with it this one
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     del sys.argv[1:]
+    collect_rarely()
     function, talks = connection.recv()
     tell: Tell | None = (lambda message: _say(connection, CallMessage(message))) if talks else None
     threads = threading.active_count()

@@ -15,6 +15,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from linbench.common.errors import StorageError
 from linbench.common.files import LEFTOVER, storage_sentence, write_whole
+from linbench.common.memory import collection_paused
 from linbench.results.packs import Line, Packs
 from linbench.results.record import add_result, is_benchmark, is_cell, no_results
 from linbench.results.rescore import with_current_chance
@@ -138,14 +139,17 @@ class Store:
         loose = self.loose_ids()
         packed = self.packed_lines().keys()
         results = no_results()
-        for name in sorted(loose | packed):
-            try:
-                result = (self._loose(name) if name in loose else None) or self._packed(name)
-            except NewerResultError as newer:  # one such result must not keep the others from being read
-                self.set_aside.setdefault(newer.place, newer.reason)
-                continue
-            if result is not None:
-                add_result(results, with_current_chance(result))
+        with (
+            collection_paused()
+        ):  # it would look through all results again and again, and take half of the time
+            for name in sorted(loose | packed):
+                try:
+                    result = (self._loose(name) if name in loose else None) or self._packed(name)
+                except NewerResultError as newer:  # one such result must not keep the others from being read
+                    self.set_aside.setdefault(newer.place, newer.reason)
+                    continue
+                if result is not None:
+                    add_result(results, with_current_chance(result))
         return results
 
     def loose_ids(self) -> set[str]:
