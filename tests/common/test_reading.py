@@ -49,7 +49,7 @@ def test_numbers_come_back_with_every_digit() -> None:
     ],
 )
 def test_what_is_no_sound_json_is_refused(text: bytes) -> None:
-    with pytest.raises(ValueError, match="at line|JSON, or|digits"):
+    with pytest.raises(ValueError, match=r"at line|JSON, or|digits"):
         read_json(text)
 
 
