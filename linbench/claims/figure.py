@@ -6,7 +6,7 @@ from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from linbench.claims.claim import Claim
 from linbench.claims.evidence import Evidence
@@ -37,9 +37,8 @@ SMALL, TINY = 8, 7.5
 FAR = 20.0
 """An axis is logarithmic if its largest value is more than so many times the smallest."""
 
-FARTHEST = 300.0
-"""An axis whose end is more than so many times its start has ticks at powers of ten alone: names of measures
-and their values leave little room between them."""
+ROOM = 0.6
+"""The width of an axis as a share of the usual one: names of measures and their values stand beside it."""
 
 CAPTION = (
     "{claim}, {heading}. A small dot is a seed; a hollow one does not count, or does within bounds alone, as"
@@ -134,9 +133,7 @@ def _scale(axes: Axes, values: Sequence[float], unit: str) -> None:
         axes.set_xlim(min([-0.03, *(value - 0.03 for value in values)]), max([1.03, *values]))
     elif values and min(values) > 0 and max(values) > FAR * min(values):
         axes.set_xscale("log")
-        lowest, highest = axes.get_xlim()
-        near = highest <= FARTHEST * lowest
-        axes.xaxis.set_major_locator(log_ticks(lowest, highest) if near else LogLocator(numticks=6))
+        axes.xaxis.set_major_locator(log_ticks(*axes.get_xlim(), room=ROOM))
         axes.xaxis.set_minor_formatter(NullFormatter())
     # after the scale, which sets a formatter of its own
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: si_prefix(value)))

@@ -139,9 +139,8 @@ class Store:
         loose = self.loose_ids()
         packed = self.packed_lines().keys()
         results = no_results()
-        with (
-            collection_paused()
-        ):  # it would look through all results again and again, and take half of the time
+        # it would look through all results again and again
+        with collection_paused():
             for name in sorted(loose | packed):
                 try:
                     result = (self._loose(name) if name in loose else None) or self._packed(name)

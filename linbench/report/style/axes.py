@@ -47,10 +47,14 @@ def draw_against_length(
     return ends
 
 
-def log_ticks(lowest: float, highest: float) -> LogLocator:
-    """Return the ticks of a logarithmic axis with these ends: fewer to a decade, the longer the axis is."""
+def log_ticks(lowest: float, highest: float, *, room: float = 1.0) -> LogLocator:
+    """Return the ticks of a logarithmic axis with these ends: fewer to a decade, the longer the axis is.
+
+    Args:
+        room: the width that the axis has for its decades, as a share of the usual one.
+    """
     for ratio, ticks in TICKS_OF_A_DECADE:
-        if highest <= ratio * lowest:
+        if highest <= ratio**room * lowest:
             return LogLocator(subs=ticks, numticks=12)
     return LogLocator(numticks=8)
 
