@@ -133,7 +133,7 @@ def beyond_what_fits() -> list[str]:
 
 
 def overwritten_beyond_what_fits() -> list[str]:
-    """Return in how many seeds of C16 a sum answers nine of ten questions, of how many, and the delta rule."""
+    """Return in how many seeds of C16 a sum answers nine of ten questions, of how many, and DeltaNet."""
     found: dict[str, list[bool]] = {"transnormer": [], "deltanet": []}
     for result in results_of_packs("claims/claims"):
         task = result["cell"]["task"]
@@ -267,8 +267,8 @@ RESULT_FACTS = [
     ),
     Fact(
         PAGE,
-        "TransNormer, which only adds, answers nine of ten questions rightly in {} of {} seeds, if it is trained"
-        " long enough, and DeltaNet in {}",
+        "TransNormer, which only adds, answers nine of ten questions rightly in {} of {} seeds, if it is"
+        " trained long enough, and DeltaNet in {}",
         overwritten_beyond_what_fits,
         slow=True,
     ),
