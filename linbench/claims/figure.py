@@ -120,7 +120,7 @@ def _draw_row(axes: Axes, height: int, evidence: Evidence, colour: str) -> None:
     axes.text(
         1.01,
         height,
-        fill(words, VALUE_LETTERS, max_lines=1, placeholder=" ..."),
+        fill(words, VALUE_LETTERS, max_lines=2, placeholder=" ..."),
         transform=axes.get_yaxis_transform(),
         va="center",
         fontsize=TINY,

@@ -52,12 +52,6 @@ class ExcludedSeed(NamedTuple):
         known = self.why == UNDERTRAINED and self.bounds is not None and self.bounds.high < inf
         return self.bounds if known else None
 
-    @property
-    def words(self) -> str:
-        """Why it does not count, with its value."""
-        why = "still improving" if self.why == UNDERTRAINED else self.why
-        return why if self.value is None else f"{why} at {in_words(self.value)}"
-
 
 @dataclass(frozen=True)
 class SeedEvidence(Evidence):
@@ -116,20 +110,29 @@ class SeedEvidence(Evidence):
         seeds = len(self.values) + len(self.excluded)
         if not seeds:
             return [Obstacle(NOT_RUN)]
-        reasons = [seed.why for seed in self.excluded.values()]
-        return [
-            Obstacle(_EXCLUDED.get(why, f"are marked {why}"), reasons.count(why), seeds)
-            for why in dict.fromkeys(reasons)
-        ]
+        return [Obstacle(words, len(alike), seeds) for words, alike in self._reasons.items()]
+
+    @property
+    def _reasons(self) -> dict[str, list[ExcludedSeed]]:
+        """The seeds that do not count, or do within bounds alone, by the reason in words."""
+        reasons: dict[str, list[ExcludedSeed]] = {}
+        for seed in self.excluded.values():
+            reasons.setdefault(_EXCLUDED.get(seed.why, f"are marked {seed.why}"), []).append(seed)
+        return reasons
 
     @property
     def out_of(self) -> str:
-        """The number of seeds that count, a few of them one by one, and why other seeds do not count."""
-        counting = pluralize(len(self.values), "seed")
-        if len(set(self.values.values())) > 1 and len(self.values) <= MOST_WRITTEN:
-            counting += f": {', '.join(map(in_words, self.values.values()))}"
-        missing = [f"{self.missing} {NOT_RUN}"] if self.missing else []
-        return "; ".join([counting, *(seed.words for seed in self.excluded.values()), *missing])
+        """The number of seeds that count, a few of them one by one, and of those that do not or are left."""
+        values = [*self.values.values()]
+        few = len({*values}) > 1 and len(values) <= MOST_WRITTEN
+        parts = [pluralize(len(values), "seed") + (_listed(values) if few else "")]
+        for words, seeds in self._reasons.items():
+            reason = words.removeprefix("were ").removeprefix("are ")
+            measured = [seed.value for seed in seeds if seed.value is not None]
+            parts.append(f"{len(seeds)} {reason}{_listed(measured)}")
+        if self.missing:
+            parts.append(f"{self.missing} {NOT_RUN}")
+        return "; ".join(parts)
 
     @property
     def dots(self) -> Sequence[Dot]:
@@ -161,6 +164,15 @@ class SeedEvidence(Evidence):
             return to_words(self.between)
         low, high = map(in_words, self.spread)
         return in_words(self.between.low) + ("" if low == high else f" ({low} to {high})")
+
+
+def _listed(values: Sequence[float]) -> str:
+    """Return values behind a colon, of many the lowest and the highest; nothing without any."""
+    if not values:
+        return ""
+    if len(values) > MOST_WRITTEN:
+        return f": {to_words(Interval(min(values), max(values)))}"
+    return f": {', '.join(map(in_words, values))}"
 
 
 def to_words(bounds: Interval) -> str:

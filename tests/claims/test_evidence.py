@@ -9,10 +9,11 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from linbench.claims.claim import read_section
+from linbench.claims.interval import Interval, point
 from linbench.claims.measure import Measure
 from linbench.claims.page import detail, to_json
 from linbench.claims.scores import seed_evidence
-from linbench.claims.seed_evidence import SeedEvidence
+from linbench.claims.seed_evidence import ExcludedSeed, SeedEvidence
 from linbench.claims.stored_results import Stored
 from linbench.claims.verdict import SUPPORTED, UNDECIDED, verdict
 from linbench.experiments.cell import Cell
@@ -194,6 +195,35 @@ def test_the_mean_of_several_tasks_is_a_figure_for_every_seed(
 )
 def test_a_figure_in_words(values: dict[int, float], words: str) -> None:
     assert str(SeedEvidence(values)) == words
+
+
+IMPROVING = {seed: ExcludedSeed("undertrained", Interval(0.3 + seed / 100, 1.0)) for seed in range(20)}
+"""Twenty seeds that were still improving, at .30 to .49."""
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [
+        (SeedEvidence({0: 0.5, 1: 0.5}), "2 seeds"),
+        (SeedEvidence({0: 0.5, 1: 0.6}, missing=3), "2 seeds: 0.500, 0.600; 3 not run yet"),
+        (SeedEvidence(dict(enumerate([0.5, *[0.6] * 8]))), "9 seeds"),
+        (SeedEvidence({}, excluded={2: IMPROVING[2]}), "0 seeds; 1 still improving: 0.320"),
+        (SeedEvidence({20: 0.5}, excluded=IMPROVING), "1 seed; 20 still improving: 0.300 to 0.490"),
+        (
+            SeedEvidence(
+                {},
+                excluded={
+                    0: ExcludedSeed("diverged", None),
+                    1: ExcludedSeed("lr_edge", point(0.25)),
+                    2: ExcludedSeed("diverged", None),
+                },
+            ),
+            "0 seeds; 2 diverged; 1 did best at the edge of the learning rates tried: 0.250",
+        ),
+    ],
+)
+def test_what_a_value_is_made_of_in_words(evidence: SeedEvidence, words: str) -> None:
+    assert evidence.out_of == words
 
 
 def test_what_was_never_reached_is_a_word_in_json(kept: Callable[..., Stored]) -> None:
