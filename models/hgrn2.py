@@ -107,7 +107,7 @@ class HGRN2(MatrixMixer):
         loss="inner product",
         memory="matrix",
         optimiser="one gradient step",
-        retention="decay per key channel and token, one less the key",
+        retention="decay per key channel and token; the key is 1 - decay",
     )
     Settings = HGRN2Settings
     controlled: ClassVar[dict[str, Any] | None] = {**(MatrixMixer.controlled or {}), "value_map": "silu"}

@@ -85,7 +85,7 @@ DEFINITIONS = [
     _phrase(RESULTS, "once, twice, three or five times", "the task's setting"),
     _phrase(RESULTS, "within 12 million tokens", "a setting of zoo-one-length"),
     _phrase(SPEED, "It can exceed 100 %", "the whole of a roofline"),
-    _phrase(SPEED, "spend 40 % of their time or more", "a level that rows are counted from"),
+    _phrase(SPEED, "layers reach 40 % of the roofline or more", "a level that rows are counted from"),
     _phrase(SPEED, "reach 33 % of the roofline or more", "a level that rows are counted from"),
     _phrase("docs/decisions/0004-quick-presets.md", "1.2 M tokens at a learning rate of 5e-3", "a setting"),
     _phrase("docs/decisions/0004-quick-presets.md", "(3e-3, of those tried", "a setting"),

@@ -76,8 +76,8 @@ def grown() -> list[str]:
 
 
 FACTS = [
-    Fact(PAGE, "Of {} variants, {} keep a tenth or more of it from a distance of 1 to one of 256", kept),
-    Fact(PAGE, "Less than a millionth is left in {}.", lost),
+    Fact(PAGE, "Of {} variants, {} have a gradient at a distance of 256 that is at least a tenth of that at a distance of 1", kept),
+    Fact(PAGE, "Less than a millionth of it is left in {}.", lost),
     Fact(PAGE, "In `titans_mac` it grows to {} times as much.", grown),
 ]
 

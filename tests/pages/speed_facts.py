@@ -319,7 +319,7 @@ FACTS = [
     ),
     Fact(
         PAGE,
-        "{} of {} layers spend 40 % of their time or more",
+        "{} of {} layers reach 40 % of the roofline or more",
         lambda: roofline("layers-2048", "roofline", 40),
     ),
     Fact(
