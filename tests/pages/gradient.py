@@ -76,7 +76,12 @@ def grown() -> list[str]:
 
 
 FACTS = [
-    Fact(PAGE, "Of {} variants, {} have a gradient at a distance of 256 that is at least a tenth of that at a distance of 1", kept),
+    Fact(
+        PAGE,
+        "Of {} variants, {} have a gradient at a distance of 256 that is at least a tenth of that at a"
+        " distance of 1",
+        kept,
+    ),
     Fact(PAGE, "Less than a millionth of it is left in {}.", lost),
     Fact(PAGE, "In `titans_mac` it grows to {} times as much.", grown),
 ]
