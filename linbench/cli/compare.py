@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-  linbench compare gated_deltanet deltanet ./mine.py:Mine
+  linbench compare gated_deltanet deltanet ./mine.py:Mine --form native
 
   linbench compare gated_deltanet kda --suite quick --seeds 0-5 --format markdown
 

@@ -366,14 +366,16 @@ def _merge_same_names(groups: list[_PlannedGroup]) -> list[_PlannedGroup]:
 
 
 def _summary(groups: list[_PlannedGroup], cells: int, measured: int, where: str) -> str:
-    total = sum(group.left for group in groups)
-    costs = [group.seconds for group in groups if group.seconds is not None]
+    open_groups = [group for group in groups if group.left]
+    total = sum(group.left for group in open_groups)
+    costs = [group.seconds for group in open_groups if group.seconds is not None]
     if not total:
         left = "all finished"
     elif not costs:
-        left = f"{total} left: no estimate, since no cell has finished on this kind of device yet"
+        which = "cell like these" if measured else "cell"
+        left = f"{total} left: no estimate, since no {which} has finished on this kind of device yet"
     else:
-        without = ", not counting groups without an estimate" if len(costs) < len(groups) else ""
+        without = ", not counting groups without an estimate" if len(costs) < len(open_groups) else ""
         judged = f"judging by {pluralize(measured, 'cell')} finished {where}"
         left = f"{total} left: about {format_duration(sum(costs))}, {judged}{without}"
     return f"{pluralize(cells, 'cell')} in {pluralize(len(groups), 'group')}, {left}."

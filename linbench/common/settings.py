@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Mapping
 from functools import cache
-from typing import Any, Self, get_args, get_origin
+from typing import Any, NamedTuple, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from linbench.common.errors import UserError, nearest_quoted, shorten, unknown
@@ -30,6 +31,12 @@ ABSENT = "absent"
 
 See `Settings.identity`.
 """
+
+
+class TypeWords(NamedTuple):
+    """The values that a setting takes, in words, where its annotation does not tell them."""
+
+    words: str
 
 
 class Settings(BaseModel):
@@ -114,9 +121,14 @@ class Settings(BaseModel):
     def describe(cls) -> list[tuple[str, str, str, str]]:
         """Return (name, type, default, description) of every setting, in order of declaration."""
         return [
-            (name, _type_name(field.annotation), format_setting(field.default), field.description or "")
+            (name, _type_of(field), format_setting(field.default), field.description or "")
             for name, field in cls.model_fields.items()
         ]
+
+
+def _type_of(field: FieldInfo) -> str:
+    given = [each.words for each in field.metadata if isinstance(each, TypeWords)]
+    return given[0] if given else _type_name(field.annotation)
 
 
 def _type_name(annotation: Any) -> str:

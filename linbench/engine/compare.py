@@ -170,7 +170,7 @@ def _reason(name: str, missing: Mapping[str, str]) -> str:
         return "it has no task."
     reasons = [missing[key] for key in keys]
     if any(key.endswith(", controlled") for key in keys):
-        reasons.append("In the native form all are compared as they were published.")
+        reasons.append("In the native form (--form native) all are compared as they were published.")
     return " ".join(reasons)
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from linbench.common.errors import PluginError
 from linbench.common.scalars import JSON, NOTHING, Reader, any_of, reader_like, reader_of
-from linbench.common.settings import Settings
+from linbench.common.settings import Settings, TypeWords
 from linbench.models.base import LayerInfo
 from linbench.models.blocks.heads import HeadSettings
 
@@ -86,7 +86,8 @@ class Constructor:
                 default = True
             elif name == self.heads and default is ...:
                 default = HEADS
-            fields[name] = Annotated[Any, BeforeValidator(_reader(self.module, p).accept)], default
+            reader = _reader(self.module, p)
+            fields[name] = Annotated[Any, BeforeValidator(reader.accept), TypeWords(reader.words)], default
         open_ended = any(p.kind is p.VAR_KEYWORD for p in self.parameters.values())
 
         class Base(OuterSettings):

@@ -8,6 +8,7 @@ from syrupy.assertion import SnapshotAssertion
 from torch import nn
 
 from linbench.common.errors import PluginError, UserError
+from linbench.common.scalars import NOTHING, TEXT, TRUTH, WHOLE
 from linbench.engine.measure import training_context
 from linbench.engine.optimizer import decaying
 from linbench.experiments.cell import Cell
@@ -274,6 +275,22 @@ def test_a_constructor_is_filled_by_the_names_that_it_asks_for() -> None:
     assert built(Asks, index=1, **given).module.asked == FILLED | given | {"batch_first": False}
     with pytest.raises(UserError, match=r"setting 'model\.hidden_size'"):
         built(Asks, hidden_size=4)
+
+
+def test_settings_of_a_module_are_described_by_the_values_that_they_take(tmp_path: Path) -> None:
+    path = tmp_path / "typed.py"
+    path.write_text(
+        "from torch import nn\n"
+        "class Typed(nn.Module):\n"
+        "    def __init__(self, d_model, expansion: int = 2, bias=True, mode: str = 'a'):\n"
+        "        super().__init__()\n"
+        "    def forward(self, x):\n"
+        "        return x\n"
+    )
+    described = registry("model").find(f"{path}:Typed").cls.Settings.describe()
+    words = {name: takes for name, takes, _, _ in described}
+    either = f"{NOTHING.words} or {TRUTH.words}"
+    assert (words["expansion"], words["bias"], words["mode"]) == (WHOLE.words, either, TEXT.words)
 
 
 def test_the_heads_of_a_run_reach_a_module_by_its_own_name_for_them(mine: str) -> None:

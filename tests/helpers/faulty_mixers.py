@@ -1,6 +1,9 @@
 """Mixers that break a law each, and some that break none."""
 
 FRAME = """
+import os
+import time
+
 import torch
 from torch import nn
 from linbench.kernels.operators import choose_backend
@@ -175,6 +178,44 @@ class Unbuildable(nn.Module):
 
     def forward(self, x):
         return x
+
+
+class Aborts(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+    def forward(self, x):
+        os.abort()
+
+
+class Hangs(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+    def forward(self, x):
+        time.sleep(1000)
+
+
+class NotFinite(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+    def forward(self, x):
+        return x.cumsum(dim=1).log()
+
+
+class Shortens(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+    def forward(self, x):
+        return x[:, :-1]
+
+
+class RaisesLate(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.map = nn.Linear(d_model, d_model)
+    def forward(self, x):
+        if x.shape[1] > 65:
+            raise ValueError("no such luck")
+        return self.map(x)
 
 
 class Raises(nn.Module):

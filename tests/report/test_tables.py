@@ -72,6 +72,27 @@ def test_the_caption_tells_a_token_budget_from_epochs_of_a_set(
     assert [budget, training_words(comparisons([fixed])[0])] == snapshot
 
 
+@pytest.mark.parametrize(
+    ("last", "doublings", "base"),
+    [
+        ({"step": 2, "tokens": 100}, 0, "100"),
+        # half a step more: a budget is a whole number of steps
+        ({"step": 3, "tokens": 120}, 0, "100"),
+        ({"step": 20, "tokens": 1200}, 0, "1,200"),
+        ({"step": 40, "tokens": 2400}, 1, "1,200"),
+        # it stopped early
+        ({"step": 1, "tokens": 50}, 0, "100"),
+    ],
+)
+def test_the_caption_tells_the_tokens_that_were_trained(
+    a_result: Make, last: dict[str, int], doublings: int, base: str
+) -> None:
+    result = a_result("deltanet")
+    result["cell"]["protocol"]["settings"] |= {"tokens": 100, "doublings": doublings}
+    result["curve"] = [{"accuracy": 0.5, "loss": 1.0, **last}]
+    assert f"one budget of {base} tokens" in training_words(comparisons([result])[0])
+
+
 PARTS: dict[str, Any] = {
     "test": [{"settings": {"kv_pairs": 4}}, {"settings": {"kv_pairs": 8}}],
     "train": [{"settings": {"kv_pairs": 2}, "examples": 5000}],

@@ -15,7 +15,7 @@ from linbench.experiments.cell import Cell
 from linbench.experiments.registry import SHIPPED, registry
 from linbench.tasks.mqar import MQAR
 from linbench.verify import laws, learning
-from linbench.verify.check import Finding, check
+from linbench.verify.check import Finding, check, check_apart
 from linbench.verify.laws import all_laws
 from linbench.verify.learning import ENOUGH, learns
 from tests.helpers.cells import plan
@@ -248,12 +248,13 @@ def test_steep_gradients_are_measured_with_a_step_that_suits_them(
     assert held, found
 
 
-def test_one_exception_is_told_once(mine: Callable[[str], str], snapshot: SnapshotAssertion) -> None:
-    found = findings(mine("Raises"))
+@pytest.mark.parametrize(("cls", "first"), [("Raises", "shapes and dtypes"), ("RaisesLate", "causality")])
+def test_one_exception_is_told_once(
+    mine: Callable[[str], str], snapshot: SnapshotAssertion, cls: str, first: str
+) -> None:
+    found = findings(mine(cls))
     wrong = [finding for finding in found if finding.verdict == "WRONG"]
-    assert [(finding.law, finding.found.count("no such luck")) for finding in wrong] == [
-        ("shapes and dtypes", 1)
-    ]
+    assert [(finding.law, finding.found.count("no such luck")) for finding in wrong] == [(first, 1)]
     (told,) = {finding.found for finding in found if finding.verdict == "not judged"}
     assert told == snapshot
 
@@ -263,6 +264,7 @@ def test_dropout_and_running_statistics_are_no_fault(mine: Callable[[str], str],
     assert "WRONG" not in verdicts(mine(cls)).values()
 
 
+@pytest.mark.slow
 def test_a_constructor_that_raises_is_said_once(
     linbench: Callable[..., Any], mine: Callable[[str], str]
 ) -> None:
@@ -271,6 +273,36 @@ def test_a_constructor_that_raises_is_said_once(
     (found,) = json.loads(ended.out)["laws"]
     line = FRAME.splitlines().index('        raise ValueError("not today")') + 1
     assert (found["law"], found["found"]) == ("construction", f"mine.py line {line}: ValueError: not today")
+
+
+@pytest.mark.slow
+def test_a_layer_that_crashes_is_told_as_wrong(
+    linbench: Callable[..., Any], mine: Callable[[str], str]
+) -> None:
+    ended = linbench("check", mine("Aborts"), "--json")
+    assert ended.code == 1
+    (law,) = json.loads(ended.out)["laws"]
+    assert (law["law"], law["verdict"]) == ("construction", "WRONG")
+    assert "SIGABRT" in law["found"]
+
+
+@pytest.mark.slow
+def test_a_layer_that_hangs_is_ended(mine: Callable[[str], str]) -> None:
+    (cell,) = plan(
+        "mqar", [mine("Hangs")], preset=NEUTRAL_PRESET, device="cpu", settings={"model.d_model": 32}
+    )
+    told: list[Finding] = []
+    found = check_apart(LayerUnderTest(cell), told.append, seconds=1)
+    assert found == told
+    assert (found[-1].law, found[-1].verdict) == ("construction", "WRONG")
+    assert "for 1 s" in found[-1].found
+
+
+@pytest.mark.parametrize("cls", ["NotFinite", "Shortens"])
+def test_what_gives_no_outputs_to_compare_breaks_one_law(mine: Callable[[str], str], cls: str) -> None:
+    first, second, *others = findings(mine(cls))
+    assert (first.verdict, second.verdict, second.law) == ("ok", "WRONG", "shapes and dtypes")
+    assert {(one.verdict, one.found) for one in others} == {("not judged", "breaks shapes and dtypes")}
 
 
 def test_what_a_module_does_not_declare_is_no_fault(mine: Callable[[str], str]) -> None:
@@ -299,6 +331,7 @@ def test_the_command_says_which_laws_are_broken_and_ends_with_1(
     assert json.loads(ended.out)["ok"]
 
 
+@pytest.mark.slow
 def test_an_exception_is_shown_as_theirs_with_its_line(
     linbench: Callable[..., Any], mine: Callable[[str], str]
 ) -> None:

@@ -219,11 +219,25 @@ def _budget(comparison: Comparison, protocol: ProtocolSettings) -> str:
     """Return the amount of training in words."""
     examples, epochs = protocol.get("examples"), protocol.get("epochs")
     of = f" of {examples:,} examples" if examples else ""
-    base = f"{epochs} epochs{of}" if epochs else f"{protocol['tokens']:,} tokens{of}"
+    base = f"{epochs} epochs{of}" if epochs else f"{_base_tokens(comparison, protocol):,} tokens{of}"
     rungs = max((result["ladder"]["most"] for result in comparison.results if "ladder" in result), default=1)
     if rungs == 1:  # what more training would bring is not known
         return f"one budget of {base}"
     return f"{base}, doubled up to {pluralize(rungs - 1, 'time')} until learned,"
+
+
+def _base_tokens(comparison: Comparison, protocol: ProtocolSettings) -> int:
+    """Return the tokens of the base budget: those asked for, or more if a step for each validation took more.
+
+    A budget is a whole number of steps, so by less than a step they are not more.
+    """
+    asked: int = protocol["tokens"]
+    doublings = protocol.get("doublings", 0)
+    for last in (result["curve"][-1] for result in comparison.results if result["curve"]):
+        trained = last["tokens"] >> doublings
+        if trained - asked > last["tokens"] / last["step"]:
+            return trained
+    return asked
 
 
 def _search(comparison: Comparison) -> str:

@@ -28,6 +28,7 @@ class Law(NamedTuple):
         holds: looks at a mixer and tells whether the law holds. Raises UndeclaredError if the mixer does not
             declare what the law is about.
         decisive: whether a mixer that breaks it is asked nothing more.
+        basic: whether nothing can be compared if a mixer breaks it, so that later laws are not judged.
     """
 
     name: str
@@ -35,15 +36,16 @@ class Law(NamedTuple):
     place: int
     holds: Callable[[LayerUnderTest], Found]
     decisive: bool = False
+    basic: bool = False
 
 
 def law(
-    name: str, *, place: int = LAST, decisive: bool = False
+    name: str, *, place: int = LAST, decisive: bool = False, basic: bool = False
 ) -> Callable[[Callable[[LayerUnderTest], Found]], Law]:
     """Make a function a law, which asks what its docstring says. Arguments are those of `Law`."""
 
     def mark(holds: Callable[[LayerUnderTest], Found]) -> Law:
-        return Law(name, " ".join((holds.__doc__ or "").split()), place, holds, decisive)
+        return Law(name, " ".join((holds.__doc__ or "").split()), place, holds, decisive, basic)
 
     return mark
 

@@ -11,10 +11,10 @@ SIZES = ((1, 1), (ROWS, 7), (3, 65))
 """Batches and lengths that it is called with."""
 
 
-@law("shapes and dtypes", place=1)
+@law("shapes and dtypes", place=1, basic=True)
 @torch.no_grad()
 def shapes(subject: LayerUnderTest) -> Found:
-    """The output has the shape and dtype of the input in float32, at any length and batch.
+    """The output is finite and has the shape and dtype of the input in float32, at any length and batch.
 
     It has in float64 and bfloat16, too, or it is noted that these are not taken.
     """
