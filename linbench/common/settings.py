@@ -96,6 +96,19 @@ class Settings(BaseModel):
         return get_origin(annotation) is tuple and get_args(annotation)[0] in (int, float)
 
     @classmethod
+    def _at(cls, place: tuple[int | str, ...]) -> Collection[str]:
+        """Return the names of settings at a place, which may be in a list of settings within these."""
+        if not place:
+            return cls.model_fields
+        field = cls.model_fields.get(str(place[0]))
+        annotation = field.annotation if field else None
+        inner = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
+        for each in inner:
+            if issubclass(each, Settings):
+                return each._at(tuple(part for part in place[1:] if isinstance(part, str)))
+        return ()
+
+    @classmethod
     def _sentence(cls, error: ErrorDetails, where: str, values: Mapping[str, Any]) -> UserError:
         name = ".".join([where, *map(str, error["loc"])])
         field = str(error["loc"][0]) if error["loc"] else ""
@@ -104,7 +117,8 @@ class Settings(BaseModel):
             wrong = "empty" if values[field] == "" else f"'{shorten(values[field])}'"
             return UserError(f"{where}.{field} must be comma-separated {kind} such as 0,1,2, not {wrong}.")
         if error["type"] == "extra_forbidden":
-            return unknown("setting", name, (f"{where}.{field}" for field in cls.model_fields))
+            around = name.rpartition(".")[0]
+            return unknown("setting", name, (f"{around}.{field}" for field in cls._at(error["loc"][:-1])))
         if error["type"] == "missing":
             return UserError(f"{name} must be given.")
         given = shorten(error["input"])

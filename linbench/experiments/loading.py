@@ -235,9 +235,9 @@ def has_user_modules() -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """Describe an exception in one line, with the last place in a user's code that it came through."""
+    """Describe an exception in one line, without a full stop, with the last place in a user's code."""
     if isinstance(error, UserError):
-        return str(error)
+        return str(error).removesuffix(".")
     message = re.sub(rf"{PREFIX}\w+\.", "", message_of(error)).strip().splitlines()
     words = f": {message[0]}" if message else ""
     return f"{user_location(error)}{type(error).__name__}{words}"

@@ -75,6 +75,33 @@ def test_what_is_wrong_is_said_in_one_sentence(values: dict[str, object], senten
     assert caught.value.exit_code == 2
 
 
+class Drawers(Settings):
+    """Settings with settings in a list and in a place of their own."""
+
+    knobs: tuple[Knobs, ...] = ()
+    one: Knobs | None = None
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "nearest"),
+    [
+        ({"knob": []}, "desk.knob", "desk.knobs"),
+        ({"knobs": [{}, {"pair": 2}]}, "desk.knobs.1.pair", "desk.knobs.1.pairs"),
+        ({"one": {"gates": True}}, "desk.one.gates", "desk.one.gate"),
+    ],
+)
+def test_an_unknown_name_is_told_with_the_names_of_its_own_place(
+    values: dict[str, object], name: str, nearest: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        Drawers.parse(values, where="desk")
+    place = name.rpartition(".")[0]
+    told, allowed = str(caught.value).split(" Allowed: ")
+    assert f"'{name}'" in told
+    assert f"'{nearest}'" in told
+    assert {each.rpartition(".")[0] for each in allowed.rstrip(".").split(", ")} == {place}
+
+
 @pytest.mark.parametrize("text", ["4,5", "(4,5)", "(4, 5)", " 4 , 5, "])
 def test_several_numbers_are_written_with_commas_in_brackets_or_not(text: str) -> None:
     assert Knobs.parse({"counts": text}, where="task").counts == (4, 5)
