@@ -125,17 +125,18 @@ def read_mapping(path: Path | Traversable, what: str, names: Collection[str]) ->
     """
     try:
         content = read_regular(path, MOST_BYTES) if isinstance(path, Path) else path.read_bytes()
-        text = content.decode()
+        values = read_yaml(content.decode())
+    except UnicodeDecodeError:
+        raise UserError(f"the {what} {path} is not text in UTF-8.") from None
+    except TooMuchError as error:
+        raise UserError(f"the {what} {path} is too large: {error}.") from None
+    except yaml.YAMLError as error:
+        found = " ".join(str(error).split()).replace(' in "<unicode string>",', " at")
+        raise UserError(f"the {what} {path} is not YAML: {found}.") from None
     except (OSError, ValueError) as error:
         raise UserError(
             f"cannot read the {what} {path}: {getattr(error, 'strerror', None) or error}."
         ) from None
-    try:
-        values = read_yaml(text)
-    except TooMuchError as error:
-        raise UserError(f"the {what} {path} is too large: {error}.") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"the {what} {path} is not YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(values, Mapping):
         raise UserError(f"the {what} {path} must be a mapping with {', '.join(names)}.")
     return values

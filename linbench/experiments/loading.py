@@ -155,7 +155,7 @@ def load_location(location: str, base: type) -> LocatedClass:
             return LocatedClass(cls, name, imported_module)
         number = len(defined) or "no"
         raise UserError(
-            f"{location} has {number} suitable classes; name one as {location}:Class. Allowed:"
+            f"{where} has {number} suitable classes; name one as {where}:Class. Allowed:"
             f" {_listed([*defined, *imported_classes])}."
         )
     if not hasattr(imported_module.module, name):

@@ -45,6 +45,17 @@ def test_what_is_too_much_or_no_yaml_is_one_sentence(tmp_path: Path, text: str, 
     assert "\n" not in str(caught.value)
 
 
+def test_what_is_no_text_is_told_without_words_of_a_library(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(b"tasks: \xff")
+    with pytest.raises(UserError, match=r"mine\.yaml is not text in UTF-8\.$"):
+        read_mapping(path, "suite", ["tasks"])
+    path.write_text("tasks: [mqar")
+    with pytest.raises(UserError, match=r"mine\.yaml is not YAML: .* at line 1") as told:
+        read_mapping(path, "suite", ["tasks"])
+    assert "unicode" not in str(told.value)
+
+
 def test_aliases_and_depth_as_people_write_them_are_read() -> None:
     text = "a: &a {x: 1}\nb: {<<: *a, y: [*a, [[2]]]}"
     assert read_yaml(text) == {"a": {"x": 1}, "b": {"x": 1, "y": [{"x": 1}, [[2]]]}}
