@@ -42,7 +42,7 @@ def check(
     at random. A mixer that computes in less than float64 is held to the rounding of its own precision.
     Causality and independence of the batch are also tested in training mode. Both of them, streaming and the
     chunkwise form are also tested in the second layer. A layer that linbench does not ship runs in a process
-    of its own, and a law breaks at which it crashes or takes more than five minutes.
+    of its own: a law at which it crashes, or takes more than five minutes, counts as broken.
 
     The exit code is 1 if any law is broken. A mixer may leave out what it does not declare. With --learn, one
     without a convolution or token shift may fail to learn, since two layers that see no neighbours learn too
