@@ -68,6 +68,8 @@ DEFINITIONS = [
     _phrase(YOUR_LAYER, "within 5 %", "the tolerance of matched sizes"),
     _phrase(YOUR_LAYER, "`run` and `sweep` change no size. `--set model.parameters=120000`", "a setting"),
     _phrase("docs/adding-a-variant.md", "longer than five minutes", "the limit of a probe (engine/probe.py)"),
+    _phrase("docs/adding-a-variant.md", "at least half a minute", "the least of it (engine/probe.py)"),
+    _phrase("docs/adding-a-variant.md", "hangs for five minutes", "the limit of a law (verify/check.py)"),
     _phrase(USAGE, "14 of 14, 22 of 24 or 27 of 32 seeds", "computed by linbench/claims/looks.py"),
     _phrase(USAGE, "any verdict is wrong is at most 5 %", "the level of claims"),
     _phrase("docs/reliability.md", "Below 0.8 a cell is named", "a level of linbench/results/reliability.py"),
