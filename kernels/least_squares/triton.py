@@ -88,11 +88,17 @@ def _ratio(numerator, denominator, there):
 
 @triton.jit
 def _conjugate_gradient(b, start, weights, k, k_t, left, ridge, steps, DT: tl.constexpr):
-    """Return x [C, K] after steps from zero, by the rules of `linbench.kernels.least_squares.solvers`."""
+    """Return x [C, K] after steps from zero, by the rules of `linbench.kernels.least_squares.solvers`.
+
+    A chunk whose tokens are all done takes no more steps.
+    """
+    ROUNDING: tl.constexpr = 1.4210854715202004e-14 if DT == tl.float32 else 5.820766091346741e-11
     x, r, p = tl.zeros_like(b), b, b
     rr = _dot_rows(r, r)
-    rounding = 1.4210854715202004e-14 * rr  # the square of float32's 2^-23
-    for _ in range(0, steps):
+    rounding = ROUNDING * rr
+    taken = 0
+    while (tl.sum((rr > rounding).to(tl.int32)) > 0) & (taken < steps):
+        taken += 1
         Ap = _times(p, start, weights, k, k_t, left, ridge, DT)
         curvature = _dot_rows(p, Ap)
         going = (rr > rounding) & (curvature > 0)
