@@ -1,7 +1,6 @@
 """Layers that read the best linear map from keys to values: least squares over all tokens so far."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -21,13 +20,18 @@ VERSION = 1
 It is part of the identity of every cell that uses this family.
 """
 
+
+def _triton(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
+    from linbench.kernels.least_squares.triton import triton_least_squares  # not everywhere, slow to import
+
+    return triton_least_squares(problem)
+
+
 _BACKENDS: dict[str, Callable[[Problem], tuple[Tensor, Tensor, Tensor]]] = {
     "reference": reference,
     "chunkwise": chunkwise,
 }
-_TRITON: dict[str, Callable[[Problem], tuple[Tensor, Tensor, Tensor]]] = {
-    "triton": partial(chunkwise, solver="triton")
-}
+_TRITON: dict[str, Callable[[Problem], tuple[Tensor, Tensor, Tensor]]] = {"triton": _triton}
 
 _WIDEST = 128
 """Largest dimension of keys that the Triton kernels take: wider ones do not fit on the chip."""

@@ -7,8 +7,7 @@ plus the Gram matrix that a chunk starts from:
 
 c sums log decays from the chunk's start. The gradient of the solution x_t = (G_t + R_t)^-1 q_t is that of one
 more step from it, x_t + A_t^-1 (q_t - A_t x_t) with A_t = G_t + R_t, in which A_t^-1 is taken as known: the
-same iteration solves for y_t = A_t^-1 dx_t, and products that `matrix_state` differentiates do the rest. On a
-GPU both may be solved in Triton, `linbench.kernels.least_squares.triton`.
+same iteration solves for y_t = A_t^-1 dx_t, and products that `matrix_state` differentiates do the rest.
 """
 
 from typing import Any
@@ -28,13 +27,9 @@ CHUNK = 32
 """Tokens of a chunk. Chosen, not measured."""
 
 
-def chunkwise(problem: Problem, solver: str = "torch") -> tuple[Tensor, Tensor, Tensor]:
-    """Return o [B, T, H, V] and the final Gram and cross matrices.
-
-    Args:
-        solver: what iterates without a derivative: "torch", or "triton".
-    """
-    q, k, v, log_decay, strength, ridge, gram, cross, steps, method, gradient, *_ = problem
+def chunkwise(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
+    """Return o [B, T, H, V] and the final Gram and cross matrices."""
+    q, k, v, log_decay, strength, ridge, gram, cross, steps, method, gradient, *_ = problem.widened()
     decay = torch.zeros_like(strength) if log_decay is None else log_decay
     unrolled = gradient == "unrolled" and method != "exact"
     bound = torch.zeros_like(strength)
@@ -45,14 +40,13 @@ def chunkwise(problem: Problem, solver: str = "torch") -> tuple[Tensor, Tensor, 
     if unrolled:
         x = solve(q, *system, steps, method)
     else:
-        keys = k.to(problem.key_dtype) if solver == "triton" else k  # of 16 bits it has faster products
-        known = [each.detach() for each in (keys, *system[1:])]
-        x = apply_function(Solve, q.detach(), *known, steps, method, solver)
+        known = [each.detach() for each in system]
+        x = apply_function(Solve, q.detach(), *known, steps, method)
     weight = strength[..., None]
     fitted, gram = matrix_state(x.detach(), k, weight * k, log_decay=log_decay, scale=1.0, state=gram)
     if not unrolled and torch.is_grad_enabled():
         residual = q - fitted - ridge * x.detach()
-        x = apply_function(Implicit, residual, x.detach(), *known, steps, method, solver)
+        x = apply_function(Implicit, residual, x.detach(), *known, steps, method)
     o, cross = matrix_state(x, k, weight * v, log_decay=log_decay, scale=1.0, state=cross)
     return o, gram, cross
 
@@ -139,18 +133,12 @@ class Grams:
 
 
 class Solve(torch.autograd.Function):
-    """The function of `solve`, which has no derivative, in torch or in Triton."""
+    """The function of `solve`, which has no derivative."""
 
     @staticmethod
     def forward(*args: Any) -> Tensor:
-        """Return `solve` of all but the last of the arguments, which says in what."""
-        *given, solver = args
-        if solver == "triton":
-            from linbench.kernels.least_squares import triton  # not installed everywhere, and slow to import
-
-            x: Tensor = triton.solve(*given)
-            return x
-        return solve(*given)
+        """Return `solve` of the arguments."""
+        return solve(*args)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -173,15 +161,15 @@ class Implicit(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         """Keep the system."""
-        _, _, *system, ctx.steps, ctx.method, ctx.solver = inputs
+        _, _, *system, ctx.steps, ctx.method = inputs
         ctx.save_for_backward(*system)
 
     @staticmethod
     def backward(ctx: Any, dx: Tensor) -> Any:
         """Return A^-1 dx, the gradient of the residual."""
         with without_autocast(dx):
-            y = apply_function(Solve, dx, *ctx.saved_tensors, ctx.steps, ctx.method, ctx.solver)
-        return y, *[None] * 10
+            y = apply_function(Solve, dx, *ctx.saved_tensors, ctx.steps, ctx.method)
+        return y, *[None] * 9
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:

@@ -1,6 +1,6 @@
 """A call of least squares, checked and brought into the form that every backend takes."""
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 import torch
 from torch import Tensor
@@ -21,18 +21,17 @@ negative eigenvalue.
 
 
 class Problem(NamedTuple):
-    """Arguments of a backend, with the meaning they have at the door, in at least float32.
+    """Arguments of a backend, as the door has them: q, k and v as given, all others in at least float32.
 
     Args:
-        q, k: [B, T, H, K].
+        q, k: [B, T, Hk, K].
         v: [B, T, H, V].
         log_decay: None or [B, T, H].
         strength: [B, T, H].
-        ridge: [B, T, H, K], at least what a regular system needs.
+        ridge: [B, T, H, K]. It may be less than a regular system needs.
         gram: [B, H, K, K].
         cross: [B, H, K, V].
         constant: whether all tokens were given one ridge.
-        key_dtype: the dtype in which keys were given.
     """
 
     q: Tensor
@@ -47,7 +46,15 @@ class Problem(NamedTuple):
     method: Method
     gradient: Gradient
     constant: bool
-    key_dtype: torch.dtype
+
+    def widened(self) -> Self:
+        """Return it with q, k and v in at least float32, for each head of values, and the ridge bounded."""
+        wide, (heads, key_heads) = self.strength.dtype, (self.v.shape[2], self.k.shape[2])
+        q, k = (x.to(wide).repeat_interleave(heads // key_heads, dim=2) for x in (self.q, self.k))
+        with torch.no_grad():
+            traces = trace(k, self.log_decay, self.strength, self.gram)
+        ridge = torch.maximum(self.ridge, LEAST_RIDGE[wide] * (1 + traces)[..., None])
+        return self._replace(q=q, k=k, v=self.v.to(wide), ridge=ridge)
 
 
 def check(
@@ -74,7 +81,7 @@ def check(
     key_heads, key_dim = q.shape[2:]
     if heads % key_heads:
         raise ValueError(f"{key_heads} heads of keys do not divide {heads} of values")
-    wide, key_dtype, tokens = at_least_float32(v.dtype), k.dtype, (batch, length, heads)
+    wide, tokens = at_least_float32(v.dtype), (batch, length, heads)
     log_decay = None if log_decay is None else expanded("log_decay", log_decay.to(wide), tokens)
     strength = v.new_ones(tokens, dtype=wide) if strength is None else strength.to(wide)
     if not isinstance(ridge, Tensor):  # filled there: a CUDA graph captures no copy from the CPU
@@ -84,11 +91,10 @@ def check(
     gram, cross = (v.new_zeros(size, dtype=wide) for size in sizes) if state is None else state
     if [gram.shape, cross.shape] != sizes:
         raise ValueError(f"the state must be {sizes}, not {[tuple(gram.shape), tuple(cross.shape)]}")
-    q, k = (x.to(wide).repeat_interleave(heads // key_heads, dim=2) for x in (q, k))
-    problem = Problem(
+    return Problem(
         q,
         k,
-        v.to(wide),
+        v,
         log_decay,
         expanded("strength", strength, tokens),
         expanded("ridge", ridge, (*tokens, key_dim)),
@@ -98,9 +104,7 @@ def check(
         method,
         gradient,
         constant=ridge.dim() < 3 or ridge.shape[-3] == 1,
-        key_dtype=key_dtype,
     )
-    return problem._replace(ridge=torch.maximum(problem.ridge, _least_ridge(problem)))
 
 
 def _check_names(steps: int, method: Method, gradient: Gradient) -> None:
@@ -109,10 +113,3 @@ def _check_names(steps: int, method: Method, gradient: Gradient) -> None:
     for name, given, known in (("method", method, Method), ("gradient", gradient, Gradient)):
         if given not in get_args(known):
             raise ValueError(f"{name} must be one of {', '.join(get_args(known))}, not {given!r}")
-
-
-@torch.no_grad()
-def _least_ridge(problem: Problem) -> Tensor:
-    """Return the least ridge of every token [B, T, H, 1]."""
-    traces = trace(problem.k, problem.log_decay, problem.strength, problem.gram)
-    return (LEAST_RIDGE[traces.dtype] * (1 + traces))[..., None]

@@ -15,6 +15,7 @@ def reference(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
 
     The exact solution is recursive least squares where that exists: without a decay, and with one ridge.
     """
+    problem = problem.widened()
     q, k, v, log_decay, strength, ridge, gram, cross, _, method, *_ = problem
     recursive = method == "exact" and log_decay is None and problem.constant
     outputs = recursive_least_squares(problem) if recursive else []

@@ -77,12 +77,17 @@ def test_least_squares_compile_and_fit(key_dim: int, method: str, dtype: torch.d
     from linbench.kernels.least_squares import triton
     from tests.helpers.hopper import SHARED_BYTES, shared_bytes
 
-    b, k = torch.zeros(1, 256, HEADS, key_dim), torch.zeros(1, 256, HEADS, key_dim, dtype=dtype)
-    gates, gram = torch.zeros(1, 256, HEADS), torch.zeros(1, HEADS, key_dim, key_dim)
+    q, v = torch.zeros(1, 256, HEADS, key_dim, dtype=dtype), torch.zeros(1, 256, HEADS, 100, dtype=dtype)
+    gates, gram, cross = (
+        torch.zeros(1, *size) for size in ((256, HEADS), (HEADS, key_dim, key_dim), (HEADS, key_dim, 100))
+    )
+    system = gates, gates, torch.zeros(1, 256, HEADS, key_dim), gates
     with record_launches() as launched:
-        triton.solve(b, k, gates, gates, b, gram, gates, 30, method)
-    found = {call.kernel.__name__: shared_bytes(call) for call in launched}
-    assert len(found) == 2
+        o, *_, x, grams, crosses = triton.forward(q, q, v, *system, gram, cross, 30, method)
+        triton.backward(q, v, *system, x, grams, crosses, o, gram, cross, 30, method, True)
+    each = {(call.kernel.__name__, call.options.get("NEGATIVE")): call for call in launched}
+    found = {name: shared_bytes(call) for name, call in each.items()}
+    assert len(found) == 6
     assert max(found.values()) <= SHARED_BYTES, found
 
 

@@ -189,7 +189,8 @@ def forward(
     """
     k, target, rates, initial, norm = (x.contiguous() for x in (k, target, rates, initial, norm))
     g, starts, z = _unfilled(k, target, initial, size)
-    sizes = sizes_of(k, target, initial, size, normed)
+    # loads of the next mini-batches do not wait for the weights of this one
+    sizes = sizes_of(k, target, initial, size, normed) | {"num_stages": 3}
     rows = len(k) // len(norm)
     _forward[(k.shape[0] * k.shape[2],)](
         k, target, rates, initial, norm, g, z, starts, k.shape[1], rows, **sizes
@@ -216,6 +217,8 @@ def backward(
     dk, dtarget, drates = map(torch.empty_like, (k, target, rates))
     dinitial, each = torch.empty_like(starts[:, :, 0]), k.new_empty(len(k), *norm.shape[1:])
     sizes = sizes_of(k, target, dinitial, size, normed)
+    # two mini-batches' weights and their gradients fit on the chip, of heads that are not wide
+    sizes["num_stages"] = 2 if max(k.shape[3], target.shape[3]) <= 64 else 1
     _backward[(k.shape[0] * k.shape[2],)](
         k, target, rates, norm, g, z, starts, dg, dstarts, dk, dtarget, drates, dinitial, each,
         k.shape[1], len(k) // len(norm), **sizes,
