@@ -30,7 +30,7 @@ Make = Callable[..., Inputs]
 @pytest.fixture(autouse=True)
 def all_else_in_torch() -> Iterator[None]:
     """The interpreter takes its time, and kernels of other families have tests of their own."""
-    with prefer_backend("chunkwise" if INTERPRETED else "triton"):
+    with prefer_backend("chunkwise" if INTERPRETED else "auto"):
         yield
 
 
