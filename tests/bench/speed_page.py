@@ -389,9 +389,7 @@ TABLES: dict[str, Callable[[], str]] = {
         "h200", "9507259b", {"B": 8, "T": 4096, "H": 16, "D": 128}, peer="sdpa"
     ),
     "kernels-qla-h200": lambda: kernels("h200", "8f523da6", None, peer="flash_qla"),
-    "kernels-memories-h200": lambda: kernels(
-        "h200", ("9507259b", "ab14d429"), {"B": 8, "T": 4096, "H": 16, "D": 64}
-    ),
+    "kernels-memories-h200": lambda: kernels("h200", "28063513", {"B": 8, "T": 4096, "H": 16, "D": 64}),
     "kernels-65536": lambda: kernels("h100", "1f996b87", {"B": 1, "T": 65536, "H": 16, "D": 128}),
     "layers-128": lambda: one_shape("h200", "cd54125a", 128),
     "layers-2048": lambda: one_shape("h200", "0278fdba", 2048),
