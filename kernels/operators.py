@@ -195,12 +195,12 @@ class _Folded(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing: only `vmap` is ever called."""
+        """Keep nothing: there is no backward."""
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], function: Callable[..., Any], *args: Any) -> Any:
         """Apply the function to replicas as more of the batch."""
-        return vmap_rule(function, info, in_dims[1:], *args)
+        return vmap_rule(partial(call_folded, function), info, in_dims[1:], *args)
 
 
 def call_folded(function: Callable[..., Any], *args: Any) -> Any:
@@ -209,6 +209,14 @@ def call_folded(function: Callable[..., Any], *args: Any) -> Any:
     Inside, the function may do what torch.vmap has no rule for.
     """
     return _Folded.apply(function, *args) if inside_vmap() else function(*args)  # type: ignore[no-untyped-call]
+
+
+def call_undifferentiated(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of which `vmap_rule` holds, and which is not differentiated.
+
+    Replicas then stack under torch.vmap of a gradient, too: a backward calls what it computes with so.
+    """
+    return apply_function(_Folded, function, *args)
 
 
 Function: Any = torch.autograd.function._SingleLevelFunction

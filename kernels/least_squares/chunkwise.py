@@ -21,7 +21,7 @@ from linbench.kernels.least_squares.norm import frobenius
 from linbench.kernels.least_squares.problem import Problem
 from linbench.kernels.least_squares.solvers import chebyshev, conjugate_gradient
 from linbench.kernels.matrix_state import matrix_state
-from linbench.kernels.operators import apply_function, vmap_rule, without_autocast
+from linbench.kernels.operators import apply_function, call_undifferentiated, vmap_rule, without_autocast
 
 CHUNK = 32
 """Tokens of a chunk. Chosen, not measured."""
@@ -41,7 +41,7 @@ def chunkwise(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
         x = solve(q, *system, steps, method)
     else:
         known = [each.detach() for each in system]
-        x = apply_function(Solve, q.detach(), *known, steps, method)
+        x = call_undifferentiated(solve, q.detach(), *known, steps, method)
     weight = strength[..., None]
     fitted, gram = matrix_state(x.detach(), k, weight * k, log_decay=log_decay, scale=1.0, state=gram)
     if not unrolled and torch.is_grad_enabled():
@@ -132,24 +132,6 @@ class Grams:
         return torch.stack(chunks, dim=1).to(b.dtype)
 
 
-class Solve(torch.autograd.Function):
-    """The function of `solve`, which has no derivative."""
-
-    @staticmethod
-    def forward(*args: Any) -> Tensor:
-        """Return `solve` of the arguments."""
-        return solve(*args)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep nothing."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        """Solve with replicas as more sequences."""
-        return vmap_rule(Solve.apply, info, in_dims, *args)
-
-
 class Implicit(torch.autograd.Function):
     """A solution x with the gradient of x + A^-1 residual, in which A is known and the residual near zero."""
 
@@ -168,7 +150,7 @@ class Implicit(torch.autograd.Function):
     def backward(ctx: Any, dx: Tensor) -> Any:
         """Return A^-1 dx, the gradient of the residual."""
         with without_autocast(dx):
-            y = apply_function(Solve, dx, *ctx.saved_tensors, ctx.steps, ctx.method)
+            y = call_undifferentiated(solve, dx, *ctx.saved_tensors, ctx.steps, ctx.method)
         return y, *[None] * 9
 
     @staticmethod

@@ -37,7 +37,7 @@ from linbench.kernels.matrix_state.decay import (
 )
 from linbench.kernels.matrix_state.recurrence import Recurrence
 from linbench.kernels.matrix_state.row_decay import VectorDecay
-from linbench.kernels.operators import apply_function, vmap_rule
+from linbench.kernels.operators import apply_function, call_undifferentiated, vmap_rule
 
 CHUNK, ALONE = 32, 64
 """Tokens of a chunk; and the most tokens that are taken as one chunk, which passes no state on.
@@ -306,11 +306,13 @@ class Chunkwise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, do: Tensor | None, dlast: Tensor | None, *_: Any) -> Any:
-        """Return `Backward` of what was kept."""
+        """Return `backward` of what was kept."""
         given, made = ctx.saved_tensors[:8], ctx.saved_tensors[8:]
         do = torch.zeros_like(given[2]) if do is None else do
         return (
-            *apply_function(Backward, do, dlast, *given, ctx.scale, ctx.q_before, ctx.p_before, *made),
+            *call_undifferentiated(
+                _backward, do, dlast, *given, ctx.scale, ctx.q_before, ctx.p_before, *made
+            ),
             None,
             None,
             None,
@@ -322,27 +324,11 @@ class Chunkwise(torch.autograd.Function):
         return vmap_rule(Chunkwise.apply, info, in_dims, *args)
 
 
-class Backward(torch.autograd.Function):
-    """The autograd function of `backward`, which has no derivative.
-
-    It is one only so that replicas stack under `torch.vmap` of a gradient, too.
-    """
-
-    @staticmethod
-    def forward(do: Tensor, dlast: Tensor | None, *args: Any) -> Any:
-        """Return `backward` of the arguments."""
-        given, (states, z, inverse, *between), scores = Chunks(*args[:11]), args[11:16], args[16:]
-        rows = [[*scores[i : i + len(given.keys())]] for i in range(0, len(scores), len(given.keys()))]
-        return backward(given, Saved(states, z, inverse, (between[0], between[1]), rows), do, dlast)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keep nothing."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        """Differentiate with replicas as more sequences."""
-        return vmap_rule(Backward.apply, info, in_dims, *args)
+def _backward(do: Tensor, dlast: Tensor | None, *args: Any) -> Any:
+    """Return `backward` of what `Chunkwise` was given, and made beside o and the final state."""
+    given, (states, z, inverse, *between), scores = Chunks(*args[:11]), args[11:16], args[16:]
+    rows = [[*scores[i : i + len(given.keys())]] for i in range(0, len(scores), len(given.keys()))]
+    return backward(given, Saved(states, z, inverse, (between[0], between[1]), rows), do, dlast)
 
 
 def _inverse(lower: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linbench.kernels.operators import apply_function, vmap_rule
+from linbench.kernels.operators import apply_function, call_undifferentiated, vmap_rule
 
 
 def chunkwise(a: Tensor, b: Tensor, state: Tensor) -> Tensor:
@@ -69,31 +69,10 @@ class Chunkwise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dh: Tensor) -> Any:
-        """Return `Backward` of what was kept."""
-        return apply_function(Backward, dh, *ctx.saved_tensors)
+        """Return `backward` of what was kept."""
+        return call_undifferentiated(backward, dh, *ctx.saved_tensors)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         """Scan with replicas as more sequences."""
         return vmap_rule(Chunkwise.apply, info, in_dims, *args)
-
-
-class Backward(torch.autograd.Function):
-    """The autograd function of `backward`, which has no derivative.
-
-    It is one only so that replicas stack under `torch.vmap` of a gradient, too.
-    """
-
-    @staticmethod
-    def forward(dh: Tensor, a: Tensor, h: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return `backward` of the arguments."""
-        return backward(dh, a, h, state)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keep nothing."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        """Differentiate with replicas as more sequences."""
-        return vmap_rule(Backward.apply, info, in_dims, *args)

@@ -19,7 +19,13 @@ from linbench.kernels.least_squares.norm import frobenius
 from linbench.kernels.least_squares.problem import LEAST_RIDGE, Problem
 from linbench.kernels.least_squares.triton import sums, systems
 from linbench.kernels.matrix_state.triton.launch import TYPES, power_of_two
-from linbench.kernels.operators import apply_function, fold_replicas, operator, vmap_rule
+from linbench.kernels.operators import (
+    apply_function,
+    call_undifferentiated,
+    fold_replicas,
+    operator,
+    vmap_rule,
+)
 
 CHUNK = 64
 """Most tokens of a chunk: those of a product that four warps take at once. Chosen, not measured."""
@@ -194,24 +200,6 @@ def _(*given: Any) -> Any:
     )
 
 
-class Gradients(torch.autograd.Function):
-    """The function of `backward`, which has no derivative."""
-
-    @staticmethod
-    def forward(*args: Any) -> Any:
-        """Return `backward` of the arguments."""
-        return backward(*args)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep nothing."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        """Take replicas as more sequences."""
-        return vmap_rule(Gradients.apply, info, in_dims, *args)
-
-
 class LeastSquares(torch.autograd.Function):
     """The function of `forward`, with the implicit gradient."""
 
@@ -235,8 +223,8 @@ class LeastSquares(torch.autograd.Function):
         *given, last_gram, last_cross = ctx.saved_tensors
         k, _, log_decay, *_ = given
         wanted = ctx.needs_input_grad[5]
-        dq, dk, dv, dsums, dstrength, dridge, *firsts = apply_function(
-            Gradients, *given, do, dgram, dcross, ctx.steps, ctx.method, wanted
+        dq, dk, dv, dsums, dstrength, dridge, *firsts = call_undifferentiated(
+            backward, *given, do, dgram, dcross, ctx.steps, ctx.method, wanted
         )
         # the sum up to a token holds the decays of all before it; the last memories hold those of all
         last = (dgram * last_gram).sum(dim=(-2, -1)) + (dcross * last_cross).sum(dim=(-2, -1))
