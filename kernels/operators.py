@@ -195,7 +195,12 @@ class _Folded(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing: there is no backward."""
+        """Keep nothing."""
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Refuse: only `call_undifferentiated` comes here."""
+        raise RuntimeError("a gradient of linbench has no derivative of its own")
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], function: Callable[..., Any], *args: Any) -> Any:
@@ -214,7 +219,8 @@ def call_folded(function: Callable[..., Any], *args: Any) -> Any:
 def call_undifferentiated(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function of which `vmap_rule` holds, and which is not differentiated.
 
-    Replicas then stack under torch.vmap of a gradient, too: a backward calls what it computes with so.
+    Replicas then stack under torch.vmap of a gradient, too: a backward calls what it computes with so. An
+    operator's own rule does not do there, since torch lets no gradient transform see operators.
     """
     return apply_function(_Folded, function, *args)
 

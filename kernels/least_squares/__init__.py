@@ -15,7 +15,7 @@ from linbench.kernels.operators import choose_backend, require_heads, without_au
 __all__ = ["VERSION", "Memory", "flops_per_token", "gram_norm", "least_squares"]
 
 VERSION = 1
-"""Version, raised whenever a change here changes results.
+"""Version, raised whenever a change here changes results by more than rounding.
 
 It is part of the identity of every cell that uses this family.
 """
@@ -91,7 +91,7 @@ def least_squares(
         state: G [B, H, K, K], symmetric, and C [B, H, K, V] to start from; None is zero.
         backend: "auto", "chunkwise" or "reference"; for methods other than "exact", the implicit gradient and
             keys of at most 128 also "triton" on a GPU, which solves all systems of a chunk in one program. It
-            rounds no input; its products have 22 bits, beside bfloat16 keys 16.
+            rounds no input; its products have 22 bits, or 16 where q, k and v are bfloat16.
 
     Returns: o [B, T, H, V] in the dtype of v, and the final state.
 
@@ -117,10 +117,8 @@ def gram_norm(
         log_decay, strength: [B, T, H], as `least_squares` takes them.
         gram: [B, H, K, K] to start from; None is zero.
     """
-    wide = torch.promote_types(k.dtype, strength.dtype)
-    k = k.to(wide).repeat_interleave(strength.shape[2] // k.shape[2], dim=2)
     with without_autocast(k):
-        return frobenius(k, log_decay, strength, gram)
+        return frobenius(k, log_decay, strength.to(torch.promote_types(k.dtype, strength.dtype)), gram)
 
 
 def flops_per_token(

@@ -15,11 +15,12 @@ def frobenius(k: Tensor, log_decay: Tensor | None, strength: Tensor, gram: Tenso
     Its gradient is zero where it is zero.
 
     Args:
-        k: [B, T, H, K].
+        k: [B, T, Hk, K]; Hk divides H.
         log_decay: [B, T, H]; None is no decay.
-        strength: b [B, T, H].
+        strength: b [B, T, H], whose dtype the norm has.
         gram: [B, H, K, K] to start from; None is zero.
     """
+    k = for_heads(k.to(strength.dtype), strength.shape[2])
     recalled, _ = matrix_state(k, k, strength[..., None] * k, log_decay=log_decay, scale=1.0, state=gram)
     own = strength * k.square().sum(dim=-1)
     added = (2 * strength * (recalled * k).sum(dim=-1) - own**2).clamp(min=0)
@@ -33,6 +34,11 @@ def trace(k: Tensor, log_decay: Tensor | None, strength: Tensor, gram: Tensor) -
     """Return the trace of each Gram matrix [B, T, H], of arguments as `frobenius` has them."""
     start = gram.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
     return decayed_sum(strength * k.square().sum(dim=-1), log_decay, start, times=1)
+
+
+def for_heads(keys: Tensor, heads: int) -> Tensor:
+    """Return keys [B, T, Hk, K] for each head of values [B, T, H, K]."""
+    return keys if keys.shape[2] == heads else keys.repeat_interleave(heads // keys.shape[2], dim=2)
 
 
 def decayed_sum(x: Tensor, log_decay: Tensor | None, start: Tensor | None, *, times: int) -> Tensor:

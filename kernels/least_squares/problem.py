@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linbench.kernels.dtypes import at_least_float32
-from linbench.kernels.least_squares.norm import trace
+from linbench.kernels.least_squares.norm import for_heads, trace
 from linbench.kernels.shapes import expanded
 
 Method = Literal["cg", "chebyshev", "exact"]
@@ -49,8 +49,8 @@ class Problem(NamedTuple):
 
     def widened(self) -> Self:
         """Return it with q, k and v in at least float32, for each head of values, and the ridge bounded."""
-        wide, (heads, key_heads) = self.strength.dtype, (self.v.shape[2], self.k.shape[2])
-        q, k = (x.to(wide).repeat_interleave(heads // key_heads, dim=2) for x in (self.q, self.k))
+        wide, heads = self.strength.dtype, self.v.shape[2]
+        q, k = for_heads(self.q.to(wide), heads), for_heads(self.k.to(wide), heads)
         with torch.no_grad():
             traces = trace(k, self.log_decay, self.strength, self.gram)
         ridge = torch.maximum(self.ridge, LEAST_RIDGE[wide] * (1 + traces)[..., None])

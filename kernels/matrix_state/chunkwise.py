@@ -307,7 +307,8 @@ class Chunkwise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, do: Tensor | None, dlast: Tensor | None, *_: Any) -> Any:
         """Return `backward` of what was kept."""
-        given, made = ctx.saved_tensors[:8], ctx.saved_tensors[8:]
+        saved = ctx.saved_tensors  # read once: a checkpoint hands it out no more often
+        given, made = saved[:8], saved[8:]
         do = torch.zeros_like(given[2]) if do is None else do
         return (
             *call_undifferentiated(

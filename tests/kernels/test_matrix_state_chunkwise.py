@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from linbench.kernels.matrix_state.chunkwise import ALONE, CHUNK
 from linbench.kernels.matrix_state.published import INSTANCES, apply, random_inputs
@@ -43,6 +44,19 @@ def test_gradients_of_the_outputs_and_of_the_state_alone(
         "chunkwise",
         through=through,
     )
+
+
+def test_a_checkpoint_computes_it_anew() -> None:
+    inputs = drawn(INSTANCES["gated_deltanet"], length=40)
+
+    def output(*given: Tensor) -> Tensor:
+        named = dict(zip(inputs, given, strict=True))
+        return apply(INSTANCES["gated_deltanet"], named, backend="chunkwise")[0]
+
+    leaves = [x.requires_grad_() for x in inputs.values()]
+    outputs = output(*leaves), checkpoint(output, *leaves, use_reentrant=False)
+    expected, found = (torch.autograd.grad(o.square().sum(), leaves) for o in outputs)
+    assert all(map(torch.equal, found, expected))
 
 
 @pytest.mark.parametrize("name", [name for name, instance in INSTANCES.items() if instance.update != "add"])

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from linbench.kernels.matrix_state import matrix_state
 from linbench.kernels.operators import Operator, operator
 
 NAMES = (f"doubled_{i}" for i in count())
@@ -61,6 +62,14 @@ def test_without_derivative_it_says_so_and_not_before_one_is_asked_for() -> None
     y = op(torch.ones(3, requires_grad=True), 2)
     with pytest.raises(RuntimeError, match="has no derivative"):
         y.sum().backward()
+
+
+def test_a_gradient_has_no_derivative_and_says_so() -> None:
+    q, k, v = torch.randn(3, 1, 5, 1, 4, requires_grad=True)
+    o, _ = matrix_state(q, k, v, backend="chunkwise")
+    (dq,) = torch.autograd.grad(o.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="a gradient of linbench has no derivative"):
+        dq.sum().backward()
 
 
 @pytest.mark.slow

@@ -23,6 +23,9 @@ pytestmark = [
     pytest.mark.usefixtures("mended"),
 ]
 
+all_nan = pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
+"""The interpreter warns of the largest of numbers that are all NaN."""
+
 Inputs = list[Tensor]
 Make = Callable[..., Inputs]
 
@@ -107,7 +110,7 @@ def test_outputs_state_and_gradients(make: Make, length: int, dtype: torch.dtype
     held_to_float64(make(length, dtype=dtype))
 
 
-@pytest.mark.parametrize(("key_dim", "value_dim"), [(5, 20), (28, 28), (64, 64), (100, 8)])
+@pytest.mark.parametrize(("key_dim", "value_dim"), [(5, 1), (16, 100), (28, 28), (64, 64), (100, 8)])
 @pytest.mark.parametrize("dtype", LIMITS)
 def test_widths(make: Make, key_dim: int, value_dim: int, dtype: torch.dtype) -> None:
     held_to_float64(make(37, 1, key_dim, value_dim, dtype=dtype))
@@ -162,6 +165,55 @@ def test_a_reset_hides_nothing_that_follows(make: Make, decay: float) -> None:
     given = make(70)
     given[3][:, [20, 21, 66]] = decay
     held_to_float64(given, partial(call, backend="chunkwise", method="exact"))
+
+
+@pytest.mark.parametrize("decay", [-5.0, -10.0])
+@pytest.mark.parametrize("dtype", LIMITS)
+def test_gradients_of_strong_decays_are_no_rounding(make: Make, decay: float, dtype: torch.dtype) -> None:
+    """They are small beside what is read and written, of which nothing may be left in them."""
+    given = make(200, dtype=dtype)
+    given[3][:] = decay
+    held_to_float64(given)
+
+
+@all_nan
+@pytest.mark.parametrize("place", [0, 5, 6], ids=["q", "ridge", "root"])
+@pytest.mark.parametrize("method", ["cg", "chebyshev"])
+def test_nan_makes_nan(make: Make, place: int, method: str) -> None:
+    given = make(20)
+    given[place][:] = torch.nan
+    o, *_, dq, dk, dv = results(partial(in_triton, method=method), given)[:6]
+    assert all(bool(x.isnan().all()) for x in (o, dk, dv))
+    assert bool(dq.isnan().all()) == (place > 0)
+
+
+@all_nan
+def test_nan_gradients_make_nan(make: Make) -> None:
+    given = [x.requires_grad_() for x in make(20)]
+    o, *_ = in_triton(*given)
+    gradients = torch.autograd.grad(o, given[:3], torch.full_like(o, torch.nan))
+    assert all(bool(x.isnan().all()) for x in gradients)
+
+
+def test_float32_values_beside_16_bit_keys_keep_their_digits(make: Make) -> None:
+    given = make(40)
+    given[1] = given[1].bfloat16()
+    o, *_ = in_triton(*given)
+    assert_near([o], exactly(*(x.double() for x in given))[:1], 1e-5)
+
+
+def test_a_ridge_below_the_least_has_no_gradient(make: Make) -> None:
+    given = make(40)
+    given[5] = torch.tensor([0.0, 1.0]).repeat(8).to(DEVICE)
+    found = results(partial(in_triton, steps=100), given)
+    assert_near(found, results(partial(call, backend="chunkwise", method="exact"), given), 1e-4)
+    assert not found[8][::2].any()
+
+
+def test_how_inputs_lie_in_memory_does_not_matter(make: Make) -> None:
+    given = make(40, 2)
+    apart = [x.transpose(0, -1).contiguous().transpose(0, -1) for x in given]
+    assert all(map(torch.equal, results(in_triton, apart), results(in_triton, given)))
 
 
 @pytest.mark.parametrize("dtype", LIMITS)

@@ -2,11 +2,11 @@
 
 Forward, `sums.sum_writes` stores what every chunk starts from, and `systems.read` solves for all tokens and
 reads the values. Backward, `systems.differentiate_reads` solves the same systems for the gradients of the
-solutions, `sums.sum_reads` sums gradients by the memories, from the last chunk to the first, and
-`sums.differentiate_writes` finds those of all that was written.
+solutions, and `sums.sum_reads` sums gradients by the memories, from the last chunk to the first. From these
+`sums.differentiate_writes` and `sums.differentiate_decays` find gradients of what was written and of decays.
 
-Vectors, memories and sums are float32. Products of them have 22 bits; beside bfloat16 keys, which count
-exactly, they have 16.
+Vectors, memories and sums are float32. Products of them have 22 bits, or 16 where q, k and v are bfloat16,
+which count exactly. Memories before chunks are K (K + V) numbers for every chunk of a head.
 """
 
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linbench.kernels.decays import FLOORS
 from linbench.kernels.least_squares.norm import frobenius
 from linbench.kernels.least_squares.problem import LEAST_RIDGE, Problem
 from linbench.kernels.least_squares.triton import sums, systems
@@ -33,7 +32,7 @@ CHUNK = 64
 COLUMNS = 64
 """Most columns of a memory that a program sums, and most values of a token that it takes at once.
 
-Measured on an H200 for heads of 64: of 16, 32 and 64 columns these are the fastest by up to a fifth.
+Of 16, 32 and 64 an H200 takes the least time forward with 64, for heads of 64; backward they are alike.
 """
 
 
@@ -53,23 +52,25 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return o, the memories after the last token, and for `backward` x and the memories before each chunk.
 
-    Arguments are those of a `Problem` whose ridge is not bounded yet, with q, k and v in bfloat16 or float32;
-    `bound` [B, T, H] is Chebyshev's, of the spectra of Gram matrices.
+    Arguments are those of a `Problem` whose ridge is not bounded yet, with q, k and v all in bfloat16 or all
+    in float32. `bound` [B, T, H] is that of the spectra of Gram matrices for Chebyshev's iteration, which
+    conjugate gradients do not read.
     """
     q, k, v, log_decay, strength, bound, gram, cross = (
         each.contiguous() for each in (q, k, v, log_decay, strength, bound, gram, cross)
     )
     made = _unfilled(k, v, gram)
     o, last_gram, last_cross, x, grams, crosses = made
-    gates, sizes = (log_decay, strength), sizes_of(k, v)
+    gates, sizes, key_heads = (log_decay, strength), sizes_of(k, v), k.shape[2]
     for values, first, starts, last in ((k, gram, grams, last_gram), (v, cross, crosses, last_cross)):
         grid, columns = _columns(grams, values, k.dtype)
         sums.sum_writes[grid](
-            k, values, *gates, first, starts, last, q.shape[1], HW=values.shape[2], **columns, **sizes
-        )
+            k, values, *gates, first, starts, last, q.shape[1],
+            HK=key_heads, HW=values.shape[2], **columns, **sizes,
+        )  # fmt: skip
     systems.read[(grams.shape[:3].numel(),)](
         q, k, v, *gates, ridge, bound, grams, crosses, x, o, q.shape[1], steps, *ridge.stride(),
-        **_tiles(v, k.dtype), METHOD=method, LEAST=LEAST_RIDGE[torch.float32], **sizes,
+        HK=key_heads, **_tiles(v), METHOD=method, LEAST=LEAST_RIDGE[torch.float32], **sizes,
     )  # fmt: skip
     return made
 
@@ -92,41 +93,41 @@ def backward(
     method: str,
     ridge_wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return gradients by q, k, v, sums of log decays, strength, ridge, and the memories at the start.
+    """Return gradients of q, k, v, log decays, strength, ridge, and the memories before the first token.
 
-    Those by q and k are for each head of values. That by the ridge is empty unless wanted.
+    Those of q and k are for each head of values. That of the ridge is empty unless wanted.
     """
     k, v, log_decay, strength, bound, do, dgram, dcross = (
         each.contiguous() for each in (k, v, log_decay, strength, bound, do, dgram, dcross)
     )
+    made = _unfilled_gradients(k, v, x, dgram, dcross, ridge_wanted)
+    y, dk, dv, dlog_decay, dstrength, dridge, dfirst_gram, dfirst_cross = made
     length, gates, sizes = k.shape[1], (log_decay, strength), sizes_of(k, v)
-    y, dsums, dstrength = torch.empty_like(x), torch.empty_like(strength), torch.empty_like(strength)
-    dridge = torch.empty_like(x) if ridge_wanted else x.new_empty(len(x), 0)
-    grid = (grams.shape[:3].numel(),)
+    grid, values = (grams.shape[:3].numel(),), {"HK": k.shape[2], **_tiles(v)}
     systems.differentiate_reads[grid](
-        k, v, *gates, ridge, bound, grams, crosses, x, do, y, dridge, dsums, length, steps, *ridge.stride(),
-        **_tiles(v, k.dtype), RIDGE=ridge_wanted, METHOD=method, LEAST=LEAST_RIDGE[torch.float32], **sizes,
+        k, v, *gates, ridge, bound, grams, crosses, x, do, y, dridge, length, steps, *ridge.stride(),
+        RIDGE=ridge_wanted, METHOD=method, LEAST=LEAST_RIDGE[torch.float32], **values, **sizes,
     )  # fmt: skip
-    ends, firsts = (torch.empty_like(grams), torch.empty_like(crosses)), []
-    for dread, last, each in ((y, dgram, ends[0]), (do, dcross, ends[1])):
-        firsts.append(torch.empty_like(last))
+    ends = torch.empty_like(grams), torch.empty_like(crosses)
+    for dread, last, each, first in ((y, dgram, ends[0], dfirst_gram), (do, dcross, ends[1], dfirst_cross)):
         by_column, columns = _columns(grams, dread, k.dtype)
         sums.sum_reads[by_column](
-            x, dread, log_decay, last, each, firsts[-1], length, NEGATIVE=dread is y, **columns,
-            **{name: size for name, size in sizes.items() if name != "HK"},
-        )  # fmt: skip
-    dk, dv = x.new_empty(x.shape, dtype=k.dtype if k.shape[2] == x.shape[2] else x.dtype), torch.empty_like(v)
+            x, dread, log_decay, last, each, first, length, NEGATIVE=dread is y, **columns, **sizes
+        )
     sums.differentiate_writes[grid](
-        k, v, *gates, x, y, do, *ends, dk, dv, dstrength, dsums, length, **_tiles(v, k.dtype), **sizes
+        k, v, *gates, x, y, do, *ends, dk, dv, dstrength, length, **values, **sizes
     )
-    return y, dk, dv, dsums, dstrength, dridge, *firsts  # type: ignore[return-value]
+    sums.differentiate_decays[grid](
+        k, v, *gates, x, y, do, grams, crosses, *ends, dlog_decay, length, **values, **sizes
+    )
+    return made
 
 
 def _unfilled(k: Tensor, v: Tensor, gram: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return what `forward` fills."""
     batch, length, heads, value_dim = v.shape
     key_dim = k.shape[3]
-    chunks = -(-length // launch(length, _tile(key_dim, k.dtype), k.dtype)[0])
+    chunks = -(-length // sizes_of(k, v)["C"])
 
     def made(*size: int) -> Tensor:
         return gram.new_empty(batch, *size)
@@ -141,11 +142,28 @@ def _unfilled(k: Tensor, v: Tensor, gram: Tensor) -> tuple[Tensor, Tensor, Tenso
     )
 
 
+def _unfilled_gradients(
+    k: Tensor, v: Tensor, x: Tensor, dgram: Tensor, dcross: Tensor, ridge_wanted: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return what `backward` fills; keys that several heads share have gradients in float32, to be summed."""
+    shared = k.shape[2] < x.shape[2]
+    return (
+        x.new_empty(x.shape),
+        x.new_empty(x.shape, dtype=x.dtype if shared else k.dtype),
+        v.new_empty(v.shape),
+        x.new_empty(x.shape[:3]),
+        x.new_empty(x.shape[:3]),
+        x.new_empty(x.shape if ridge_wanted else (len(x), 0)),
+        dgram.new_empty(dgram.shape),
+        dcross.new_empty(dcross.shape),
+    )
+
+
 def sizes_of(k: Tensor, v: Tensor) -> dict[str, Any]:
     """Return what all launches for k [B, T, Hk, K] and v [B, T, H, V] share."""
     width = _tile(k.shape[3], k.dtype)
     chunk, warps = launch(k.shape[1], width, k.dtype)
-    sizes = {"H": v.shape[2], "HK": k.shape[2], "K": k.shape[3], "C": chunk, "BK": width}
+    sizes = {"H": v.shape[2], "K": k.shape[3], "C": chunk, "BK": width}
     return sizes | {"DT": TYPES[k.dtype], "num_warps": warps, "num_stages": 1}
 
 
@@ -156,14 +174,14 @@ def _columns(grams: Tensor, values: Tensor, dtype: torch.dtype) -> tuple[tuple[i
     return (grams.shape[:2].numel() * -(-wide // columns),), {"W": wide, "BW": columns}
 
 
-def _tiles(v: Tensor, dtype: torch.dtype) -> dict[str, int]:
-    return {"V": v.shape[3], "BV": min(COLUMNS, _tile(v.shape[3], dtype))}
+def _tiles(v: Tensor) -> dict[str, int]:
+    return {"V": v.shape[3], "BV": min(COLUMNS, _tile(v.shape[3], v.dtype))}
 
 
 def _tile(size: int, dtype: torch.dtype) -> int:
     """Return how wide a tile is for so many channels, beside keys of a dtype.
 
-    Of fewer than 64, beside 16-bit keys, Triton 3.6 makes wrong gradients on Hopper, or reads beside them.
+    Of fewer than 64 in 16 bits, Triton 3.6 makes wrong gradients on Hopper, or reads out of bounds.
     """
     return max(power_of_two(size), 16 if dtype == torch.float32 else 64)
 
@@ -173,7 +191,7 @@ def launch(length: int, width: int, dtype: torch.dtype) -> tuple[int, int]:
 
     They are what an H100 has registers and shared memory for: of float32, which is split in two parts for its
     products, half as many tokens, and of keys above 64 half as many for twice as many warps. A short sequence
-    has smaller chunks only in float32, for the reason that `_tile` has.
+    has smaller chunks in float32 alone: so each width has one form in 16 bits, which an H200 has right.
     """
     wide = width > 64
     tokens, warps = CHUNK // (1 + wide), 8 if wide else 4
@@ -181,23 +199,39 @@ def launch(length: int, width: int, dtype: torch.dtype) -> tuple[int, int]:
 
 
 @forward.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
-    return _unfilled(k, v, rest[-4])
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor,
+    strength: Tensor,
+    ridge: Tensor,
+    bound: Tensor,
+    gram: Tensor,
+    *_: Any,
+) -> Any:
+    return _unfilled(k, v, gram)
 
 
 @backward.register_fake
-def _(*given: Any) -> Any:
-    k, v, _, strength, _, _, x, *_, dgram, dcross, _, _, ridge_wanted = given
-    dk = x.new_empty(x.shape, dtype=k.dtype if k.shape[2] == x.shape[2] else x.dtype)
-    dridge = x.new_empty(x.shape if ridge_wanted else (len(x), 0))
-    alike = (v, strength, strength)
-    return (
-        x.new_empty(x.shape),
-        dk,
-        *map(torch.empty_like, alike),
-        dridge,
-        *map(torch.empty_like, (dgram, dcross)),
-    )
+def _(
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor,
+    strength: Tensor,
+    ridge: Tensor,
+    bound: Tensor,
+    x: Tensor,
+    grams: Tensor,
+    crosses: Tensor,
+    do: Tensor,
+    dgram: Tensor,
+    dcross: Tensor,
+    steps: int,
+    method: str,
+    ridge_wanted: bool,
+) -> Any:
+    return _unfilled_gradients(k, v, x, dgram, dcross, ridge_wanted)
 
 
 class LeastSquares(torch.autograd.Function):
@@ -212,26 +246,18 @@ class LeastSquares(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         """Keep the systems, their solutions and all memories."""
         q, k, v, log_decay, strength, ridge, bound, _, _, ctx.steps, ctx.method = inputs
-        _, last_gram, last_cross, *kept = output
         ctx.of_query = q.shape[2], q.dtype
-        ctx.save_for_backward(k, v, log_decay, strength, ridge, bound, *kept, last_gram, last_cross)
-        ctx.mark_non_differentiable(*kept)
+        ctx.save_for_backward(k, v, log_decay, strength, ridge, bound, *output[3:])
+        ctx.mark_non_differentiable(*output[3:])
 
     @staticmethod
     def backward(ctx: Any, do: Tensor, dgram: Tensor, dcross: Tensor, *_: Any) -> Any:
         """Return gradients of all tensors but the bound."""
-        *given, last_gram, last_cross = ctx.saved_tensors
-        k, _, log_decay, *_ = given
-        wanted = ctx.needs_input_grad[5]
-        dq, dk, dv, dsums, dstrength, dridge, *firsts = call_undifferentiated(
-            backward, *given, do, dgram, dcross, ctx.steps, ctx.method, wanted
+        (heads, dtype), saved, wanted = ctx.of_query, ctx.saved_tensors, ctx.needs_input_grad[5]
+        dq, dk, dv, dlog_decay, dstrength, dridge, *firsts = call_undifferentiated(
+            backward, *saved, do, dgram, dcross, ctx.steps, ctx.method, wanted
         )
-        # the sum up to a token holds the decays of all before it; the last memories hold those of all
-        last = (dgram * last_gram).sum(dim=(-2, -1)) + (dcross * last_cross).sum(dim=(-2, -1))
-        dlog_decay = dsums.double().flip(1).cumsum(1).flip(1) + last[:, None]
-        dlog_decay = dlog_decay.to(log_decay.dtype) * (log_decay > FLOORS[torch.float32])
-        heads, dtype = ctx.of_query
-        dq, dk = _of_groups(dq, heads).to(dtype), _of_groups(dk, heads).to(k.dtype)
+        dq, dk = _of_groups(dq, heads).to(dtype), _of_groups(dk, heads).to(saved[0].dtype)
         return dq, dk, dv, dlog_decay, dstrength, dridge if wanted else None, None, *firsts, None, None
 
     @staticmethod
@@ -253,14 +279,16 @@ fold_replicas(backward)
 
 def triton_least_squares(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """Return o [B, T, H, V] and the final Gram and cross matrices, with the implicit gradient."""
-    q, k, v = (x if x.dtype == torch.bfloat16 else x.float() for x in (problem.q, problem.k, problem.v))
-    strength = problem.strength
-    log_decay = torch.zeros_like(strength) if problem.log_decay is None else problem.log_decay
-    bound = torch.zeros_like(strength)
+    short = all(x.dtype == torch.bfloat16 for x in (problem.q, problem.k, problem.v))
+    q, k, v = (
+        x.to(torch.bfloat16 if short else torch.float32).contiguous()
+        for x in (problem.q, problem.k, problem.v)
+    )
+    strength, bound = problem.strength, torch.zeros_like(problem.strength)
+    log_decay = bound if problem.log_decay is None else problem.log_decay
     if problem.method == "chebyshev":
         with torch.no_grad():
-            wide = problem.widened()
-            bound = frobenius(wide.k, wide.log_decay, strength, wide.gram)
+            bound = frobenius(k, log_decay, strength, problem.gram)
     o, gram, cross, *_ = apply_function(
         LeastSquares, q, k, v, log_decay, strength, problem.ridge, bound, problem.gram, problem.cross,
         problem.steps, problem.method,

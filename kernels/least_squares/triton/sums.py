@@ -1,7 +1,8 @@
 """Sums over tokens: memories at the borders of chunks, gradients by them, and gradients of what was written.
 
 A memory S [K, W] is the sum of b k w^T, decayed: the Gram matrix with w = k, the cross matrix with w = v. A
-token reads S^T x. With c the log decays summed since a chunk began, up to `total` at its end:
+token t reads S^T x_t, and dread_t is the gradient by what it reads. dS is that by a memory. With c the log
+decays summed since a chunk began, up to `total` at its end, and sums over the chunk's tokens j and t:
 
     S_end = e^total S + sum over j of e^(total - c_j) b_j k_j w_j^T
     dS = e^total dS_end + sum over t of e^(c_t) x_t dread_t^T
@@ -11,16 +12,22 @@ import triton
 import triton.language as tl
 
 from linbench.kernels.matrix_state.triton.chunk import place_in_grid
-from linbench.kernels.matrix_state.triton.decay import decay_to_base_2
-from linbench.kernels.matrix_state.triton.tiles import extended_dot, load_rows, load_transposed, store_rows
+from linbench.kernels.matrix_state.triton.decay import decay_to_base_2, without_floor
+from linbench.kernels.matrix_state.triton.tiles import (
+    extended_dot,
+    load_rows,
+    load_transposed,
+    store_rows,
+    sum_dot_transposed,
+)
 
 
 @triton.jit
 def summed_decays(log_decay, i, end, H: tl.constexpr):
     """Return log decays to base 2 summed over the tokens of a chunk up to each, i [C], in float64.
 
-    In float32 a token that resets the memory would hide the decays of those that follow. The chunk has `end`
-    tokens or more.
+    In float32 a token that resets the memory would hide the decays of those that follow. `end` tokens are
+    left from the chunk's first on; those after them decay nothing.
     """
     g = decay_to_base_2(tl.load(log_decay + i * H, mask=i < end, other=0.0))
     return tl.cumsum(g.to(tl.float64), axis=0)
@@ -28,7 +35,7 @@ def summed_decays(log_decay, i, end, H: tl.constexpr):
 
 @triton.jit
 def kept(later, earlier):
-    """Return what is left, in float32, of what was written at `earlier`, of summed decays."""
+    """Return the share of what one token wrote that is left at another, of decays summed up to each."""
     return tl.exp2((later - earlier).to(tl.float32))
 
 
@@ -96,15 +103,14 @@ def sum_reads(
 
 @triton.jit
 def differentiate_writes(
-    k, v, log_decay, strength, x, y, do, gram_ends, cross_ends, dk, dv, dstrength, dsums, T,
+    k, v, log_decay, strength, x, y, do, gram_ends, cross_ends, dk, dv, dstrength, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Compute dk [B, T, H, K], dv [B, T, H, V] and dstrength [B, T, H], and take what is written from dsums.
+    """Compute dk [B, T, H, K], dv [B, T, H, V] and dstrength [B, T, H].
 
     Grid (chunks of every B H). x reads v from the cross matrix, with the gradient do, and k from the Gram
-    matrix, with the gradient -y. gram_ends and cross_ends are those of `sum_reads`. dsums [B, T, H], the
-    gradient by c, holds the part of what is read.
+    matrix, with the gradient -y. gram_ends and cross_ends are those of `sum_reads`.
     """
     n, bh = place_in_grid(tl.cdiv(T, C))
     i, ks, end = tl.arange(0, C), tl.arange(0, BK), T - n * C
@@ -139,5 +145,52 @@ def differentiate_writes(
         dk_n += right * extended_dot(v_n, load_transposed(cross_end, ks, K, V, vs, V), DT)
     store_rows(dk + gates * K, i, end, H * K, ks, K, dk_n * strength_n[:, None])
     tl.store(dstrength + gates + i * H, dwritten, mask=i < end)
-    read = tl.load(dsums + gates + i * H, mask=i < end, other=0.0)
-    tl.store(dsums + gates + i * H, read - dwritten * strength_n, mask=i < end)
+
+
+@triton.jit
+def differentiate_decays(
+    k, v, log_decay, strength, x, y, do, grams, crosses, gram_ends, cross_ends, dlog_decay, T,
+    H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DT: tl.constexpr,
+):  # fmt: skip
+    """Compute dlog_decay [B, T, H]: a decay lies between writes before its token and reads from it on.
+
+    Grid (chunks of every B H). grams and crosses are the starts of `sum_writes`, all else as in
+    `differentiate_writes`. What was written before the chunk or is read after it counts through its memories.
+    Nothing is subtracted: where little is left of a memory, the rest would be rounding.
+    """
+    n, bh = place_in_grid(tl.cdiv(T, C))
+    i, ks, end = tl.arange(0, C), tl.arange(0, BK), T - n * C
+    gates, keys = token_place(n, bh, T, H, H, C), token_place(n, bh, T, H, HK, C)
+    sums = summed_decays(log_decay + gates, i, end, H)
+    left, total = tl.exp2(sums.to(tl.float32)), tl.min(sums, axis=0)
+    strength_n = tl.load(strength + gates + i * H, mask=i < end, other=0.0)
+    right = kept(total, sums) * strength_n
+    k_n = load_rows(k + keys * K, i, end, HK * K, ks, K)
+    x_n, y_n = load_rows(x + gates * K, i, end, H * K, ks, K), load_rows(y + gates * K, i, end, H * K, ks, K)
+    memory = (bh * tl.cdiv(T, C) + n) * K
+    gram = load_rows(grams + memory * K, ks, K, K, ks, K)
+    dgram = load_rows(gram_ends + memory * K, ks, K, K, ks, K)
+    through = tl.sum(gram * dgram)
+    of_start = -tl.sum(extended_dot(x_n, gram, DT) * y_n, axis=1)
+    of_end = tl.sum(extended_dot(k_n, dgram, DT) * k_n.to(tl.float32), axis=1)
+    dseen = -extended_dot(k_n, load_transposed(y + gates * K, i, end, H * K, ks, K), DT)
+    for block in range(0, tl.cdiv(V, BV)):
+        vs = block * BV + tl.arange(0, BV)
+        v_n = load_rows(v + gates * V, i, end, H * V, vs, V)
+        do_n = load_rows(do + gates * V, i, end, H * V, vs, V)
+        cross = load_rows(crosses + memory * V, ks, K, V, vs, V)
+        dcross = load_rows(cross_ends + memory * V, ks, K, V, vs, V)
+        through += tl.sum(cross * dcross)
+        of_start += tl.sum(extended_dot(x_n, cross, DT) * do_n.to(tl.float32), axis=1)
+        of_end += tl.sum(extended_dot(k_n, dcross, DT) * v_n.to(tl.float32), axis=1)
+        dseen = extended_dot(v_n, load_transposed(do + gates * V, i, end, H * V, vs, V), DT, dseen)
+    seen = extended_dot(k_n, load_transposed(x + gates * K, i, end, H * K, ks, K), DT) * strength_n[:, None]
+    earlier = i[:, None] < i[None, :]
+    pairs = tl.where(earlier, kept(sums[None, :], sums[:, None]), 0.0) * seen * dseen
+    from_here = sum_dot_transposed(pairs, i[:, None] >= i[None, :], DT)
+    dg = through * tl.exp2(total.to(tl.float32)) + tl.sum(tl.where(earlier, from_here, 0.0), axis=0)
+    dg += tl.sum(tl.where(earlier, (of_end * right)[:, None], 0.0), axis=0)
+    dg += tl.sum(tl.where(earlier, 0.0, (of_start * left)[:, None]), axis=0)
+    g = decay_to_base_2(tl.load(log_decay + gates + i * H, mask=i < end, other=0.0))
+    tl.store(dlog_decay + gates + i * H, without_floor(dg, g), mask=i < end)

@@ -48,7 +48,8 @@ def _conjugate_gradient(b, start, weights, k, k_t, left, ridge, steps, DT: tl.co
     rr = _dot_rows(r, r)
     rounding = ROUNDING * rr  # the square of 2^-23, beside 16-bit keys of 2^-17
     taken = 0
-    while (tl.sum((rr > rounding).to(tl.int32)) > 0) & (taken < steps):
+    # what is NaN is not done, so that it makes NaN
+    while (tl.sum((rr <= rounding).to(tl.int32)) < rr.shape[0]) & (taken < steps):
         taken += 1
         Ap = _times(p, start, weights, k, k_t, left, DT) + p * ridge
         curvature = _dot_rows(p, Ap)
@@ -78,14 +79,15 @@ def _chebyshev(b, start, weights, k, k_t, left, ridge, lowest, highest, steps, D
 
 @triton.jit
 def _solve(
-    b, start, weights, k, k_t, left, ridge, bound, steps, i, end, ks,
+    b, start, weights, k, k_t, left, ridge, least, bound, steps, i, end, ks,
     H: tl.constexpr, K: tl.constexpr, METHOD: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Return x [C, K] with (G_t + diag(ridge_t)) x_t = b_t.
+    """Return x [C, K] with (G_t + diag(ridge_t)) x_t = b_t, where the ridge counts as `least` or more.
 
-    b is brought to length one before, since its square may be too small to tell from zero. `bound` is a place
-    in memory.
+    b is divided by its largest entry before, since its square may be too small to tell from zero. `bound`
+    points at the bound of the chunk's first token.
     """
+    ridge = tl.where(ridge < least, least, ridge)  # a maximum would drop NaN
     size = tl.max(tl.abs(b), axis=1)[:, None]
     size = tl.where(size > 0, size, 1.0)
     if METHOD == "cg":
@@ -103,7 +105,7 @@ def _load_system(
     k, log_decay, strength, ridge, by_row, by_token, by_head, by_key, grams, n, bh, i, ks, T,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, C: tl.constexpr, LEAST: tl.constexpr,
 ):  # fmt: skip
-    """Load G before chunk n, weights [C, C], k, k^T, e^c [C, 1], the ridge [C, K] and its bound [C, 1].
+    """Load G before chunk n, weights [C, C], k, k^T, e^c [C, 1], the ridge [C, K] and the least one [C, 1].
 
     The ridge [B, T, H, K] has strides of its own, since all tokens may share one.
     """
@@ -118,9 +120,9 @@ def _load_system(
     squares = tl.sum(k_t.to(tl.float32) * k_t.to(tl.float32), axis=0)[None, :]
     of_start = tl.sum(tl.where(ks[:, None] == ks[None, :], start, 0.0))
     least = LEAST * (1.0 + left * of_start + tl.sum(weights * squares, axis=1)[:, None])
-    token = bh // H * by_row + bh % H * by_head + (n * C + i)[:, None] * by_token
+    first = bh // H * by_row + bh % H * by_head + n.to(tl.int64) * C * by_token
     ridge_n = tl.load(
-        ridge + token + ks[None, :] * by_key,
+        ridge + first + i[:, None] * by_token + ks[None, :] * by_key,
         mask=(i[:, None] < end) & (ks[None, :] < K),
         other=0.0,
     )
@@ -149,7 +151,7 @@ def read(
     )  # fmt: skip
     q_n = load_rows(q + keys * K, i, end, HK * K, ks, K).to(tl.float32)
     x_n = _solve(
-        q_n, start, weights, k_n, k_t, left, tl.maximum(ridge_n, least), bound + here, steps, i, end, ks,
+        q_n, start, weights, k_n, k_t, left, ridge_n, least, bound + here, steps, i, end, ks,
         H, K, METHOD, DT,
     )  # fmt: skip
     store_rows(x + here * K, i, end, H * K, ks, K, x_n)
@@ -163,16 +165,16 @@ def read(
 
 @triton.jit(do_not_specialize=["steps", "by_row", "by_token", "by_head", "by_key"])
 def differentiate_reads(
-    k, v, log_decay, strength, ridge, bound, grams, crosses, x, do, y, dridge, dsums,
+    k, v, log_decay, strength, ridge, bound, grams, crosses, x, do, y, dridge,
     T, steps, by_row, by_token, by_head, by_key,
     H: tl.constexpr, HK: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     RIDGE: tl.constexpr, METHOD: tl.constexpr, LEAST: tl.constexpr, DT: tl.constexpr,
 ):  # fmt: skip
-    """Compute y [B, T, H, K], the gradient of q, dridge if RIDGE, and dsums [B, T, H], by what is read.
+    """Compute y [B, T, H, K], the gradient of q, and dridge if RIDGE.
 
     Grid and shapes as `read`'s. y solves the same systems for the gradient of x; that of a system's matrix is
-    -y x^T. dsums is the gradient by the sums of log decays up to a token, as far as it reads.
+    -y x^T.
     """
     n, bh = place_in_grid(tl.cdiv(T, C))
     i, ks, end, here = tl.arange(0, C), tl.arange(0, BK), T - n * C, token_place(n, bh, T, H, H, C)
@@ -189,12 +191,10 @@ def differentiate_reads(
         dx = extended_dot(do_n, load_transposed(cross, ks, K, V, vs, V), DT, dx)
     dx = extended_dot(dseen * weights, k_n, DT, dx * left)
     y_n = _solve(
-        dx, start, weights, k_n, k_t, left, tl.maximum(ridge_n, least), bound + here, steps, i, end, ks,
+        dx, start, weights, k_n, k_t, left, ridge_n, least, bound + here, steps, i, end, ks,
         H, K, METHOD, DT,
     )  # fmt: skip
     store_rows(y + here * K, i, end, H * K, ks, K, y_n)
-    x_n = load_rows(x + here * K, i, end, H * K, ks, K)
     if RIDGE:
-        store_rows(dridge + here * K, i, end, H * K, ks, K, tl.where(ridge_n > least, -y_n * x_n, 0.0))
-    fitted = _times(x_n, start, weights, k_n, k_t, left, DT)
-    tl.store(dsums + here + i * H, tl.sum(dx * x_n - y_n * fitted, axis=1), mask=i < end)
+        x_n = load_rows(x + here * K, i, end, H * K, ks, K)
+        store_rows(dridge + here * K, i, end, H * K, ks, K, tl.where(ridge_n <= least, 0.0, -y_n * x_n))
