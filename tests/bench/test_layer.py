@@ -200,6 +200,21 @@ def test_softmax_of_torch_decodes_what_it_computes_as_a_whole() -> None:
         assert side.after(2, 4)(x[:, -1:]).shape == (2, 1, 16)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", fla.LAYERS)
+def test_a_layer_of_fla_is_as_large(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the biases of gates and of routers' projections, which papers leave open."""
+    pytest.importorskip("fla", reason="flash-linear-attention is not installed")
+    monkeypatch.setattr(fla, "prepare", lambda compiling: None)
+    sized = SMALL._replace(d_model=256, heads=4)
+    (case,) = layer_cases([name], sized, device="cpu", repeats=1)
+    ours, theirs = (
+        sum(x.numel() for x in side.module.parameters())
+        for side in (build_layer(case), fla.layer(case, compiling=False))
+    )
+    assert theirs == pytest.approx(ours, rel=0.02)
+
+
 def test_a_peer_that_cannot_be_had_or_refuses_is_a_row_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:

@@ -109,6 +109,9 @@ def _ttt_linear(x: dict[str, Tensor]) -> Tensor:
 
 
 LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "abc": ("ABCAttention", {}),
+    "based": ("BasedLinearAttention", {}),
+    "rebased": ("ReBasedLinearAttention", {}),
     "linear_attention": ("LinearAttention", {"feature_map": "elu"}),
     "retnet": ("MultiScaleRetention", {}),
     "gla": ("GatedLinearAttention", {}),
@@ -120,7 +123,16 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "deltaproduct": ("GatedDeltaProduct", {"use_forget_gate": False}),
     "gated_deltaproduct": ("GatedDeltaProduct", {}),
     "comba": ("Comba", {}),
+    "gated_deltanet2": ("GatedDeltaNet2", {}),
     "kda": ("KimiDeltaAttention", {}),
+    "gsa": ("GatedSlotAttention", {}),
+    "mesanet": ("MesaNet", {}),
+    "mom": ("MomAttention", {}),
+    "momentum_deltanet": ("MomentumDeltaNet", {}),
+    "precond_gdn": ("PrecondGatedDeltaNet", {}),
+    "precond_kda": ("PrecondKDA", {}),
+    "raven": ("Raven", {}),
+    "stick_breaking": ("StickBreakingAttention", {}),
     "fox": ("ForgettingAttention", {}),
     "path": ("PaTHAttention", {}),
     "path_fox": ("PaTHAttention", {"use_forget_gate": True}),
@@ -128,11 +140,11 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Fla's class for each of linbench's models, and arguments that differ from its defaults.
 
-Its Mamba-2 needs mamba_ssm and its softmax attention flash-attn, so they are left out; its DeltaFormer needs
-flash-attn, too, and says so where that is not there.
+Its Mamba-2, Mamba-3 and log-linear Mamba-2 need other packages and its softmax attention flash-attn, so they
+are left out; its DeltaFormer needs flash-attn, too, and says so where that is not there.
 """
 
-_GROWING = ("fox", "path", "path_fox", "deltaformer")
+_GROWING = ("fox", "path", "path_fox", "deltaformer", "stick_breaking")
 """Layers with a cache, which every call makes longer; the states of all others keep their size."""
 
 _CONTEXT_TOKENS = 256
@@ -179,6 +191,19 @@ def layer(case: LayerCase, compiling: bool) -> Side:
     return Side(module, lambda x: module(x)[0], lambda x: call_with_cache(x, empty_cache()), after)
 
 
+_SETTINGS = {
+    "allow_neg_eigval": "neg_eigval",
+    "feature_dim": "feature_dim",
+    "max_cg_step_training": "steps",
+    "num_householder": "steps",
+    "num_memories": "memories",
+    "num_slots": "slots",
+    "shared_mem": "shared_memory",
+    "topk": "active",
+}
+"""Linbench's setting for each argument of its layers, where both have it."""
+
+
 def _arguments(case: LayerCase) -> dict[str, Any]:
     """Return arguments for any of its layers; `build` drops those that a class does not have."""
     settings: Any = case.settings
@@ -191,8 +216,9 @@ def _arguments(case: LayerCase) -> dict[str, Any]:
         "expand_v": settings.heads * value_dim / case.width,
         "expand_v of head_dim": value_dim / key_dim,
         "expand_ratio": key_dim,
+        "num_key_value_heads": settings.heads,
     }
-    for argument, setting in (("allow_neg_eigval", "neg_eigval"), ("num_householder", "steps")):
+    for argument, setting in _SETTINGS.items():
         value = getattr(settings, setting, None)
         if value is not None:
             arguments[argument] = value
@@ -205,16 +231,15 @@ def _arguments(case: LayerCase) -> dict[str, Any]:
 def build(name: str, **offered: Any) -> nn.Module:
     """Build a layer with those of the offered arguments that its constructor has.
 
-    If heads have a dimension of their own and there is no `expand_k`, values are `expand_v of head_dim` times
-    as wide as keys.
+    If heads have a dimension of their own, keys have it, and values are `expand_v of head_dim` times as wide.
     """
     from fla import layers
 
     cls = getattr(layers, name)
     parameters = inspect.signature(cls.__init__).parameters
     of_head = offered.pop("expand_v of head_dim", None)
-    if of_head is not None and "head_dim" in parameters and "expand_k" not in parameters:
-        offered["expand_v"] = of_head
+    if of_head is not None and "head_dim" in parameters:
+        offered |= {"expand_k": 1.0, "expand_v": of_head}
     taken = {argument: value for argument, value in offered.items() if argument in parameters}
     layer: nn.Module = cls(**taken)
     return layer
