@@ -23,8 +23,16 @@ ROOT = "root"
 
 
 def _case(
-    length: int, key_heads: int, heads: int, keys: int, values: int, *, decays: bool = True, **options: Any
+    length: int,
+    key_heads: int,
+    heads: int,
+    keys: int,
+    values: int,
+    *,
+    decays: float | None = 2.0,
+    **options: Any,
 ) -> KernelCase:
+    """Build a case whose decays have logits about `decays`; None is no decay."""
     batch = 2
     inputs = {
         "q": normal(batch, length, key_heads, keys),
@@ -35,8 +43,8 @@ def _case(
         ROOT: 0.3 * normal(batch, heads, keys, keys),
         "cross": normal(batch, heads, keys, values),
     }
-    if decays:
-        inputs["log_decay"] = F.logsigmoid(2 + normal(heads, batch, length).permute(1, 2, 0))
+    if decays is not None:
+        inputs["log_decay"] = F.logsigmoid(decays + normal(heads, batch, length).permute(1, 2, 0))
 
     def kernel(given: Inputs) -> tuple[Tensor, ...]:
         o, state = least_squares(
@@ -60,9 +68,9 @@ def _exact(given: Inputs) -> tuple[Tensor, ...]:
     v, strength = given["v"], given["strength"]
     q, k = (given[name].repeat_interleave(v.shape[2] // given["q"].shape[2], dim=2) for name in ("q", "k"))
     sums = given["log_decay"].cumsum(dim=1) if "log_decay" in given else torch.zeros_like(strength)
-    left = (sums[:, :, None] - sums[:, None]).exp()  # from a token j to t: [B, t, j, H]
-    seen = torch.ones(left.shape[1:3], dtype=torch.bool, device=left.device).tril()[..., None]
-    weights = torch.where(seen, left, 0.0) * strength[:, None]
+    between = sums[:, :, None] - sums[:, None]  # from a token j to t: [B, t, j, H]
+    unseen = torch.ones(between.shape[1:3], dtype=torch.bool, device=between.device).triu(1)[..., None]
+    weights = between.masked_fill(unseen, -torch.inf).exp() * strength[:, None]
     start = sums.exp()[..., None, None]
     gram = torch.einsum("btjh,bjhk,bjhl->bthkl", weights, k, k)
     gram = gram + start * (given[ROOT] @ given[ROOT].mT)[:, None]
@@ -99,7 +107,7 @@ def _flops(shape: Shape) -> float:
 _CASES = {
     "chebyshev": partial(_case, 40, 2, 2, 5, 4, steps=60, method="chebyshev"),
     "conjugate gradients": partial(_case, 70, 2, 2, 8, 4),
-    "exact, without decay": partial(_case, 37, 1, 2, 5, 6, decays=False, method="exact"),
+    "exact, without decay": partial(_case, 37, 1, 2, 5, 6, decays=None, method="exact"),
     "one token": partial(_case, 1, 2, 2, 4, 4),
     "unrolled": partial(_case, 33, 2, 2, 4, 4, gradient="unrolled"),
 }
@@ -110,8 +118,9 @@ _CASES_OF_TRITON = {
     "a part of a chunk": partial(_in_triton, 20, 2, 2, 28, 48),
     "chebyshev": partial(_in_triton, 100, 2, 2, 28, 28, steps=60, method="chebyshev"),
     "many chunks": partial(_in_triton, 600, 2, 4, 64, 64),
-    "narrow keys, without decay": partial(_in_triton, 130, 2, 2, 16, 100, decays=False),
+    "narrow keys, without decay": partial(_in_triton, 130, 2, 2, 16, 100, decays=None),
     "one token": partial(_in_triton, 1, 2, 2, 64, 64),
+    "strong decays": partial(_in_triton, 600, 2, 2, 64, 64, decays=-8.0),
     "wide keys": partial(_in_triton, 130, 1, 2, 128, 128, steps=60),
 }
 """A chunk has 64 tokens, of float32 32, and of keys above 64 half as many."""

@@ -279,13 +279,12 @@ fold_replicas(backward)
 
 def triton_least_squares(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """Return o [B, T, H, V] and the final Gram and cross matrices, with the implicit gradient."""
-    short = all(x.dtype == torch.bfloat16 for x in (problem.q, problem.k, problem.v))
-    q, k, v = (
-        x.to(torch.bfloat16 if short else torch.float32).contiguous()
-        for x in (problem.q, problem.k, problem.v)
-    )
-    strength, bound = problem.strength, torch.zeros_like(problem.strength)
-    log_decay = bound if problem.log_decay is None else problem.log_decay
+    given, strength = (problem.q, problem.k, problem.v), problem.strength
+    dtype = torch.bfloat16 if all(x.dtype == torch.bfloat16 for x in given) else torch.float32
+    q, k, v = (x.to(dtype).contiguous() for x in given)
+    zeros = torch.zeros_like(strength)
+    log_decay = zeros if problem.log_decay is None else problem.log_decay
+    bound = zeros
     if problem.method == "chebyshev":
         with torch.no_grad():
             bound = frobenius(k, log_decay, strength, problem.gram)
